@@ -1,0 +1,56 @@
+# The front door. Needs python3 (3.11 or newer) with venv and pip, make and git; fetches the rest into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint type bench torture demo lock clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
+
+test: $(STAMP)  ## run the tests, all but the campaigns
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)  ## check style, format and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports
+
+type: $(STAMP)  ## check types
+	@$(BIN)/mypy
+
+bench: $(STAMP)  ## run the benchmarks
+	@$(BIN)/python -m benchmarks
+
+torture: $(STAMP)  ## run the campaigns: long, randomized, merciless
+	@$(BIN)/python -m pytest -m campaign -n 2
+
+demo: $(STAMP)  ## kill an agent in mid-turn and see what it still knows
+	@$(BIN)/python examples/survive_kill.py
+
+# Not on setup: a lock that cannot be installed must still be replaceable.
+lock: $(BIN)/uv  ## write requirements/ci.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/ci.lock
+
+clean:  ## remove .venv, caches and build results
+	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp is written last, so a setup that broke off is done again.
+$(STAMP): pyproject.toml requirements/ci.lock | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/ci.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@$(PYTHON) -m venv .venv
+
+$(BIN)/uv: | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet uv
