@@ -1,0 +1,113 @@
+"""Holdfast: a session store for LLM agents that loses nothing when they are interrupted."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import (
+    BlobNotFound,
+    CallNotFound,
+    ConflictError,
+    ForeignHandle,
+    HandleClosed,
+    HoldfastError,
+    IdConflict,
+    InvalidEntry,
+    MessageNotFound,
+    PromptQueued,
+    SessionBusy,
+    SessionDamaged,
+    SessionDeleted,
+    SessionNotFound,
+    SqliteTooOld,
+    StaleFence,
+    StoreBusy,
+    StoreDegraded,
+    StoreError,
+    StoreNewer,
+    StoreNotOurs,
+    StoreOnNetwork,
+    StoreReadOnly,
+    StoreReplaced,
+    ToolAlreadyStarted,
+    ToolNotFinished,
+    TurnEnded,
+    TurnNotFound,
+    TurnStopped,
+    UsageError,
+)
+from holdfast.model.entries import Delta, Entry, FollowedDelta, Usage
+from holdfast.model.messages import Message
+from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.sessions import Parent, Project, SessionInfo, TurnInfo
+from holdfast.session.store import Session, Store, Stream, Tool, Turn
+from holdfast.stores.engine import Receipt
+
+if TYPE_CHECKING:
+    from holdfast.session.aio import AsyncSession, AsyncStore, AsyncStream, AsyncTool, AsyncTurn
+
+__all__ = [
+    "AsyncSession",
+    "AsyncStore",
+    "AsyncStream",
+    "AsyncTool",
+    "AsyncTurn",
+    "BlobNotFound",
+    "CallNotFound",
+    "ConflictError",
+    "Delta",
+    "Entry",
+    "File",
+    "FollowedDelta",
+    "ForeignHandle",
+    "HandleClosed",
+    "HoldfastError",
+    "IdConflict",
+    "Image",
+    "InvalidEntry",
+    "Message",
+    "MessageNotFound",
+    "Opaque",
+    "Parent",
+    "Project",
+    "PromptQueued",
+    "Reasoning",
+    "Receipt",
+    "Session",
+    "SessionBusy",
+    "SessionDamaged",
+    "SessionDeleted",
+    "SessionInfo",
+    "SessionNotFound",
+    "SqliteTooOld",
+    "StaleFence",
+    "Store",
+    "StoreBusy",
+    "StoreDegraded",
+    "StoreError",
+    "StoreNewer",
+    "StoreNotOurs",
+    "StoreOnNetwork",
+    "StoreReadOnly",
+    "StoreReplaced",
+    "Stream",
+    "Text",
+    "Tool",
+    "ToolAlreadyStarted",
+    "ToolCall",
+    "ToolNotFinished",
+    "ToolResult",
+    "Turn",
+    "TurnEnded",
+    "TurnInfo",
+    "TurnNotFound",
+    "TurnStopped",
+    "Usage",
+    "UsageError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The asynchronous face brings an event loop along: loaded only by those who use it.
+    if name in __all__:
+        return getattr(import_module("holdfast.session.aio"), name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,0 +1,168 @@
+"""Every error Holdfast raises, grouped by what the caller should do about it.
+
+::
+
+    HoldfastError
+    ├── UsageError         the call was wrong; do not repeat it as it is
+    │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
+    │   ├── SessionNotFound
+    │   │   └── SessionDeleted     … any more; it can be restored
+    │   ├── TurnNotFound · MessageNotFound · CallNotFound · BlobNotFound
+    │   ├── HandleClosed       a delta to a closed stream, a store that was closed
+    │   ├── ForeignHandle      a turn or stream inherited through fork()
+    │   └── ToolNotFinished    a tool block was left without finish()
+    ├── ConflictError      somebody else was first; read again, then decide
+    │   ├── IdConflict         the same id or key was recorded with other content
+    │   ├── SessionBusy        a turn is running; names its holder
+    │   │   └── PromptQueued       … and the prompt was kept for the next turn, as asked
+    │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
+    │   └── TurnEnded          the turn has its one ending
+    │       └── StaleFence         … and another turn has begun since
+    ├── TurnStopped        somebody asked this turn to stop; leaving the block ends it
+    ├── StoreError         the database cannot serve; the driver's error is the cause
+    │   ├── StoreDegraded      the write could not be made durable; nothing was acknowledged
+    │   ├── StoreBusy          another process kept the write lock for too long
+    │   ├── StoreReadOnly · StoreNotOurs · StoreNewer · StoreOnNetwork · StoreReplaced
+    │   └── SqliteTooOld
+    └── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
+
+Interruption is not an error of ours: a cancelled block re-raises what interrupted it.
+"""
+
+
+class HoldfastError(Exception):
+    """Base of everything raised on purpose by this package."""
+
+
+class UsageError(HoldfastError):
+    """The call broke the contract; repeating it will fail again."""
+
+
+class InvalidEntry(UsageError, ValueError):
+    """The content cannot be recorded; nothing was stored."""
+
+
+class SessionNotFound(UsageError, LookupError):
+    """No session has this id in this store."""
+
+
+class SessionDeleted(SessionNotFound):
+    """The session was deleted; restore it first. A live writer cannot bring it back."""
+
+
+class TurnNotFound(UsageError, LookupError):
+    """The session has no turn with this id."""
+
+
+class MessageNotFound(UsageError, LookupError):
+    """The turn has no message with this id."""
+
+
+class CallNotFound(UsageError, LookupError):
+    """No whole tool call with this id was made in the turn."""
+
+
+class BlobNotFound(UsageError, LookupError):
+    """No blob with this hash is stored for this tenant."""
+
+
+class HandleClosed(UsageError):
+    """The stream, tool or store behind this object was closed."""
+
+
+class ForeignHandle(UsageError):
+    """A turn or stream was inherited through fork(); it belongs to the parent process."""
+
+
+class ToolNotFinished(UsageError):
+    """A tool block was left without calling finish()."""
+
+
+class ConflictError(HoldfastError):
+    """Somebody else was first; read again, then decide."""
+
+
+class IdConflict(ConflictError):
+    """The same id or key is already recorded, with other content; nothing was changed."""
+
+
+class SessionBusy(ConflictError):
+    """A turn of the session is running. `turn_id` and `holder` say which, and where."""
+
+    def __init__(self, message: str, *, turn_id: str, holder: str) -> None:
+        super().__init__(message)
+        self.turn_id = turn_id
+        self.holder = holder
+
+
+class PromptQueued(SessionBusy):
+    """A turn is running; the prompt was kept durably and the next turn takes it."""
+
+    def __init__(self, message: str, *, turn_id: str, holder: str, prompt_id: str) -> None:
+        super().__init__(message, turn_id=turn_id, holder=holder)
+        self.prompt_id = prompt_id
+
+
+class ToolAlreadyStarted(ConflictError):
+    """The call was started before; whether to run it again is for the caller to decide."""
+
+
+class TurnEnded(ConflictError):
+    """The turn has ended; it can take late results and text, nothing else."""
+
+
+class StaleFence(TurnEnded):
+    """The turn has ended and another has begun since; this holder was fenced out."""
+
+
+class TurnStopped(HoldfastError):
+    """Somebody asked this turn to stop. Let it leave the block: the turn ends as interrupted."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StoreError(HoldfastError):
+    """The database could not serve; the driver's own error is the cause."""
+
+
+class StoreDegraded(StoreError):
+    """The write could not be made durable and was not acknowledged."""
+
+
+class StoreBusy(StoreError):
+    """Another process kept the write lock longer than this store waits."""
+
+
+class StoreReadOnly(StoreError):
+    """The store, its folder or its file system does not allow writing."""
+
+
+class StoreNotOurs(StoreError):
+    """The file is a database, or something else, that Holdfast did not make."""
+
+
+class StoreNewer(StoreError):
+    """The store was written by a newer Holdfast that this one may not open."""
+
+
+class StoreOnNetwork(StoreError):
+    """The file lies on a network file system, where SQLite's locks cannot be trusted."""
+
+
+class StoreReplaced(StoreError):
+    """The store's file was replaced or deleted while it was open."""
+
+
+class SqliteTooOld(StoreError):
+    """The SQLite library has a bug that can corrupt the file; a newer one is needed."""
+
+
+class SessionDamaged(HoldfastError):
+    """Stored bytes of one session do not decode or verify. `seq` is the first bad entry."""
+
+    def __init__(self, message: str, *, session_id: str, seq: int | None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+        self.seq = seq

@@ -1,0 +1,180 @@
+"""What a journal means: the session's description, its messages, its turns.
+
+One fold, for every reader. It takes entries in order and may be given a tail of a journal: what
+began before the tail is then not shown, what began in it is shown whole.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from holdfast.journal.assembly import assemble
+from holdfast.model import entries as e
+from holdfast.model.messages import Message
+from holdfast.model.parts import ToolResult
+from holdfast.model.sessions import Description, TurnInfo
+
+Deltas = Callable[[int], Sequence[e.Delta]]
+
+
+def describe(about: Description, body: e.Body) -> Description:
+    """The session's description after one more entry."""
+    match body:
+        case e.SessionCreated():
+            return Description(
+                title=body.title,
+                titled_by=body.titled_by,
+                type=body.type,
+                project=body.project,
+                tags=body.tags,
+                extra=body.extra,
+                parent=body.parent,
+            )
+        case e.Renamed():
+            if about.titled_by == "person" and body.by != "person":
+                return about  # a person's title is never replaced by a generated one
+            return msgspec.structs.replace(about, title=body.title, titled_by=body.by)
+        case e.Archived():
+            return msgspec.structs.replace(about, archived=body.archived)
+        case e.Deleted():
+            return msgspec.structs.replace(about, deleted=True)
+        case e.Restored():
+            return msgspec.structs.replace(about, deleted=False)
+        case _:
+            return about
+
+
+class Messages:
+    """Folds entries into messages, each in the place where it started."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Message | None] = {}
+        self._started: dict[str, int] = {}
+        self._tools: dict[tuple[str, str], int] = {}
+        self._ended_turns: set[str] = set()
+
+    def take(self, entry: e.Entry) -> None:
+        body = entry.body
+        match body:
+            case e.MessageRecorded():
+                self._messages[entry.seq] = Message(
+                    body.role,
+                    body.parts,
+                    body.id,
+                    "complete",
+                    body.turn_id,
+                    entry.seq,
+                    body.model_call_id,
+                )
+            case e.MessageStarted():
+                self._started[body.id] = entry.seq
+                self._messages[entry.seq] = Message(
+                    body.role, (), body.id, "streaming", body.turn_id, entry.seq, body.model_call_id
+                )
+            case e.MessageEnded():
+                self._replace(body.id, state=body.state, parts=body.parts)
+            case e.ToolStarted():
+                # The result's place is taken now and filled when the result comes.
+                self._tools[body.message_id, body.call_id] = entry.seq
+                self._messages[entry.seq] = None
+            case e.ToolFinished() | e.LateResult():
+                self._take_result(entry.seq, body.turn_id, body.message_id, body.result)
+            case e.LateText():
+                self._take_late_text(body)
+            case e.TurnEnded():
+                self._ended_turns.add(body.turn_id)
+            case _:
+                pass
+
+    def finish(self, deltas: Deltas) -> list[Message]:
+        """The messages in order; what still streams is shown with what has come so far."""
+        shown = []
+        for seq in sorted(self._messages):
+            message = self._messages[seq]
+            if message is None:
+                continue
+            if message.state == "streaming":
+                if message.turn_id in self._ended_turns:
+                    continue  # it had nothing in it when its turn was closed
+                message = msgspec.structs.replace(message, parts=assemble(deltas(seq)))
+            shown.append(message)
+        return shown
+
+    def unresolved(self, seqs: Iterable[int]) -> bool:
+        """Whether a later entry may still fill one of these places."""
+        return any(
+            (message := self._messages.get(seq)) is None or message.state == "streaming"
+            for seq in seqs
+        )
+
+    def places(self) -> list[int]:
+        return sorted(self._messages)
+
+    def _replace(self, message_id: str, **changes: object) -> None:
+        seq = self._started.get(message_id)
+        if seq is not None:
+            message = self._messages[seq]
+            assert message is not None
+            self._messages[seq] = msgspec.structs.replace(message, **changes)
+
+    def _take_result(self, seq: int, turn_id: str, message_id: str, result: ToolResult) -> None:
+        place = self._tools.get((message_id, result.call_id))
+        if place is None:
+            if message_id in self._started or self._knows(message_id):
+                place = seq  # a result from elsewhere for a call that nobody had started
+            else:
+                return  # its call lies before the entries given
+        self._messages[place] = Message(
+            "tool", (result,), f"{message_id}/{result.call_id}", "complete", turn_id, place
+        )
+
+    def _knows(self, message_id: str) -> bool:
+        return any(m is not None and m.id == message_id for m in self._messages.values())
+
+    def _take_late_text(self, body: e.LateText) -> None:
+        seq = self._started.get(body.message_id)
+        message = None if seq is None else self._messages[seq]
+        if message is not None:
+            self._replace(
+                body.message_id,
+                parts=assemble(body.deltas, onto=message.parts),
+                state="complete" if body.whole else "partial",
+            )
+
+
+def fold_messages(entries: Iterable[e.Entry], deltas: Deltas) -> list[Message]:
+    """All messages of these entries."""
+    fold = Messages()
+    for entry in entries:
+        fold.take(entry)
+    return fold.finish(deltas)
+
+
+def fold_turns(entries: Iterable[e.Entry]) -> list[TurnInfo]:
+    """All turns of these entries, in the order in which they started."""
+    turns: dict[str, TurnInfo] = {}
+    for entry in entries:
+        match entry.body:
+            case e.TurnStarted() as body:
+                turns[body.turn_id] = TurnInfo(
+                    id=body.turn_id,
+                    seq=entry.seq,
+                    status="running",
+                    reason=None,
+                    detail=None,
+                    started_at_us=entry.at_us,
+                    ended_at_us=None,
+                    continues=body.continues,
+                    retry_of=body.retry_of,
+                )
+            case e.TurnEnded() as body if body.turn_id in turns:
+                turns[body.turn_id] = msgspec.structs.replace(
+                    turns[body.turn_id],
+                    status=body.status,
+                    reason=body.reason,
+                    detail=body.detail,
+                    ended_at_us=entry.at_us,
+                )
+            case _:
+                pass
+    return list(turns.values())

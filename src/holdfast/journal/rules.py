@@ -1,0 +1,150 @@
+"""What may follow what. Every entry of every session passes here before it is written.
+
+Rule 1: content is checked against the limits before it is handed over (`check_content`).
+Rule 2: messages, model calls, tools and endings belong to a running turn (`admit`); they need its
+        fence, or come from elsewhere for a call that the turn has made.
+Rule 3: a turn that has ended takes late results and text, once each, and nothing else.
+Rule 4: a deleted session takes nothing but its restoring.
+
+Whether an id was used before is not decided here: the database knows, by the entry's identity.
+"""
+
+from collections.abc import Iterable
+
+from holdfast.errors import (
+    CallNotFound,
+    IdConflict,
+    InvalidEntry,
+    MessageNotFound,
+    SessionDeleted,
+    StaleFence,
+    ToolAlreadyStarted,
+    TurnEnded,
+)
+from holdfast.journal.turn import CallState, TurnState
+from holdfast.model import entries as e
+from holdfast.model.limits import BODY_BYTES_MAX, ID_BYTES_MAX, PARTS_MAX, TITLE_CHARS_MAX
+from holdfast.model.parts import Part, ToolCall, ToolResult
+
+
+def check_content(body: e.Body) -> None:
+    """Refuse content over a limit. Raises InvalidEntry, which says what to do instead."""
+    match body:
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+            check_parts(body.parts)
+            check_id(body.id, "message id")
+        case e.Renamed() | e.SessionCreated():
+            if body.title is not None and len(body.title) > TITLE_CHARS_MAX:
+                raise InvalidEntry(
+                    f"the title has {len(body.title)} characters; at most {TITLE_CHARS_MAX} fit"
+                )
+        case e.TurnStarted(key=str() as key):
+            check_id(key, "key")
+        case _:
+            pass
+
+
+def check_parts(parts: tuple[Part, ...]) -> None:
+    """Refuse too many parts, and ids in them that are too long."""
+    if len(parts) > PARTS_MAX:
+        raise InvalidEntry(
+            f"the message has {len(parts)} parts; at most {PARTS_MAX} are kept in one message, "
+            "so record it as several"
+        )
+    for part in parts:
+        if isinstance(part, ToolCall):
+            check_id(part.id, "tool call id")
+        elif isinstance(part, ToolResult):
+            check_id(part.call_id, "tool call id")
+
+
+def check_id(text: str, what: str) -> None:
+    """Refuse an id or key from outside that is empty or far too long."""
+    if not text:
+        raise InvalidEntry(f"the {what} is empty")
+    # A character has at most four bytes, so most ids need not be encoded to be measured.
+    if len(text) * 4 > ID_BYTES_MAX and len(text.encode("utf-8", "surrogatepass")) > ID_BYTES_MAX:
+        raise InvalidEntry(f"the {what} is longer than {ID_BYTES_MAX} bytes")
+
+
+def check_blob(data: bytes) -> None:
+    if len(data) > BODY_BYTES_MAX:
+        raise InvalidEntry(f"the blob has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored")
+
+
+def check_live(*, session_id: str, deleted: bool) -> None:
+    """Rule 4."""
+    if deleted:
+        raise SessionDeleted(
+            f"session {session_id!r} was deleted; restore it with store.restore_session()"
+        )
+
+
+def check_claim(
+    turn: TurnState | None, *, turn_id: str, fence: int, newest_fence: int
+) -> TurnState:
+    """The running turn, if it is the one the writer holds. Raises TurnEnded or StaleFence."""
+    if turn is not None and turn.id == turn_id and turn.fence == fence and turn.ended is None:
+        return turn
+    if newest_fence > fence:
+        raise StaleFence(
+            f"turn {turn_id!r} has ended and another turn has begun (fence {newest_fence}, "
+            f"this holder has {fence}); start a new turn"
+        )
+    raise TurnEnded(f"turn {turn_id!r} has ended; start a new turn")
+
+
+def admit(turn: TurnState, body: e.Body) -> None:
+    """Refuse what may not follow in this running turn."""
+    match body:
+        case e.MessageRecorded():
+            _admit_results(turn, body.id, body.parts)
+        case e.MessageEnded() | e.ToolCalled():
+            message_id = body.id if isinstance(body, e.MessageEnded) else body.message_id
+            if message_id not in turn.messages:
+                raise MessageNotFound(f"message {message_id!r} was never started in this turn")
+        case e.ToolStarted():
+            call = require_call(turn, body.call_id, body.message_id)
+            if call.started_seq is not None or call.answered:
+                raise ToolAlreadyStarted(
+                    f"tool call {body.call_id!r} was started before; to run it again, let the "
+                    "model call it again"
+                )
+        case e.ToolFinished():
+            require_call(turn, body.result.call_id, body.message_id)
+        case e.ModelCallEnded():
+            if body.id not in turn.model_calls:
+                raise InvalidEntry(f"model call {body.id!r} is not open in this turn")
+        case _:
+            pass
+
+
+def admit_late(turn: TurnState, body: e.LateResult | e.LateText) -> None:
+    """Rule 3: only for an ended turn, only for what the turn knows."""
+    if turn.ended is None:
+        raise InvalidEntry(f"turn {turn.id!r} is still running; nothing of it can be late")
+    if isinstance(body, e.LateResult):
+        require_call(turn, body.result.call_id, body.message_id)
+    elif body.message_id not in turn.messages:
+        raise MessageNotFound(f"turn {turn.id!r} has no message {body.message_id!r}")
+
+
+def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:
+    """The call, if it was made and is whole. Raises CallNotFound."""
+    call = turn.find_call(call_id, message_id)
+    if call is None:
+        raise CallNotFound(
+            f"no whole tool call {call_id!r} was made in turn {turn.id!r}; record the message that "
+            "makes it first (a call that was cut off in its arguments is no call)"
+        )
+    return call
+
+
+def _admit_results(turn: TurnState, message_id: str, parts: Iterable[Part]) -> None:
+    """Results inside a whole message need their call, from before or from the same message."""
+    made = {part.id for part in parts if isinstance(part, ToolCall)}
+    for part in parts:
+        if not isinstance(part, ToolResult) or part.call_id in made:
+            continue
+        if require_call(turn, part.call_id).answered and message_id not in turn.messages:
+            raise IdConflict(f"tool call {part.call_id!r} has its result already")

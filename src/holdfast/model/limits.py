@@ -1,0 +1,29 @@
+"""Every bound of the record, by name. What is over one is refused, never cut."""
+
+from typing import Final
+
+PARTS_MAX: Final = 4_096
+"""Parts in one message."""
+
+BODY_BYTES_MAX: Final = 256 * 1024 * 1024
+"""One entry's encoded body, or one blob."""
+
+BODY_BYTES_INLINE: Final = 1024 * 1024
+"""A larger body is written in a transaction of its own, before its entry."""
+
+ID_BYTES_MAX: Final = 1_024
+"""An id or key that comes from outside."""
+
+TITLE_CHARS_MAX: Final = 1_000
+
+STREAM_BUFFER_BYTES: Final = 1024 * 1024
+"""Text of one open stream that waits for the disk."""
+
+FLUSH_BYTES: Final = 4 * 1024
+"""A stream with this much waiting is flushed at once."""
+
+WINDOW_SECONDS: Final = 0.050
+"""A delta is durable within this time."""
+
+LOCK_WAIT_SECONDS: Final = 30.0
+"""How long a write waits for the lock of another process."""

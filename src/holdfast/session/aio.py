@@ -1,0 +1,397 @@
+"""The asynchronous face: the same names as `holdfast.session.store`, awaited where they wait.
+
+Works under asyncio and trio. Every method hands the same flow to `settle` that the synchronous face
+hands to `run`; handing a delta over is a plain call here too.
+"""
+
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from holdfast.errors import BlobNotFound, TurnStopped
+from holdfast.model import entries as e
+from holdfast.model.messages import Message, Prompt
+from holdfast.model.parts import Json, Part
+from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
+from holdfast.session.core import Content, SessionCore, StoreCore, TurnCore
+from holdfast.session.following import Followed, Follower
+from holdfast.session.opening import Options, Url, open_runtime
+from holdfast.session.options import (
+    CallSettings,
+    CreateSettings,
+    OpenSettings,
+    TurnSettings,
+    decision,
+    model_call,
+    session_created,
+    turn_options,
+)
+from holdfast.session.settling import StopScope, in_thread, settle
+from holdfast.session.steps import Flow, Pause, read
+from holdfast.session.store import Deltas
+from holdfast.session.streams import StreamCore, ToolCore
+from holdfast.stores.engine import Receipt
+
+T = TypeVar("T")
+
+
+class AsyncStore:
+    """Sessions that survive. Opened by `async with`, or by the first call that needs it."""
+
+    def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
+        options = Options(**settings)
+        self._core = StoreCore(lambda: open_runtime(url, options))
+
+    async def __aenter__(self) -> Self:
+        await in_thread(self._core.runtime)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End turns that still run, wait a bounded time for what was handed over, let go.
+
+        If interrupted: the store is closed all the same before the cancellation goes on.
+        """
+        runtime = self._core.opened()
+        if runtime is not None:
+            await in_thread(runtime.close)
+
+    @property
+    def status(self) -> str:
+        """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
+        return self._core.runtime().writer.status
+
+    async def create_session(self, **settings: Unpack[CreateSettings]) -> "AsyncSession":
+        """Begin a session. If interrupted: it exists or it does not; a given `id` tells which."""
+        return AsyncSession(await self._run(self._core.create_session(*session_created(settings))))
+
+    async def session(self, session_id: str) -> "AsyncSession":
+        """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
+        return AsyncSession(await self._run(self._core.session(session_id)))
+
+    async def sessions(
+        self,
+        *,
+        archived: bool | None = False,
+        limit: int = 100,
+        before: SessionInfo | None = None,
+    ) -> list[SessionInfo]:
+        """Sessions, newest first; `before` the last one of a page gives the next page."""
+        cursor = None if before is None else (before.updated_at_us, before.id)
+        return await self._run(self._core.sessions(archived=archived, limit=limit, before=cursor))
+
+    async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
+        """Take a session out of every list, ending what runs in it; it can be restored.
+
+        If interrupted: it is deleted or it is not.
+        """
+        return await self._run(self._core.delete_session(session_id, reason))
+
+    async def restore_session(self, session_id: str) -> "AsyncSession":
+        """Bring a deleted session back. If interrupted: it is restored or it is not."""
+        return AsyncSession(await self._run(self._core.restore_session(session_id)))
+
+    async def put_blob(self, data: bytes) -> str:
+        """Keep bytes once for this tenant; returns the name that images and files carry.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return await self._run(self._core.put_blob(data))
+
+    async def blob(self, name: str) -> bytes:
+        """The bytes of a blob. Raises BlobNotFound."""
+        data = await self._run(self._core.blob(name))
+        if data is None:
+            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
+        return data
+
+    async def collect_blobs(self) -> int:
+        """Remove blobs that nothing refers to; how many. If interrupted: all of them or none."""
+        return await self._run(self._core.collect_blobs())
+
+    async def counts(self) -> dict[str, int]:
+        """Rows by table."""
+        return await self._run(self._core.counts())
+
+    async def _run(self, flow: Flow[T]) -> T:
+        runtime = self._core.opened()
+        if runtime is None:
+            runtime = await in_thread(self._core.runtime)
+        return await settle(runtime, flow)
+
+
+class AsyncSession:
+    """One session. `id` is fixed; `title` and `head` are as of the last read or write here."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id!r} head={self.head}>"
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    @property
+    def title(self) -> str | None:
+        return self._core.title
+
+    @property
+    def head(self) -> int:
+        return self._core.head
+
+    def turn(self, prompt: Prompt = None, **settings: Unpack[TurnSettings]) -> "AsyncTurn":
+        """A turn, as a block: the prompt is durable when it is entered, the ending when it is left.
+
+        When somebody stops the turn, what the block awaits is cancelled and the block raises
+        TurnStopped. The settings are those of the synchronous face.
+        """
+        return AsyncTurn(self._core.turn(prompt, turn_options(settings)))
+
+    async def messages(
+        self, *, after: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[Message]:
+        """Messages in order: those that start after a seq, the last few, or the first few."""
+        return await self._run(self._core.messages(after, last, limit))
+
+    async def turns(self) -> list[TurnInfo]:
+        """All turns in order, with how they ended."""
+        return await self._run(self._core.turns())
+
+    async def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
+        """The journal itself."""
+        return await self._run(self._core.entries(after, limit))
+
+    async def follow(self, *, after: int = 0) -> AsyncIterator[Followed]:
+        """Entries and deltas as they come, from any process; ends when the store is closed."""
+        watcher = self._core.runtime().watcher
+        follower = Follower(self._core.key, after)
+        with watcher.following():
+            while not watcher.closed:
+                since = watcher.generation
+                for item in await self._run(_once(follower)):
+                    yield item
+                if follower.live:
+                    await self._run(_rest(since))
+
+    async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
+        """Ask whoever runs the turn to stop, in whatever process; False when none runs.
+
+        If interrupted: the request is recorded or it is not.
+        """
+        return await self._run(self._core.stop(turn_id, reason))
+
+    async def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
+        """Keep a prompt for the next turn, durably; its id.
+
+        If interrupted: it is kept or it is not; the same `key` again changes nothing.
+        """
+        return await self._run(self._core.queue(prompt, key))
+
+    async def finish_tool(
+        self,
+        turn_id: str,
+        call_id: str,
+        content: Content,
+        *,
+        is_error: bool = False,
+        structured: Json = None,
+    ) -> Receipt:
+        """Record a tool's result from elsewhere, also after its turn has ended, as late.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish_tool(
+            turn_id, call_id, content, is_error=is_error, structured=structured
+        )
+        return await self._run(flow)
+
+    async def add_late_text(self, turn_id: str, message_id: str, text: str) -> Receipt:
+        """Give the whole text of an answer that was cut off; what is new in it is kept as late.
+
+        If interrupted: it is recorded or it is not.
+        """
+        return await self._run(self._core.add_late_text(turn_id, message_id, text))
+
+    async def decide_approval(
+        self,
+        asked: e.ApprovalAsked,
+        *,
+        approved: bool,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Receipt:
+        """Decide on exactly what was asked. If interrupted: it is recorded or it is not."""
+        body = decision(asked, approved=approved, by=by, reason=reason)
+        return await self._run(self._core.decide_approval(body))
+
+    async def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
+        """Give the session a title; a person's is never replaced by a generated one.
+
+        If interrupted: it is renamed or it is not.
+        """
+        return await self._run(self._core.rename(title, by))
+
+    async def archive(self, *, archived: bool = True) -> Receipt:
+        """Put the session away, or bring it back. If interrupted: done or not."""
+        return await self._run(self._core.archive(archived=archived))
+
+    async def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:
+        """Keep something beside the conversation. If interrupted: kept or not."""
+        return await self._run(self._core.note(name, data, key))
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await settle(self._core.runtime(), flow)
+
+
+class AsyncTurn:
+    """One prompt and everything until its one ending. Use it as a block."""
+
+    def __init__(self, core: TurnCore) -> None:
+        self._core = core
+        self._scope: StopScope | None = None
+        # Nobody will leave the block of a turn that nobody holds: end it as interrupted.
+        self._finaliser = weakref.finalize(self, core.abandon)
+        self._finaliser.atexit = False
+
+    @property
+    def id(self) -> str:
+        return self._core.claim.turn_id
+
+    @property
+    def status(self) -> str:
+        """`running` until the block is left; then `completed`, `failed` or `interrupted`."""
+        return self._core.status
+
+    @property
+    def reason(self) -> str | None:
+        return self._core.reason
+
+    @property
+    def repeated(self) -> bool:
+        """Whether this key was used before: the turn exists and must not be run again."""
+        return self._core.repeated
+
+    @property
+    def stop_asked(self) -> str | None:
+        """The reason, once somebody has asked this turn to stop."""
+        return self._core.stop_reason
+
+    async def __aenter__(self) -> Self:
+        await self._run(self._core.enter())
+        if not self._core.over:
+            self._scope = StopScope()
+            self._scope.enter()
+            self._core.on_stop = self._scope.fire
+            if self._core.stop_reason is not None:
+                self._scope.fire()
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        scope = self._scope
+        if scope is None:
+            await self._run(self._core.leave(error))
+            return
+        if scope.leave(error):
+            reason = self._core.stop_reason or "stopped"
+            stopped = TurnStopped(f"the turn was asked to stop: {reason}", reason=reason)
+            await self._run(self._core.leave(stopped))
+            raise stopped from error
+        try:
+            await self._run(self._core.leave(error))
+        except BaseException as late:
+            # The stop came while the ending was being written: the ending has won.
+            if not scope.absorb(late):
+                raise
+
+    async def record(self, message: Message) -> Receipt:
+        """Record a whole message, durable on return.
+
+        If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
+        changes nothing.
+        """
+        return await self._run(self._core.record(message))
+
+    def stream(self, **settings: Unpack[CallSettings]) -> "AsyncStream":
+        """One model call and its answer as it comes, as a block."""
+        return AsyncStream(StreamCore(self._core, model_call(settings)))
+
+    def tool(self, call_id: str) -> "AsyncTool":
+        """A run of the tool the model called, as a block: started before the block runs."""
+        return AsyncTool(ToolCore(self._core, call_id))
+
+    async def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
+        """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
+        return await self._run(self._core.ask_approval(call_id, arguments))
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await settle(self._core.runtime, flow)
+
+
+class AsyncStream(Deltas):
+    """A model's answer as it comes. Use it as a block."""
+
+    def __init__(self, core: StreamCore) -> None:
+        self._core = core
+
+    async def __aenter__(self) -> Self:
+        await settle(self._core.turn.runtime, self._core.enter())
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await settle(self._core.turn.runtime, self._core.leave(error))
+
+
+class AsyncTool:
+    """A tool that runs. Use it as a block, and finish it."""
+
+    def __init__(self, core: ToolCore) -> None:
+        self._core = core
+
+    async def __aenter__(self) -> Self:
+        await settle(self._core.turn.runtime, self._core.enter())
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await settle(self._core.turn.runtime, self._core.leave(error))
+
+    def output(self, text: str) -> None:
+        """A piece of what the tool prints; does not wait."""
+        self._core.output(text)
+
+    async def finish(
+        self, content: Content | None = None, *, is_error: bool = False, structured: Json = None
+    ) -> Receipt:
+        """Record the result, durable on return; without content, what was printed is the result.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish(content, is_error=is_error, structured=structured)
+        return await settle(self._core.turn.runtime, flow)
+
+
+def _once(follower: Follower) -> Flow[list[Followed]]:
+    return (yield from read(follower.poll))
+
+
+def _rest(since: int) -> Flow[None]:
+    yield Pause(since, 1.0)

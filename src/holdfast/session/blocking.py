@@ -1,0 +1,58 @@
+"""Running a flow on the caller's thread.
+
+The first interruption (Ctrl+C, or whatever a signal handler raises) that comes while a write is
+under way is held back until the write's outcome is known; a second one gives up the wait. The
+write itself runs on the writer's thread and is touched by neither.
+"""
+
+from typing import Any, TypeVar
+
+from holdfast.session.runtime import Runtime
+from holdfast.session.steps import Flow, Pause, Read, Step, Write
+from holdfast.stores.writer import Op
+
+T = TypeVar("T")
+
+
+def run(runtime: Runtime, flow: Flow[T]) -> T:
+    """Drive a flow to its end."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            value, error = _perform(runtime, step), None
+        except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
+            error = caught
+
+
+def _perform(runtime: Runtime, step: Step) -> Any:
+    if isinstance(step, Write):
+        op = Op(step.apply)
+        runtime.writer.submit(op)
+        if not runtime.writer.is_current_thread():
+            _settle(op)
+            return op.result()
+        return None  # a finaliser on the writer's own thread: handed over, nothing to wait for
+    if isinstance(step, Read):
+        return runtime.read(step.read)
+    assert isinstance(step, Pause)
+    runtime.watcher.wait(step.since, step.seconds)
+    return None
+
+
+def _settle(op: Op[Any]) -> None:
+    interruption: BaseException | None = None
+    while not op.finished:
+        try:
+            op.wait()
+        except BaseException as caught:
+            if interruption is not None:
+                raise
+            interruption = caught
+    if interruption is not None:
+        raise interruption

@@ -1,0 +1,91 @@
+"""From what a user names as a store to an open database."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+
+from holdfast.errors import StoreError
+from holdfast.model.limits import LOCK_WAIT_SECONDS, STREAM_BUFFER_BYTES, WINDOW_SECONDS
+from holdfast.session.runtime import Runtime
+from holdfast.session.sources import Clock, IdSource, random_ids, system_clock
+from holdfast.stores.base import Database
+
+Durability = Literal["full", "normal"]
+Url = str | os.PathLike[str] | Database | None
+
+
+class Options:
+    """Everything about a store that can be set; each has a default that is meant."""
+
+    def __init__(
+        self,
+        *,
+        tenant: str = "default",
+        durability: Durability = "full",
+        window_seconds: float = WINDOW_SECONDS,
+        buffer_bytes: int = STREAM_BUFFER_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        network: bool = False,
+        clock: Clock = system_clock,
+        ids: IdSource = random_ids,
+    ) -> None:
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
+        self.tenant = tenant
+        self.durability = durability
+        self.window_seconds = window_seconds
+        self.buffer_bytes = buffer_bytes
+        self.lock_wait_seconds = lock_wait_seconds
+        self.network = network
+        self.clock = clock
+        self.ids = ids
+
+
+def open_runtime(url: Url, options: Options) -> Runtime:
+    """Open the database that `url` names and start what serves it."""
+    return Runtime(
+        _database(url, options),
+        tenant=options.tenant,
+        clock=options.clock,
+        ids=options.ids,
+        window_seconds=options.window_seconds,
+        buffer_bytes=options.buffer_bytes,
+    )
+
+
+def default_path() -> Path:
+    """Where a store lies when nobody said where."""
+    return Path(platformdirs.user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
+
+
+def _database(url: Url, options: Options) -> Database:
+    if url is not None and not isinstance(url, str | os.PathLike):
+        return url
+    path = _path(url)
+    from holdfast.stores.sqlite import SqliteDatabase
+
+    return SqliteDatabase(
+        path,
+        durability=options.durability,
+        wait_seconds=options.lock_wait_seconds,
+        network=options.network,
+    )
+
+
+def _path(url: str | os.PathLike[str] | None) -> Path:
+    named = url if url is not None else os.environ.get("HOLDFAST_STORE")
+    if not named:
+        path = default_path()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+    text = os.fspath(named)
+    if text.startswith(("postgresql://", "postgres://")):
+        raise StoreError("this version of Holdfast has no PostgreSQL store; name a file")
+    if text.startswith("sqlite:///"):
+        text = text.removeprefix("sqlite:///")
+        # As elsewhere: three slashes and a relative path, or four and an absolute one.
+    elif "://" in text:
+        raise StoreError(f"{text!r} is no store: name a file, sqlite:///… or postgresql://…")
+    return Path(text).expanduser()

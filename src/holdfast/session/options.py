@@ -1,0 +1,114 @@
+"""The keyword arguments that both faces share, written once."""
+
+from typing import Any, TypedDict
+
+from holdfast.model import entries as e
+from holdfast.model.messages import Role
+from holdfast.model.parts import Json
+from holdfast.model.sessions import Namer, Parent, Project
+from holdfast.session.core import TurnOptions
+from holdfast.session.opening import Durability
+from holdfast.session.sources import Clock, IdSource
+from holdfast.session.streams import ModelCall
+from holdfast.stores.engine import IfBusy
+
+
+class OpenSettings(TypedDict, total=False):
+    """How a store is opened; every one has a default."""
+
+    tenant: str
+    durability: Durability
+    window_seconds: float
+    buffer_bytes: int
+    lock_wait_seconds: float
+    network: bool
+    clock: Clock
+    ids: IdSource
+
+
+class CreateSettings(TypedDict, total=False):
+    """What a session begins with. An `id` of the caller's makes creating it idempotent."""
+
+    id: str
+    title: str | None
+    titled_by: Namer
+    type: str
+    project: Project | None
+    tags: tuple[str, ...]
+    extra: dict[str, Any]
+    parent: Parent | None
+
+
+class TurnSettings(TypedDict, total=False):
+    """How a turn begins."""
+
+    key: str | None
+    if_busy: IfBusy
+    wait_seconds: float | None
+    continues: str | None
+    retry_of: str | None
+
+
+class CallSettings(TypedDict, total=False):
+    """What a model is asked with. `system` and `tools` are stored once, as blobs."""
+
+    provider: str | None
+    model: str | None
+    settings: dict[str, Any] | None
+    system: str | None
+    tools: Json
+    attempt: int
+    retry_of: str | None
+    role: Role
+
+
+def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCreated]:
+    """The id asked for, if any, and the entry that begins the session."""
+    title = settings.get("title")
+    created = e.SessionCreated(
+        type=settings.get("type", "user"),
+        title=title,
+        titled_by=settings.get("titled_by", "person") if title is not None else None,
+        project=settings.get("project"),
+        tags=tuple(settings.get("tags", ())),
+        extra=settings.get("extra", {}),
+        parent=settings.get("parent"),
+    )
+    return settings.get("id"), created
+
+
+def turn_options(settings: TurnSettings) -> TurnOptions:
+    return TurnOptions(
+        key=settings.get("key"),
+        if_busy=settings.get("if_busy", "refuse"),
+        continues=settings.get("continues"),
+        retry_of=settings.get("retry_of"),
+        wait_seconds=settings.get("wait_seconds"),
+    )
+
+
+def model_call(settings: CallSettings) -> ModelCall:
+    return ModelCall(
+        provider=settings.get("provider"),
+        model=settings.get("model"),
+        settings=settings.get("settings"),
+        system=settings.get("system"),
+        tools=settings.get("tools"),
+        attempt=settings.get("attempt", 1),
+        retry_of=settings.get("retry_of"),
+        role=settings.get("role", "assistant"),
+    )
+
+
+def decision(
+    asked: e.ApprovalAsked, *, approved: bool, by: str | None, reason: str | None
+) -> e.ApprovalDecided:
+    """A decision that is bound to what was asked."""
+    return e.ApprovalDecided(
+        id=asked.id,
+        turn_id=asked.turn_id,
+        arguments_hash=asked.arguments_hash,
+        approved=approved,
+        by=by,
+        reason=reason,
+    )

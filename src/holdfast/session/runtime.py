@@ -1,0 +1,167 @@
+"""One opening of a store in one process: its database, writer and watcher, and the turns that run.
+
+Everything here belongs to the process that made it. After fork() the child finds that the pid is
+not its own, leaves all of this alone, and opens the store again when it is used.
+"""
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+from holdfast.errors import HandleClosed, HoldfastError
+from holdfast.session.sources import Clock, IdSource
+from holdfast.session.watcher import Watcher
+from holdfast.stores.base import Database, Reader
+from holdfast.stores.engine import Claim, Engine
+from holdfast.stores.writer import Op, Writer
+
+EXIT_SECONDS: Final = 5.0
+"""How long leaving a store, or the interpreter, waits for what was handed over."""
+
+_READ_THREADS: Final = 4
+
+
+class RunningTurn(Protocol):
+    """What the runtime must be able to do with a turn it did not make."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def claim(self) -> Claim: ...
+    def stop(self, reason: str) -> None: ...
+    def close_write(self, reason: str) -> Callable[[Engine], object]: ...
+
+
+class Runtime:
+    """Shared by both faces and by every session, turn and stream of one store."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        tenant: str,
+        clock: Clock,
+        ids: IdSource,
+        window_seconds: float,
+        buffer_bytes: int,
+    ) -> None:
+        self.database = database
+        self.tenant = tenant
+        self.clock = clock
+        self.ids = ids
+        self.buffer_bytes = buffer_bytes
+        self.pid = os.getpid()
+        self.watcher = Watcher(database.change_mark, self._look_for_stops)
+        self.writer = Writer(
+            database, window_seconds=window_seconds, on_commit=self.watcher.committed
+        )
+        self.verified: dict[int, int] = {}
+        self._turns: weakref.WeakValueDictionary[str, RunningTurn] = weakref.WeakValueDictionary()
+        self._pool: ThreadPoolExecutor | None = None
+        self._closing = threading.Lock()
+        self.closed = False
+        _runtimes.add(self)
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def is_ours(self) -> bool:
+        """False in a child that inherited this through fork()."""
+        return self.pid == os.getpid()
+
+    def post(self, apply: Callable[[Engine], object]) -> None:
+        """Hand an operation over and wait for nothing: for finalisers, which may run anywhere."""
+        if self.is_ours() and not self.closed:
+            self.writer.submit(Op(apply))
+
+    def read(self, read: Callable[[Reader], Any]) -> Any:
+        if self.closed:
+            raise HandleClosed("the store was closed; open it again")
+        with self.database.reading() as reader:
+            return read(reader)
+
+    def read_elsewhere(self, read: Callable[[Reader], Any], op: Op[Any]) -> None:
+        """Read on another thread, for callers that may not block; the outcome is in `op`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="holdfast-reader")
+        self._pool.submit(self._read_into, read, op)
+
+    def _read_into(self, read: Callable[[Reader], Any], op: Op[Any]) -> None:
+        try:
+            op.value = self.read(read)
+        except BaseException as error:  # noqa: BLE001  (raised where the read was asked for)
+            op.error = error
+        op.finish()
+
+    # -- turns that run here -------------------------------------------------------------------
+
+    def turn_began(self, turn: RunningTurn) -> None:
+        self._turns[turn.claim.turn_id] = turn
+        self.watcher.run_began()
+
+    def turn_ended(self, turn_id: str) -> None:
+        if self._turns.pop(turn_id, None) is not None:
+            self.watcher.run_ended()
+
+    def deliver_stop(self, turn_id: str, reason: str) -> None:
+        """A stop was asked for in this process; if the turn runs here, tell it at once."""
+        turn = self._turns.get(turn_id)
+        if turn is not None:
+            turn.stop(reason)
+
+    def _look_for_stops(self) -> None:
+        """Another process has committed: perhaps a stop for a turn that runs here."""
+        turns = list(self._turns.values())
+        if not turns:
+            return
+        try:
+            with self.database.reading() as reader:
+                for turn in turns:
+                    self._look_for_stop(reader, turn)
+        except HoldfastError:
+            return  # the turn's own next write says what is wrong
+
+    def _look_for_stop(self, reader: Reader, turn: RunningTurn) -> None:
+        row = reader.session(turn.key)
+        if row is None or row.stop_seq is None:
+            return
+        asked = reader.entries(turn.key, after=row.stop_seq - 1, limit=1)[0].body
+        if getattr(asked, "turn_id", None) == turn.claim.turn_id:
+            turn.stop(getattr(asked, "reason", "stopped"))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, *, reason: str = "store_closed", seconds: float = EXIT_SECONDS) -> None:
+        """End the turns that still run, write everything handed over, and let go.
+
+        If interrupted: what was handed over is still being written; call again to wait for it.
+        """
+        if not self.is_ours():
+            return
+        with self._closing:
+            if self.closed:
+                return
+            for turn in list(self._turns.values()):
+                self.writer.submit(Op(turn.close_write(reason)))
+                self.turn_ended(turn.claim.turn_id)
+            ended = self.writer.close(seconds)
+            self.watcher.close()
+            if self._pool is not None:
+                self._pool.shutdown(wait=True)
+            self.closed = True
+            if ended:
+                self.database.close()
+            _runtimes.discard(self)
+
+
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """An open store never keeps a process alive, and a process that ends keeps what it was told."""
+    for runtime in list(_runtimes):
+        runtime.close(reason="process_exit")

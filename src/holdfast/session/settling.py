@@ -1,0 +1,248 @@
+"""Awaiting a flow, under asyncio and under trio.
+
+A cancelled caller gets its cancellation after the outcome of the write under way is known, never
+before; its flow then learns of the cancellation where it waited, and cleans up. No `await` is ever
+inside a transaction: those run on the writer's thread.
+"""
+
+import asyncio
+import contextlib
+import sys
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+
+from holdfast.session.runtime import Runtime
+from holdfast.session.steps import Flow, Pause, Read, Step, Write
+from holdfast.stores.writer import Op
+
+T = TypeVar("T")
+Submit = Callable[[Callable[[Op[Any]], None]], Op[Any]]
+"""Starts an operation that calls the given function, from any thread, when it is finished."""
+
+
+async def settle(runtime: Runtime, flow: Flow[T]) -> T:
+    """Drive a flow to its end."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            value, error = await _perform(runtime, step), None
+        except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
+            error = caught
+
+
+def in_trio() -> bool:
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
+
+
+async def _perform(runtime: Runtime, step: Step) -> Any:
+    if isinstance(step, Pause):
+        return await _pause(runtime, step)
+    wait = _wait_in_trio if in_trio() else _wait_in_asyncio
+    return await wait(lambda wake: _submit(runtime, step, wake))
+
+
+def _submit(
+    runtime: Runtime, step: Write[Any] | Read[Any], wake: Callable[[Op[Any]], None]
+) -> Op[Any]:
+    if isinstance(step, Write):
+        op = Op(step.apply, wake)
+        runtime.writer.submit(op)
+        return op
+    op = Op(lambda engine: None, wake)
+    runtime.read_elsewhere(step.read, op)
+    return op
+
+
+# -- asyncio -----------------------------------------------------------------------------------
+
+
+class _Wait:
+    """One caller that waits; its future may be replaced after a cancellation."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: "asyncio.Future[None]") -> None:
+        self.future = future
+
+
+class _Loop:
+    """Wakes the callers of one event loop, all that a commit has answered with one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._finished: deque[_Wait] = deque()
+        self._called = False
+
+    def finished(self, wait: _Wait) -> None:
+        """Called on the writer's or a reader's thread."""
+        self._finished.append(wait)
+        if not self._called:
+            self._called = True
+            loop = self._loop()
+            if loop is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._called = False
+        while self._finished:
+            future = self._finished.popleft().future
+            if not future.done():
+                future.set_result(None)
+
+
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.WeakKeyDictionary()
+
+
+async def _wait_in_asyncio(submit: Submit) -> Any:
+    loop = asyncio.get_running_loop()
+    waker = _loops.get(loop)
+    if waker is None:
+        waker = _loops[loop] = _Loop(loop)
+    wait = _Wait(loop.create_future())
+    finished = waker.finished
+    op = submit(lambda _: finished(wait))
+    try:
+        await wait.future
+    except asyncio.CancelledError as cancellation:
+        await _outlast(loop, wait, op)
+        raise cancellation from op.error
+    return op.result()
+
+
+async def _outlast(loop: asyncio.AbstractEventLoop, wait: _Wait, op: Op[Any]) -> None:
+    """Wait for the outcome although cancelled, however often."""
+    # Without the shield an enclosing anyio scope would cancel again at every step of the loop.
+    with anyio.CancelScope(shield=True):
+        while not op.finished:
+            wait.future = loop.create_future()
+            if op.finished:
+                return
+            try:
+                await wait.future
+            except asyncio.CancelledError:  # task.cancel() does not know the shield
+                continue
+
+
+# -- trio --------------------------------------------------------------------------------------
+
+
+async def _wait_in_trio(submit: Submit) -> Any:
+    import trio
+
+    token = trio.lowlevel.current_trio_token()
+    event = trio.Event()
+
+    def wake(_: Op[Any]) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(event.set)
+
+    op = submit(wake)
+    with trio.CancelScope(shield=True):
+        await event.wait()
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return op.result()
+
+
+# -- both --------------------------------------------------------------------------------------
+
+
+async def _pause(runtime: Runtime, step: Pause) -> None:
+    event = anyio.Event()
+    call_soon = _caller()
+
+    def wake() -> None:
+        call_soon(event.set)
+
+    runtime.watcher.call_on_change(step.since, wake)
+    try:
+        with anyio.move_on_after(step.seconds):
+            await event.wait()
+    finally:
+        runtime.watcher.forget(wake)
+
+
+def _caller() -> Callable[[Callable[[], None]], object]:
+    """How any thread can have a function called on this event loop."""
+    if in_trio():
+        import trio
+
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    return asyncio.get_running_loop().call_soon_threadsafe
+
+
+class StopScope:
+    """Cancels the body of a turn when it is asked to stop, and tells that cancellation from others.
+
+    The same idea as `asyncio.timeout`: the task is cancelled, and when the cancellation reaches the
+    end of the block it is taken back there.
+    """
+
+    def __init__(self) -> None:
+        self._trio_scope: Any = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._fired = False
+        self._left = False
+        self._call_soon = _caller()
+
+    def enter(self) -> None:
+        if in_trio():
+            import trio
+
+            self._trio_scope = trio.CancelScope()
+            self._trio_scope.__enter__()
+            return
+        self._task = asyncio.current_task()
+        self._cancelling = 0 if self._task is None else self._task.cancelling()
+
+    def fire(self) -> None:
+        """Somebody asked for a stop; called on any thread."""
+        self._call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._left or self._fired:
+            return
+        self._fired = True
+        if self._trio_scope is not None:
+            self._trio_scope.cancel()
+        elif self._task is not None:
+            self._task.cancel("holdfast: the turn was asked to stop")
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Whether what leaves the block is this scope's own cancellation, and nothing else's."""
+        self._left = True
+        if self._trio_scope is not None:
+            return self._leave_trio(error)
+        return isinstance(error, asyncio.CancelledError) and self._take_back()
+
+    def _leave_trio(self, error: BaseException | None) -> bool:
+        kind = None if error is None else type(error)
+        trace = None if error is None else error.__traceback__
+        return bool(self._trio_scope.__exit__(kind, error, trace)) and error is not None
+
+    def absorb(self, cancellation: BaseException) -> bool:
+        """Whether a cancellation that came too late, while the block was being left, is ours."""
+        return isinstance(cancellation, asyncio.CancelledError) and self._take_back()
+
+    def _take_back(self) -> bool:
+        if not self._fired or self._task is None:
+            return False
+        self._fired = False
+        return self._task.uncancel() <= self._cancelling
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run something that blocks, to its end."""
+    awaitable: Awaitable[T] = anyio.to_thread.run_sync(work)
+    return await awaitable

@@ -1,0 +1,59 @@
+"""What a flow may wait for.
+
+The logic of both faces is written once, as flows: generators that yield a step where they must
+wait and are sent its outcome. The synchronous face blocks for it, the asynchronous one awaits it.
+An interruption that comes while a write is under way is thrown into the flow only after the
+write's outcome is final.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from holdfast.stores.base import Reader
+from holdfast.stores.engine import Engine
+
+T = TypeVar("T")
+
+
+class Write(Generic[T]):
+    """One operation of the engine, durable when the flow goes on."""
+
+    __slots__ = ("apply",)
+
+    def __init__(self, apply: Callable[[Engine], T]) -> None:
+        self.apply = apply
+
+
+class Read(Generic[T]):
+    """A read as of one moment."""
+
+    __slots__ = ("read",)
+
+    def __init__(self, read: Callable[[Reader], T]) -> None:
+        self.read = read
+
+
+class Pause:
+    """Until something was committed after `since`, or the time is over; may be interrupted."""
+
+    __slots__ = ("seconds", "since")
+
+    def __init__(self, since: int, seconds: float) -> None:
+        self.since = since
+        self.seconds = seconds
+
+
+Step = Write[Any] | Read[Any] | Pause
+Flow = Generator[Step, Any, T]
+
+
+def write(apply: Callable[[Engine], T]) -> Flow[T]:
+    """Wait for one write; `value = yield from write(…)`."""
+    outcome: T = yield Write(apply)
+    return outcome
+
+
+def read(look: Callable[[Reader], T]) -> Flow[T]:
+    """Wait for one read; `value = yield from read(…)`."""
+    outcome: T = yield Read(look)
+    return outcome

@@ -1,0 +1,422 @@
+"""The synchronous face: Store, Session, Turn, Stream and Tool.
+
+Every method hands a flow to `run`; nothing is decided here. `holdfast.session.aio` is the same face
+with `await`, and a test holds the two together.
+"""
+
+import weakref
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from holdfast.errors import BlobNotFound
+from holdfast.model import entries as e
+from holdfast.model.messages import Message, Prompt
+from holdfast.model.parts import Json, Part
+from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
+from holdfast.session.blocking import run
+from holdfast.session.core import Content, SessionCore, StoreCore, TurnCore
+from holdfast.session.following import Followed, Follower
+from holdfast.session.opening import Options, Url, open_runtime
+from holdfast.session.options import (
+    CallSettings,
+    CreateSettings,
+    OpenSettings,
+    TurnSettings,
+    decision,
+    model_call,
+    session_created,
+    turn_options,
+)
+from holdfast.session.steps import Flow
+from holdfast.session.streams import StreamCore, ToolCore, ToolType
+from holdfast.stores.engine import Receipt
+
+T = TypeVar("T")
+
+
+class Store:
+    """Sessions that survive. A file path, `sqlite:///…`, or nothing for the default store."""
+
+    def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
+        options = Options(**settings)
+        self._core = StoreCore(lambda: open_runtime(url, options))
+        self._core.runtime()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End turns that still run, wait a bounded time for what was handed over, let go.
+
+        If interrupted: what was handed over is still written; call again to wait for it.
+        """
+        runtime = self._core.opened()
+        if runtime is not None:
+            runtime.close()
+
+    @property
+    def status(self) -> str:
+        """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
+        return self._core.runtime().writer.status
+
+    def create_session(self, **settings: Unpack[CreateSettings]) -> "Session":
+        """Begin a session. If interrupted: it exists or it does not; a given `id` tells which."""
+        return Session(self._run(self._core.create_session(*session_created(settings))))
+
+    def session(self, session_id: str) -> "Session":
+        """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
+        return Session(self._run(self._core.session(session_id)))
+
+    def sessions(
+        self,
+        *,
+        archived: bool | None = False,
+        limit: int = 100,
+        before: SessionInfo | None = None,
+    ) -> list[SessionInfo]:
+        """Sessions, newest first; `before` the last one of a page gives the next page."""
+        cursor = None if before is None else (before.updated_at_us, before.id)
+        return self._run(self._core.sessions(archived=archived, limit=limit, before=cursor))
+
+    def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
+        """Take a session out of every list, ending what runs in it; it can be restored.
+
+        If interrupted: it is deleted or it is not.
+        """
+        return self._run(self._core.delete_session(session_id, reason))
+
+    def restore_session(self, session_id: str) -> "Session":
+        """Bring a deleted session back. If interrupted: it is restored or it is not."""
+        return Session(self._run(self._core.restore_session(session_id)))
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes once for this tenant; returns the name that images and files carry.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return self._run(self._core.put_blob(data))
+
+    def blob(self, name: str) -> bytes:
+        """The bytes of a blob. Raises BlobNotFound."""
+        data = self._run(self._core.blob(name))
+        if data is None:
+            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
+        return data
+
+    def collect_blobs(self) -> int:
+        """Remove blobs that nothing refers to; how many. If interrupted: all of them or none."""
+        return self._run(self._core.collect_blobs())
+
+    def counts(self) -> dict[str, int]:
+        """Rows by table."""
+        return self._run(self._core.counts())
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._core.runtime(), flow)
+
+
+class Session:
+    """One session. `id` is fixed; `title` and `head` are as of the last read or write here."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id!r} head={self.head}>"
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    @property
+    def title(self) -> str | None:
+        return self._core.title
+
+    @property
+    def head(self) -> int:
+        return self._core.head
+
+    def turn(self, prompt: Prompt = None, **settings: Unpack[TurnSettings]) -> "Turn":
+        """A turn, as a block: the prompt is durable when it is entered, the ending when it is left.
+
+        `key` makes it idempotent, `if_busy` says what to do while another turn runs ("refuse",
+        "wait" at most `wait_seconds`, "queue", "interrupt", "take_over"), `continues` and
+        `retry_of` link it to an earlier turn.
+        """
+        return Turn(self._core.turn(prompt, turn_options(settings)))
+
+    def messages(
+        self, *, after: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[Message]:
+        """Messages in order: those that start after a seq, the last few, or the first few."""
+        return self._run(self._core.messages(after, last, limit))
+
+    def turns(self) -> list[TurnInfo]:
+        """All turns in order, with how they ended."""
+        return self._run(self._core.turns())
+
+    def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
+        """The journal itself."""
+        return self._run(self._core.entries(after, limit))
+
+    def follow(self, *, after: int = 0) -> Iterator[Followed]:
+        """Entries and deltas as they come, from any process; ends when the store is closed."""
+        runtime = self._core.runtime()
+        follower = Follower(self._core.key, after)
+        with runtime.watcher.following():
+            while not runtime.watcher.closed:
+                since = runtime.watcher.generation
+                yield from runtime.read(follower.poll)
+                if follower.live:
+                    runtime.watcher.wait(since, 1.0)
+
+    def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
+        """Ask whoever runs the turn to stop, in whatever process; False when none runs.
+
+        If interrupted: the request is recorded or it is not.
+        """
+        return self._run(self._core.stop(turn_id, reason))
+
+    def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
+        """Keep a prompt for the next turn, durably; its id.
+
+        If interrupted: it is kept or it is not; the same `key` again changes nothing.
+        """
+        return self._run(self._core.queue(prompt, key))
+
+    def finish_tool(
+        self,
+        turn_id: str,
+        call_id: str,
+        content: Content,
+        *,
+        is_error: bool = False,
+        structured: Json = None,
+    ) -> Receipt:
+        """Record a tool's result from elsewhere, also after its turn has ended, as late.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish_tool(
+            turn_id, call_id, content, is_error=is_error, structured=structured
+        )
+        return self._run(flow)
+
+    def add_late_text(self, turn_id: str, message_id: str, text: str) -> Receipt:
+        """Give the whole text of an answer that was cut off; what is new in it is kept as late.
+
+        If interrupted: it is recorded or it is not.
+        """
+        return self._run(self._core.add_late_text(turn_id, message_id, text))
+
+    def decide_approval(
+        self,
+        asked: e.ApprovalAsked,
+        *,
+        approved: bool,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Receipt:
+        """Decide on exactly what was asked. If interrupted: it is recorded or it is not."""
+        return self._run(
+            self._core.decide_approval(decision(asked, approved=approved, by=by, reason=reason))
+        )
+
+    def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
+        """Give the session a title; a person's is never replaced by a generated one.
+
+        If interrupted: it is renamed or it is not.
+        """
+        return self._run(self._core.rename(title, by))
+
+    def archive(self, *, archived: bool = True) -> Receipt:
+        """Put the session away, or bring it back. If interrupted: done or not."""
+        return self._run(self._core.archive(archived=archived))
+
+    def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:
+        """Keep something beside the conversation. If interrupted: kept or not."""
+        return self._run(self._core.note(name, data, key))
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._core.runtime(), flow)
+
+
+class Turn:
+    """One prompt and everything until its one ending. Use it as a block."""
+
+    def __init__(self, core: TurnCore) -> None:
+        self._core = core
+        # Nobody will leave the block of a turn that nobody holds: end it as interrupted.
+        self._finaliser = weakref.finalize(self, core.abandon)
+        self._finaliser.atexit = False
+
+    @property
+    def id(self) -> str:
+        return self._core.claim.turn_id
+
+    @property
+    def status(self) -> str:
+        """`running` until the block is left; then `completed`, `failed` or `interrupted`."""
+        return self._core.status
+
+    @property
+    def reason(self) -> str | None:
+        return self._core.reason
+
+    @property
+    def repeated(self) -> bool:
+        """Whether this key was used before: the turn exists and must not be run again."""
+        return self._core.repeated
+
+    @property
+    def stop_asked(self) -> str | None:
+        """The reason, once somebody has asked this turn to stop."""
+        return self._core.stop_reason
+
+    def __enter__(self) -> Self:
+        self._run(self._core.enter())
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._run(self._core.leave(error))
+
+    def record(self, message: Message) -> Receipt:
+        """Record a whole message, durable on return.
+
+        If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
+        changes nothing.
+        """
+        return self._run(self._core.record(message))
+
+    def stream(self, **settings: Unpack[CallSettings]) -> "Stream":
+        """One model call and its answer as it comes, as a block."""
+        return Stream(StreamCore(self._core, model_call(settings)))
+
+    def tool(self, call_id: str) -> "Tool":
+        """A run of the tool the model called, as a block: started before the block runs."""
+        return Tool(ToolCore(self._core, call_id))
+
+    def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
+        """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
+        return self._run(self._core.ask_approval(call_id, arguments))
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._core.runtime, flow)
+
+
+class Deltas:
+    """What can be handed over while an answer streams: plain calls on both faces, none waits."""
+
+    _core: StreamCore
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self._core.id
+
+    @property
+    def model_call_id(self) -> str:
+        return self._core.model_call_id
+
+    def text(self, text: str) -> None:
+        """A piece of the answer."""
+        self._core.text(text)
+
+    def reasoning(
+        self, text: str = "", *, signature: str | None = None, encrypted: str | None = None
+    ) -> None:
+        """A piece of reasoning; its signature or encrypted content closes the part."""
+        self._core.reasoning(text, signature, encrypted)
+
+    def tool_call(
+        self,
+        call_id: str,
+        *,
+        name: str | None = None,
+        arguments: str = "",
+        tool_type: ToolType = "function",
+        done: bool = False,
+    ) -> None:
+        """A tool call, or a piece of its arguments: after the first piece the id is enough.
+
+        As soon as the arguments are a whole JSON object, or `done` says so, its tool may start.
+        """
+        self._core.tool_call(call_id, name, arguments, tool_type, done=done)
+
+    def part(self, part: Part) -> None:
+        """A whole part: an image, a file, or a provider's opaque data."""
+        self._core.part(part)
+
+    def finish(
+        self,
+        *,
+        finish_reason: str | None = None,
+        usage: e.Usage | None = None,
+        provider_ids: dict[str, str] | None = None,
+    ) -> None:
+        """What the provider said at the end; recorded when the block is left."""
+        core = self._core
+        core.finish_reason = finish_reason or core.finish_reason
+        core.usage = usage or core.usage
+        core.provider_ids = {**core.provider_ids, **(provider_ids or {})}
+
+
+class Stream(Deltas):
+    """A model's answer as it comes. Use it as a block."""
+
+    def __init__(self, core: StreamCore) -> None:
+        self._core = core
+
+    def __enter__(self) -> Self:
+        run(self._core.turn.runtime, self._core.enter())
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        run(self._core.turn.runtime, self._core.leave(error))
+
+
+class Tool:
+    """A tool that runs. Use it as a block, and finish it."""
+
+    def __init__(self, core: ToolCore) -> None:
+        self._core = core
+
+    def __enter__(self) -> Self:
+        run(self._core.turn.runtime, self._core.enter())
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        run(self._core.turn.runtime, self._core.leave(error))
+
+    def output(self, text: str) -> None:
+        """A piece of what the tool prints; does not wait."""
+        self._core.output(text)
+
+    def finish(
+        self, content: Content | None = None, *, is_error: bool = False, structured: Json = None
+    ) -> Receipt:
+        """Record the result, durable on return; without content, what was printed is the result.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish(content, is_error=is_error, structured=structured)
+        return run(self._core.turn.runtime, flow)

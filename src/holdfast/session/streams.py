@@ -1,0 +1,370 @@
+"""A model's answer as it comes, and a tool as it runs: written once for both faces.
+
+Handing a delta over never waits. What it was given is durable within the window, and completely
+when the block is left, in whatever way it is left.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+from holdfast.errors import (
+    ForeignHandle,
+    HandleClosed,
+    InvalidEntry,
+    ToolNotFinished,
+    TurnEnded,
+)
+from holdfast.journal import rules
+from holdfast.journal.codec import encode
+from holdfast.journal.identity import digest
+from holdfast.journal.wholeness import ObjectScanner, is_whole_object
+from holdfast.model import entries as e
+from holdfast.model.limits import PARTS_MAX
+from holdfast.model.messages import Role
+from holdfast.model.parts import Json, Opaque, Part, ToolCall
+from holdfast.session.core import Content, TurnCore, tool_result
+from holdfast.session.endings import attach, describe, interruption
+from holdfast.session.steps import Flow, write
+from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.engine import Engine, Receipt
+from holdfast.stores.writer import Op
+
+ToolType = Literal["function", "custom", "mcp", "hosted"]
+
+
+class ModelCall:
+    """What one request to a model was made with; the system prompt and tools become blobs."""
+
+    __slots__ = ("attempt", "model", "provider", "retry_of", "role", "settings", "system", "tools")
+
+    def __init__(
+        self,
+        *,
+        provider: str | None,
+        model: str | None,
+        settings: dict[str, Any] | None,
+        system: str | None,
+        tools: Json,
+        attempt: int,
+        retry_of: str | None,
+        role: Role,
+    ) -> None:
+        self.provider = provider
+        self.model = model
+        self.settings = settings or {}
+        self.system = system
+        self.tools = tools
+        self.attempt = attempt
+        self.retry_of = retry_of
+        self.role = role
+
+
+class _Call:
+    """A tool call whose arguments are still coming."""
+
+    __slots__ = ("length", "name", "number", "pieces", "scanner", "sealed")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.length = 0
+        self.pieces: list[str] = []
+        self.scanner = ObjectScanner()
+        self.sealed = False
+
+
+class StreamCore:
+    """One model call and the message it answers with."""
+
+    def __init__(self, turn: TurnCore, call: ModelCall) -> None:
+        self.turn = turn
+        self._call = call
+        self.id = turn.runtime.ids("msg")
+        self.model_call_id = turn.runtime.ids("call")
+        self.finish_reason: str | None = None
+        self.usage: e.Usage | None = None
+        self.provider_ids: dict[str, str] = {}
+        self._buffer: StreamBuffer | None = None
+        self._mutex = threading.Lock()
+        self._count = 0
+        self._open: Literal["text", "reasoning"] | None = None
+        self._length = 0
+        self._calls: dict[str, _Call] = {}
+
+    # -- the block -----------------------------------------------------------------------------
+
+    def enter(self) -> Flow[None]:
+        """Record that the model is asked.
+
+        If interrupted: the call is recorded as begun or it is not; the turn's end closes it.
+        """
+        turn, call = self.turn, self._call
+        turn.check_open()
+        system = None if call.system is None else (yield from self._keep(call.system.encode()))
+        tools = None if call.tools is None else (yield from self._keep(encode(call.tools)))
+        receipts = yield from turn.append(
+            e.ModelCallStarted(
+                id=self.model_call_id,
+                turn_id=turn.claim.turn_id,
+                attempt=call.attempt,
+                retry_of=call.retry_of,
+                provider=call.provider,
+                model=call.model,
+                settings=call.settings,
+                system=system,
+                tools=tools,
+            ),
+            e.MessageStarted(
+                id=self.id,
+                turn_id=turn.claim.turn_id,
+                role=call.role,
+                model_call_id=self.model_call_id,
+            ),
+        )
+        self._buffer = turn.open_buffer(receipts[-1].seq)
+
+    def _keep(self, data: bytes) -> Flow[str]:
+        runtime = self.turn.runtime
+        name, holder = digest(data), runtime.database.holder
+        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
+        return name
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Fold what came into the message: complete, or partial when an exception is leaving.
+
+        If interrupted: the message is written all the same; only the wait for it is given up.
+        """
+        buffer = self._buffer
+        if buffer is None or not self.turn.runtime.is_ours():
+            return
+        self._buffer = None
+        try:
+            outcome = yield from write(self._end_write(buffer, error))
+        except Exception as failure:
+            if error is None:
+                self.turn.close_buffer(buffer)
+                raise
+            attach(error, failure)  # the turn's end tries once more to keep the text
+            return
+        self.turn.close_buffer(buffer)
+        if isinstance(outcome, TurnEnded):
+            if error is None:
+                raise outcome
+            attach(error, outcome)
+            return
+        self.turn.session.saw(outcome.seq)
+
+    def _end_write(
+        self, buffer: StreamBuffer, error: BaseException | None
+    ) -> Callable[[Engine], Receipt | TurnEnded]:
+        turn = self.turn
+        state: Literal["complete", "partial"] = "complete" if error is None else "partial"
+        after = e.ModelCallEnded(
+            id=self.model_call_id,
+            turn_id=turn.claim.turn_id,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+            provider_ids=self.provider_ids,
+            error=None if error is None else describe(error),
+        )
+        at = turn.runtime.clock()
+        return lambda engine: engine.end_message(
+            turn.key, turn.claim, self.id, state, buffer, after, at
+        )
+
+    # -- deltas --------------------------------------------------------------------------------
+
+    def text(self, text: str) -> None:
+        if text:
+            self._grow("text", text)
+
+    def reasoning(self, text: str, signature: str | None, encrypted: str | None) -> None:
+        if text or signature or encrypted:
+            self._grow("reasoning", text, signature, encrypted)
+
+    def _grow(
+        self,
+        kind: Literal["text", "reasoning"],
+        text: str,
+        signature: str | None = None,
+        encrypted: str | None = None,
+    ) -> None:
+        buffer = self._writable()
+        with self._mutex:
+            fresh = self._open != kind
+            number = self._new_number() if fresh else self._count - 1
+            offset = 0 if fresh else self._length
+            delta = e.Delta(number, offset, kind, text, None, signature, encrypted)
+            buffer.add(delta, len(text))
+            self._count = number + 1
+            self._length = offset + len(text)
+            # A signature closes its part: what is thought next is another thought.
+            self._open = None if signature or encrypted else kind
+
+    def tool_call(
+        self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
+    ) -> None:
+        buffer = self._writable()
+        with self._mutex:
+            call = self._calls.get(call_id)
+            head = None
+            if call is None:
+                head = self._new_call(call_id, name, tool_type)
+                call = _Call(self._new_number(), head.name)
+            elif call.sealed and arguments.strip():
+                raise InvalidEntry(f"the arguments of tool call {call_id!r} were whole already")
+            if head is not None or arguments:
+                delta = e.Delta(call.number, call.length, "arguments", arguments, head)
+                buffer.add(delta, len(arguments))
+            if head is not None:
+                self._calls[call_id] = call
+                self._count, self._open = call.number + 1, None
+            call.length += len(arguments)
+            call.pieces.append(arguments)
+            call.scanner.feed(arguments)
+            if not call.sealed and (done or self._is_whole(call)):
+                call.sealed = True
+                self._seal(buffer, call_id)
+
+    def part(self, part: Part) -> None:
+        buffer = self._writable()
+        with self._mutex:
+            number = self._new_number()
+            size = len(part.data) if isinstance(part, Opaque) else 0
+            buffer.add(e.Delta(number, 0, "part", "", part), size)
+            self._count, self._open = number + 1, None
+
+    def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
+        rules.check_id(call_id, "tool call id")
+        if not name:
+            raise InvalidEntry(f"the first piece of tool call {call_id!r} needs the tool's name")
+        return ToolCall(call_id, name, "", tool_type)
+
+    def _new_number(self) -> int:
+        if self._count >= PARTS_MAX:
+            raise InvalidEntry(f"the message has {PARTS_MAX} parts already; begin another message")
+        return self._count
+
+    def _is_whole(self, call: _Call) -> bool:
+        scanner = call.scanner
+        return scanner.closed and not scanner.broken and is_whole_object("".join(call.pieces))
+
+    def _seal(self, buffer: StreamBuffer, call_id: str) -> None:
+        """Make the call durable at once, without waiting: whoever starts its tool comes after."""
+        turn = self.turn
+        name = self._calls[call_id].name
+        body = e.ToolCalled(
+            turn_id=turn.claim.turn_id, message_id=self.id, call_id=call_id, name=name
+        )
+        at = turn.runtime.clock()
+        op: Op[None] = Op(lambda engine: engine.seal_call(turn.key, turn.claim, body, buffer, at))
+        turn.seals[call_id] = op
+        turn.runtime.writer.submit(op)
+
+    def _writable(self) -> StreamBuffer:
+        if self._buffer is None:
+            raise HandleClosed("the stream is closed; a delta belongs inside its block")
+        self.turn.check_open()
+        return self._buffer
+
+
+class ToolCore:
+    """One run of a tool that the model called."""
+
+    def __init__(self, turn: TurnCore, call_id: str) -> None:
+        self.turn = turn
+        self.call_id = call_id
+        self.finished: Receipt | None = None
+        self._buffer: StreamBuffer | None = None
+        self._length = 0
+        self._mutex = threading.Lock()
+
+    def enter(self) -> Flow[None]:
+        """Mark the call as started, durably, before the tool runs.
+
+        If interrupted: the start may be recorded; then the outcome is unknown, and says so.
+        """
+        turn = self.turn
+        turn.check_open()
+        seal = turn.seals.pop(self.call_id, None)
+        at = turn.runtime.clock()
+        try:
+            receipt, _ = yield from write(
+                lambda engine: engine.start_tool(turn.key, turn.claim, self.call_id, at)
+            )
+        except LookupError:
+            if seal is not None and seal.error is not None:
+                raise seal.error from None  # the call was made, and could not be made durable
+            raise
+        turn.session.saw(receipt.seq)
+        self._buffer = turn.open_buffer(receipt.seq)
+
+    def output(self, text: str) -> None:
+        if self._buffer is None:
+            raise HandleClosed("the tool has finished; its output belongs before finish()")
+        self.turn.check_open()
+        if text:
+            with self._mutex:
+                self._buffer.add(e.Delta(0, self._length, "output", text), len(text))
+                self._length += len(text)
+
+    def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:
+        """Record the result, durable on return; after Stop it is kept as late.
+
+        If interrupted: the result is written all the same; only the wait for it is given up.
+        """
+        turn = self.turn
+        if not turn.runtime.is_ours():
+            raise ForeignHandle("this tool was inherited through fork(); the parent finishes it")
+        result = None
+        if content is not None or is_error or structured is not None:
+            result = tool_result(
+                self.call_id, content or "", is_error=is_error, structured=structured
+            )
+            rules.check_parts((result,))
+        at, buffer = turn.runtime.clock(), self._buffer
+        receipt = yield from write(
+            lambda engine: engine.finish_tool(
+                turn.key, turn.claim.turn_id, self.call_id, result, buffer, at
+            )
+        )
+        self.finished = receipt
+        self._close()
+        turn.session.saw(receipt.seq)
+        return receipt
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Record what an exception that leaves the block means for the call."""
+        if self.finished is not None or self._buffer is None or not self.turn.runtime.is_ours():
+            return
+        try:
+            if error is not None and interruption(error) is None:
+                yield from self.finish(describe(error), is_error=True, structured=None)
+                return
+            yield from self._leave_unfinished()
+        except Exception as failure:
+            if error is None:
+                raise
+            attach(error, failure)
+            return
+        if error is None:
+            raise ToolNotFinished(
+                f"the block of tool call {self.call_id!r} was left without finish(); what the tool "
+                "did is recorded as unknown"
+            )
+
+    def _leave_unfinished(self) -> Flow[None]:
+        turn, buffer = self.turn, self._buffer
+        assert buffer is not None
+        if self._length and not turn.over:
+            at = turn.runtime.clock()
+            yield from write(
+                lambda engine: engine.leave_tool(turn.key, turn.claim, self.call_id, buffer, at)
+            )
+        self._close()
+
+    def _close(self) -> None:
+        if self._buffer is not None:
+            self.turn.close_buffer(self._buffer)
+            self._buffer = None

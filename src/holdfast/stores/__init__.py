@@ -1,0 +1,1 @@
+"""Databases behind one contract, and the one funnel through which everything is written."""

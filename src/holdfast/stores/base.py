@@ -1,0 +1,128 @@
+"""The contract of a store: what the engine and the readers need of a database.
+
+A database is thin. It keeps rows, enforces that an identity occurs once in a session, and makes a
+transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.entries import Delta, Entry
+from holdfast.model.sessions import Description, SessionInfo
+
+
+class SessionRow(msgspec.Struct):
+    """What is kept of a session beside its journal: derived from it, so that writes are cheap.
+
+    `turn_seq` is where the running turn started, `stop_seq` the newest request to stop it and
+    `queue_seq` the oldest prompt that waits; None when there is none.
+    """
+
+    key: int
+    id: str
+    tenant: str
+    head: int
+    fence: int
+    about: Description
+    created_at_us: int
+    updated_at_us: int
+    turn_seq: int | None = None
+    stop_seq: int | None = None
+    queue_seq: int | None = None
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list, newest first; `before` continues after the last one shown."""
+
+    tenant: str
+    archived: bool | None = False
+    deleted: bool = False
+    limit: int = 100
+    before: tuple[int, str] | None = None
+
+
+class Reader(Protocol):
+    """Reads as of one moment."""
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
+    def session(self, key: int) -> SessionRow | None: ...
+    def sessions(self, listing: Listing) -> list[SessionInfo]: ...
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        """Entries in order. Raises SessionDamaged at the first that does not verify."""
+        ...
+
+    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        """The last `limit` entries below `before`, in order."""
+        ...
+
+    def turn_entries(self, key: int) -> list[Entry]:
+        """The starts and endings of all turns, in order."""
+        ...
+
+    def find_entry(self, key: int, identity: str) -> Entry | None: ...
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        """The flushes of the stream that started at `seq`, each with its number, in order."""
+        ...
+
+    def blob(self, tenant: str, digest: str) -> bytes | None: ...
+    def has_blob(self, tenant: str, digest: str) -> bool: ...
+    def counts(self) -> dict[str, int]:
+        """Rows by table: for tests, `status` and people."""
+        ...
+
+
+class Transaction(Reader, Protocol):
+    """Reads and writes that become durable together or not at all."""
+
+    writes: int
+    """How many statements have written so far: tells whether a refused operation left a trace."""
+
+    def others_wrote(self) -> bool:
+        """Whether anybody else has committed since this database's last transaction."""
+        ...
+
+    def create_session(self, row: SessionRow) -> int: ...
+    def save_session(self, row: SessionRow) -> None: ...
+    def insert_entry(
+        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+    ) -> bool:
+        """False, and nothing written, when the session has this identity already."""
+        ...
+
+    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None: ...
+    def drop_deltas(self, key: int, seq: int) -> None: ...
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        """Keep a blob for this session; False when there is no such blob."""
+        ...
+
+    def collect_blobs(self) -> int:
+        """Remove blobs that nothing refers to and whose writer is gone; returns how many."""
+        ...
+
+
+class Database(Protocol):
+    """One open database. `writing` is for one thread at a time, `reading` for any number."""
+
+    holder: str
+    """Names this opening of the store; part of every lease it takes."""
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """Commit as the last step, roll back on any exception. Raises StoreError."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Reader]: ...
+    def is_alive(self, holder: str) -> bool:
+        """Whether the process and store opening behind this name still exist."""
+        ...
+
+    def change_mark(self) -> int:
+        """A number that moves when any connection, of any process, has committed."""
+        ...
+
+    def close(self) -> None: ...

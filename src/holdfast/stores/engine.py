@@ -1,0 +1,744 @@
+"""Every write there is, as one operation inside one transaction.
+
+Rule 1: an operation decides first and writes afterwards. Whatever it refuses, it refuses before
+        its first write, so that a refusal leaves nothing behind for the others in its commit.
+Rule 2: what an operation decides on is read in the same transaction, or was, and nobody else has
+        written since (`Transaction.others_wrote`).
+Rule 3: the engine knows no clock and mints no ids; both come with the operation.
+Rule 4: a repeated write changes nothing and says so in its receipt.
+Rule 5: an operation that keeps something although it lost (a late text) returns the error instead
+        of raising it, so that what it kept is committed; the face raises it afterwards.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.errors import (
+    IdConflict,
+    InvalidEntry,
+    SessionBusy,
+    SessionNotFound,
+    TurnEnded,
+    TurnNotFound,
+)
+from holdfast.journal import rules
+from holdfast.journal.assembly import assemble, merge, output_text
+from holdfast.journal.closing import closing, open_streams
+from holdfast.journal.codec import encode
+from holdfast.journal.fold import describe
+from holdfast.journal.identity import digest, identity, same_content
+from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.model import entries as e
+from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
+from holdfast.model.parts import BLOB_PARTS, Part, Text, ToolResult
+from holdfast.model.sessions import Description
+from holdfast.stores.base import SessionRow, Transaction
+from holdfast.stores.buffers import StreamBuffer
+
+IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a write did: the entry's place, and whether it was there before."""
+
+    seq: int
+    repeated: bool = False
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a holder shows with every fenced write."""
+
+    turn_id: str
+    fence: int
+
+
+class TurnStart(msgspec.Struct, frozen=True):
+    """All that the start of a turn needs; the fence is given out by the engine."""
+
+    turn_id: str
+    holder: str
+    prompt: e.MessageRecorded | None
+    key: str | None = None
+    continues: str | None = None
+    retry_of: str | None = None
+    if_busy: IfBusy = "refuse"
+
+
+class TurnBegun(msgspec.Struct, frozen=True):
+    """The outcome: begun now, or there already (`repeated`, with its ending if it has one)."""
+
+    claim: Claim
+    seq: int
+    head: int
+    repeated: bool = False
+    ended: e.TurnEnded | None = None
+    queued: Receipt | None = None
+    busy: tuple[str, str] | None = None
+
+
+class NeedsBody(Exception):
+    """A body is too large for the shared commit; store it first, then come back."""
+
+    def __init__(self, tenant: str, digest: str, data: bytes) -> None:
+        super().__init__(digest)
+        self.tenant = tenant
+        self.digest = digest
+        self.data = data
+
+
+class Standing:
+    """One session as the writer knows it: its row, and the running turn folded."""
+
+    __slots__ = ("epoch", "row", "turn")
+
+    def __init__(self, row: SessionRow, turn: TurnState | None, epoch: int) -> None:
+        self.row = row
+        self.turn = turn
+        self.epoch = epoch
+
+
+_STANDINGS_MAX = 4_096
+
+
+class Engine:
+    """Carries out operations on the transaction it was given by `begin`."""
+
+    def __init__(self, is_alive: Callable[[str], bool]) -> None:
+        self._is_alive = is_alive
+        self._tx: Transaction
+        self._epoch = 0
+        self._standings: dict[int, Standing] = {}
+        self._touched: set[int] = set()
+        self._taken: list[StreamBuffer] = []
+
+    # -- around a transaction ------------------------------------------------------------------
+
+    def begin(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._touched.clear()
+        self._taken.clear()
+        if len(self._standings) > _STANDINGS_MAX:
+            self._standings.clear()
+        if tx.others_wrote():
+            self._epoch += 1
+
+    def committed(self) -> None:
+        """What was taken from streams is durable."""
+        for buffer in self._taken:
+            buffer.settle()
+
+    def rolled_back(self) -> None:
+        """Forget what was folded from entries that are not in the journal after all."""
+        for key in self._touched:
+            self._standings.pop(key, None)
+        for buffer in self._taken:
+            buffer.restore()
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def create_session(
+        self, *, session_id: str, tenant: str, created: e.SessionCreated, at_us: int
+    ) -> SessionRow:
+        found = self._tx.find_session(tenant, session_id)
+        if found is not None:
+            stored = self._tx.find_entry(found.key, identity(created))
+            if stored is not None and same_content(stored.body, created):
+                return found
+            raise IdConflict(f"session {session_id!r} exists already, with another beginning")
+        row = SessionRow(
+            key=0,
+            id=session_id,
+            tenant=tenant,
+            head=0,
+            fence=0,
+            about=describe(Description(), created),
+            created_at_us=at_us,
+            updated_at_us=at_us,
+        )
+        row.key = self._tx.create_session(row)
+        standing = Standing(row, None, self._epoch)
+        self._standings[row.key] = standing
+        self._write(standing, created, at_us)
+        return msgspec.structs.replace(row)
+
+    def about(self, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
+        """Append an entry that needs no fence: renamed, archived, note, imported, restored."""
+        standing = self._standing(key)
+        restoring = isinstance(body, e.Restored)
+        rules.check_live(
+            session_id=standing.row.id, deleted=standing.row.about.deleted and not restoring
+        )
+        receipt = self._write(standing, body, at_us)
+        if not receipt.repeated:
+            standing.row.about = describe(standing.row.about, body)
+            self._save(standing, at_us)
+        return receipt, msgspec.structs.replace(standing.row)
+
+    def delete_session(self, key: int, body: e.Deleted, at_us: int) -> Receipt:
+        """Close what runs, then take the session out of every list."""
+        standing = self._standing(key)
+        if standing.row.about.deleted:
+            return Receipt(standing.row.head, repeated=True)
+        if standing.turn is not None:
+            self._close(standing, _interrupted(standing.turn.id, "deleted"), at_us)
+        return self.about(key, body, at_us)[0]
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def start_turn(self, key: int, start: TurnStart, at_us: int) -> TurnBegun:
+        """Take the lease and record the prompt, or say who has it."""
+        standing = self._live(key)
+        body = e.TurnStarted(
+            turn_id=start.turn_id,
+            fence=standing.row.fence + 1,
+            holder=start.holder,
+            key=start.key,
+            prompt_hash=None if start.key is None else _prompt_hash(start.prompt),
+            continues=start.continues,
+            retry_of=start.retry_of,
+        )
+        if start.key is not None:
+            existing = self._existing_turn(standing, body)
+            if existing is not None:
+                return existing
+        if standing.turn is not None:
+            if not self._is_alive(standing.turn.holder):
+                self._close(standing, _crashed(standing.turn.id), at_us)
+            elif start.if_busy == "take_over":
+                self._close(standing, _interrupted(standing.turn.id, "taken_over"), at_us)
+            else:
+                return self._busy(standing, standing.turn, start, at_us)
+        return self._begin_turn(standing, body, start.prompt, at_us)
+
+    def _begin_turn(
+        self,
+        standing: Standing,
+        body: e.TurnStarted,
+        prompt: e.MessageRecorded | None,
+        at_us: int,
+    ) -> TurnBegun:
+        waiting = self._waiting_prompts(standing)
+        receipt = self._write(standing, body, at_us)
+        if receipt.repeated:
+            raise IdConflict(f"turn {body.turn_id!r} exists already")
+        standing.turn = TurnState(receipt.seq, body)
+        for queued in waiting:
+            self._write(standing, e.PromptTaken(id=queued.id, turn_id=body.turn_id), at_us)
+            message = e.MessageRecorded(
+                id=queued.id, turn_id=body.turn_id, role=queued.role, parts=queued.parts
+            )
+            self._write(standing, message, at_us)
+        if prompt is not None:
+            self._write(standing, prompt, at_us)
+        row = standing.row
+        row.fence, row.turn_seq, row.stop_seq, row.queue_seq = body.fence, receipt.seq, None, None
+        self._save(standing, at_us)
+        return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, row.head)
+
+    def _existing_turn(self, standing: Standing, body: e.TurnStarted) -> TurnBegun | None:
+        stored = self._tx.find_entry(standing.row.key, identity(body))
+        if stored is None:
+            return None
+        if not isinstance(stored.body, e.TurnStarted) or not same_content(stored.body, body):
+            raise IdConflict(f"key {body.key!r} was used for another prompt in this session")
+        end = self._tx.find_entry(standing.row.key, identity(_interrupted(body.turn_id, "")))
+        ended = end.body if end is not None and isinstance(end.body, e.TurnEnded) else None
+        return TurnBegun(
+            Claim(body.turn_id, stored.body.fence),
+            stored.seq,
+            standing.row.head,
+            repeated=True,
+            ended=ended,
+        )
+
+    def _busy(self, standing: Standing, turn: TurnState, start: TurnStart, at_us: int) -> TurnBegun:
+        if start.if_busy != "queue" or start.prompt is None:
+            raise SessionBusy(
+                f"session {standing.row.id!r} is busy: turn {turn.id!r} runs in {turn.holder}; "
+                'wait, queue, interrupt or take over with if_busy="…"',
+                turn_id=turn.id,
+                holder=turn.holder,
+            )
+        receipt = self._queue(standing, start.prompt, at_us)
+        claim = Claim(turn.id, turn.fence)
+        busy = (turn.id, turn.holder)
+        return TurnBegun(claim, turn.seq, standing.row.head, queued=receipt, busy=busy)
+
+    def queue(self, key: int, prompt: e.MessageRecorded, at_us: int) -> Receipt:
+        """Keep a prompt for the next turn."""
+        return self._queue(self._live(key), prompt, at_us)
+
+    def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
+        body = e.PromptQueued(id=prompt.id, role=prompt.role, parts=prompt.parts)
+        receipt = self._write(standing, body, at_us)
+        if not receipt.repeated and standing.row.queue_seq is None:
+            standing.row.queue_seq = receipt.seq
+            self._save(standing, at_us)
+        return receipt
+
+    def _waiting_prompts(self, standing: Standing) -> list[e.PromptQueued]:
+        if standing.row.queue_seq is None:
+            return []
+        waiting: dict[str, e.PromptQueued] = {}
+        for entry in self._tx.entries(standing.row.key, after=standing.row.queue_seq - 1):
+            if isinstance(entry.body, e.PromptQueued):
+                waiting[entry.body.id] = entry.body
+            elif isinstance(entry.body, e.PromptTaken):
+                waiting.pop(entry.body.id, None)
+        return list(waiting.values())
+
+    def stop(self, key: int, body: e.StopAsked, at_us: int) -> str | None:
+        """Ask the running turn to stop; its id, or None when the turn meant runs no more."""
+        standing = self._live(key)
+        turn = standing.turn
+        if turn is None or body.turn_id not in ("", turn.id):
+            if body.turn_id:
+                self._past_turn(standing, body.turn_id)
+            return None
+        body = msgspec.structs.replace(body, turn_id=turn.id)
+        receipt = self._write(standing, body, at_us)
+        standing.row.stop_seq = receipt.seq
+        self._tx.save_session(standing.row)
+        return turn.id
+
+    def end_turn(
+        self,
+        key: int,
+        claim: Claim,
+        ending: e.TurnEnded,
+        buffers: Sequence[StreamBuffer],
+        at_us: int,
+    ) -> Receipt | TurnEnded:
+        """Close the turn with its one ending, unless it has one already."""
+        standing = self._standing(key)
+        try:
+            self._claimed(standing, claim)
+        except TurnEnded as lost:
+            self._keep_rest(standing, claim, buffers, at_us)
+            return lost
+        seq = self._close(standing, ending, at_us, buffers)
+        return Receipt(seq)
+
+    def interrupt_turn(self, key: int, turn_id: str, reason: str, at_us: int) -> bool:
+        """End a turn of which the holder does not know whether it began; True if it had."""
+        standing = self._standing(key)
+        if standing.turn is None or standing.turn.id != turn_id:
+            return False
+        self._close(standing, _interrupted(turn_id, reason), at_us)
+        return True
+
+    def recover(self, key: int, at_us: int) -> bool:
+        """Close the running turn if its holder is dead; True when this call closed it."""
+        standing = self._standing(key)
+        if standing.turn is None or self._is_alive(standing.turn.holder):
+            return False
+        self._close(standing, _crashed(standing.turn.id), at_us)
+        return True
+
+    # -- inside a turn -------------------------------------------------------------------------
+
+    def append(self, key: int, claim: Claim, bodies: Sequence[e.Body], at_us: int) -> list[Receipt]:
+        """Append fenced entries, all or none."""
+        standing = self._live(key)
+        try:
+            turn = self._claimed(standing, claim)
+        except TurnEnded:
+            repeated = [self._repeat(standing, body) for body in bodies]
+            if None in repeated:
+                raise
+            return [receipt for receipt in repeated if receipt is not None]
+        for body in bodies:
+            rules.admit(turn, body)
+        return [self._write(standing, body, at_us) for body in bodies]
+
+    def start_tool(self, key: int, claim: Claim, call_id: str, at_us: int) -> tuple[Receipt, str]:
+        """Mark a call as started; from here on it may have effects. Returns its message's id."""
+        standing = self._live(key)
+        turn = self._claimed(standing, claim)
+        call = rules.require_call(turn, call_id)
+        body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
+        rules.admit(turn, body)
+        return self._write(standing, body, at_us), call.message_id
+
+    def finish_tool(
+        self,
+        key: int,
+        turn_id: str,
+        call_id: str,
+        result: ToolResult | None,
+        buffer: StreamBuffer | None,
+        at_us: int,
+    ) -> Receipt:
+        """Record a call's one result: in its turn, or as late when the turn has ended.
+
+        Without a result, what the tool printed is the result. No fence is asked for: a call has
+        one result, and whoever has it tells the truth about a side effect.
+        """
+        standing = self._live(key)
+        turn = standing.turn
+        if turn is None or turn.id != turn_id:
+            turn = self._past_turn(standing, turn_id)
+        call = rules.require_call(turn, call_id)
+        deltas = self._deltas(standing, call.started_seq, buffer)
+        if buffer is not None:
+            buffer.closed = True
+        printed = output_text(deltas) or self._left_output(standing, turn, call.message_id, call_id)
+        result = result or ToolResult(call_id, printed)
+        output = printed if printed and printed != result.content else None
+        make = e.LateResult if turn.ended is not None else e.ToolFinished
+        body = make(turn_id=turn.id, message_id=call.message_id, result=result, output=output)
+        if call.answered:
+            return self._repeat(standing, body) or _answered(call_id)
+        receipt = self._write(standing, body, at_us)
+        if call.started_seq is not None and not receipt.repeated:
+            self._drop(standing, call.started_seq)
+        return receipt
+
+    def leave_tool(
+        self, key: int, claim: Claim, call_id: str, buffer: StreamBuffer, at_us: int
+    ) -> None:
+        """A tool was left without a result: keep what it printed."""
+        standing = self._standing(key)
+        turn = self._claimed(standing, claim)
+        call = rules.require_call(turn, call_id)
+        output = output_text(self._deltas(standing, buffer.seq, buffer))
+        buffer.closed = True
+        if output:
+            body = e.ToolOutput(
+                turn_id=turn.id, message_id=call.message_id, call_id=call_id, output=output
+            )
+            self._write(standing, body, at_us)
+            self._drop(standing, buffer.seq)
+
+    def end_message(
+        self,
+        key: int,
+        claim: Claim,
+        message_id: str,
+        state: Literal["complete", "partial"],
+        buffer: StreamBuffer,
+        after: e.ModelCallEnded,
+        at_us: int,
+    ) -> Receipt | TurnEnded:
+        """Fold a stream's deltas into its message.
+
+        When the turn was ended by somebody else meanwhile, what was not stored yet is kept as
+        late text, and TurnEnded or StaleFence is returned.
+        """
+        standing = self._standing(key)
+        try:
+            turn = self._claimed(standing, claim)
+        except TurnEnded as lost:
+            self._keep_rest(standing, claim, [buffer], at_us)
+            return lost
+        parts = assemble(self._deltas(standing, buffer.seq, buffer))
+        rules.check_parts(parts)
+        buffer.closed = True
+        receipt = Receipt(buffer.seq)
+        if parts or state == "complete":
+            body = e.MessageEnded(id=message_id, turn_id=turn.id, state=state, parts=parts)
+            rules.admit(turn, body)
+            receipt = self._write(standing, body, at_us)
+            self._drop(standing, buffer.seq)
+        if after.id in turn.model_calls:
+            self._write(standing, after, at_us)
+        return receipt
+
+    def seal_call(
+        self, key: int, claim: Claim, body: e.ToolCalled, buffer: StreamBuffer, at_us: int
+    ) -> None:
+        """Make a whole call durable while its message still streams, so that its tool can start."""
+        standing = self._live(key)
+        rules.admit(self._claimed(standing, claim), body)
+        self._flush_one(standing, buffer)
+        self._write(standing, body, at_us)
+
+    def flush(self, buffer: StreamBuffer) -> None:
+        """Write what a stream was given since the last flush."""
+        if buffer.closed:
+            return
+        standing = self._live(buffer.key)
+        self._claimed(standing, Claim(buffer.turn_id, buffer.fence))
+        self._flush_one(standing, buffer)
+
+    def add_late_text(
+        self, key: int, turn_id: str, message_id: str, text: str, at_us: int
+    ) -> Receipt:
+        """The whole text of an answer that was cut off, from elsewhere: keep what is new in it."""
+        standing = self._live(key)
+        turn = self._past_turn(standing, turn_id)
+        rules.admit_late(turn, e.LateText(turn_id=turn_id, message_id=message_id, deltas=()))
+        stored = self._stored_parts(standing, message_id)
+        known = "".join(part.text for part in stored if isinstance(part, Text))
+        if not text.startswith(known):
+            raise IdConflict(
+                f"the text does not continue what is stored of message {message_id!r}; "
+                "record it in a turn of its own"
+            )
+        delta = _continuing(stored, text[len(known) :])
+        body = e.LateText(turn_id=turn_id, message_id=message_id, deltas=(delta,), whole=True)
+        return self._write(standing, body, at_us)
+
+    def ask_approval(
+        self, key: int, claim: Claim, approval_id: str, call_id: str, hashed: str, at_us: int
+    ) -> e.ApprovalAsked:
+        """A call waits for a person, bound to the hash of its exact arguments."""
+        standing = self._live(key)
+        call = rules.require_call(self._claimed(standing, claim), call_id)
+        body = e.ApprovalAsked(
+            id=approval_id,
+            turn_id=claim.turn_id,
+            message_id=call.message_id,
+            call_id=call_id,
+            arguments_hash=hashed,
+        )
+        self._write(standing, body, at_us)
+        return body
+
+    def decide_approval(self, key: int, body: e.ApprovalDecided, at_us: int) -> Receipt:
+        """A person's decision on the exact call that was asked about."""
+        standing = self._live(key)
+        asked = self._tx.find_entry(key, f"{body.id}/approval_asked")
+        if asked is None or not isinstance(asked.body, e.ApprovalAsked):
+            raise InvalidEntry(f"no approval {body.id!r} was asked for in this session")
+        if asked.body.arguments_hash != body.arguments_hash:
+            raise InvalidEntry(
+                f"approval {body.id!r} was asked for other arguments; decide on what is asked now"
+            )
+        return self._write(standing, body, at_us)
+
+    # -- blobs ---------------------------------------------------------------------------------
+
+    def put_blob(self, tenant: str, name: str, data: bytes, holder: str) -> str:
+        if not self._tx.has_blob(tenant, name):
+            self._tx.put_blob(tenant, name, data, holder)
+        return name
+
+    def collect_blobs(self) -> int:
+        return self._tx.collect_blobs()
+
+    # -- the parts they share ------------------------------------------------------------------
+
+    def _standing(self, key: int) -> Standing:
+        known = self._standings.get(key)
+        self._touched.add(key)
+        if known is not None and known.epoch == self._epoch:
+            return known
+        row = self._tx.session(key)
+        if row is None:
+            raise SessionNotFound("the session does not exist any more; it was erased")
+        if known is not None and known.row.turn_seq == row.turn_seq:
+            return self._catch_up(known, row)
+        standing = Standing(row, self._fold_running(row), self._epoch)
+        self._standings[key] = standing
+        return standing
+
+    def _catch_up(self, known: Standing, row: SessionRow) -> Standing:
+        """The same turn runs, or none: fold only what others have appended since."""
+        if known.turn is not None and known.row.head < row.head:
+            for entry in self._tx.entries(row.key, after=known.row.head):
+                known.turn.apply(entry.seq, entry.body)
+        known.row, known.epoch = row, self._epoch
+        return known
+
+    def _fold_running(self, row: SessionRow) -> TurnState | None:
+        if row.turn_seq is None:
+            return None
+        entries = self._tx.entries(row.key, after=row.turn_seq - 1)
+        return fold_turn(entries)
+
+    def _live(self, key: int) -> Standing:
+        standing = self._standing(key)
+        rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
+        return standing
+
+    def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
+        return rules.check_claim(
+            standing.turn,
+            turn_id=claim.turn_id,
+            fence=claim.fence,
+            newest_fence=standing.row.fence,
+        )
+
+    def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
+        key = standing.row.key
+        start = self._tx.find_entry(key, f"{turn_id}/turn")
+        if start is None:
+            raise TurnNotFound(f"session {standing.row.id!r} has no turn {turn_id!r}")
+        end = self._tx.find_entry(key, f"{turn_id}/turn-end")
+        through = None if end is None else end.seq
+        turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
+        assert turn is not None
+        return turn
+
+    def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+        """Append one entry, or find that it is there already. Raises IdConflict."""
+        row = standing.row
+        key = identity(body)
+        data = encode(body)
+        large = len(data) > BODY_BYTES_INLINE
+        stored_as = self._body_blob(row, data) if large else None
+        seq = row.head + 1
+        self._refer(row, body)
+        if not self._tx.insert_entry(row.key, seq, key, at_us, b"" if large else data, stored_as):
+            repeat = self._repeat(standing, body)
+            assert repeat is not None
+            return repeat
+        row.head = seq
+        if standing.turn is not None:
+            standing.turn.apply(seq, body)
+        return Receipt(seq)
+
+    def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
+        stored = self._tx.find_entry(standing.row.key, identity(body))
+        if stored is None:
+            return None
+        if not same_content(stored.body, body):
+            raise IdConflict(
+                f"{e.kind_of(body)} {identity(body).split('/')[0]!r} is recorded already at seq "
+                f"{stored.seq}, with other content; use another id, or read what is stored"
+            )
+        return Receipt(stored.seq, repeated=True)
+
+    def _refer(self, row: SessionRow, body: e.Body) -> None:
+        for name in blobs_of(body):
+            if not self._tx.refer(row.key, row.tenant, name):
+                raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
+
+    def _body_blob(self, row: SessionRow, data: bytes) -> str:
+        if len(data) > BODY_BYTES_MAX:
+            raise InvalidEntry(
+                f"the entry has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored in one"
+            )
+        name = digest(data)
+        if not self._tx.refer(row.key, row.tenant, name):
+            raise NeedsBody(row.tenant, name, data)
+        return name
+
+    def _save(self, standing: Standing, at_us: int) -> None:
+        standing.row.updated_at_us = at_us
+        self._tx.save_session(standing.row)
+
+    def _close(
+        self,
+        standing: Standing,
+        ending: e.TurnEnded,
+        at_us: int,
+        buffers: Sequence[StreamBuffer] = (),
+    ) -> int:
+        turn = standing.turn
+        assert turn is not None
+        waiting = {buffer.seq: buffer for buffer in buffers}
+        for buffer in buffers:
+            buffer.closed = True
+        streams = open_streams(turn)
+        bodies = closing(turn, ending, lambda seq: self._deltas(standing, seq, waiting.get(seq)))
+        for body in bodies:
+            self._write(standing, body, at_us)
+        for seq in streams:
+            self._drop(standing, seq)
+        standing.turn = None
+        standing.row.turn_seq = standing.row.stop_seq = None
+        self._save(standing, at_us)
+        return standing.row.head
+
+    def _keep_rest(
+        self, standing: Standing, claim: Claim, buffers: Sequence[StreamBuffer], at_us: int
+    ) -> None:
+        """The turn was ended by somebody else: what its streams still held is late text."""
+        for buffer in buffers:
+            buffer.closed = True
+            deltas = merge(self._take(buffer))
+            if not deltas or deltas[0].type == "output":
+                continue
+            turn = self._past_turn(standing, claim.turn_id)
+            for message_id, seq in turn.messages.items():
+                if seq == buffer.seq:
+                    body = e.LateText(turn_id=turn.id, message_id=message_id, deltas=deltas)
+                    self._write(standing, body, at_us)
+
+    def _deltas(
+        self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
+    ) -> list[e.Delta]:
+        if seq is None:
+            return []
+        flushes = self._tx.deltas(standing.row.key, seq)
+        stored = [delta for _, flush in flushes for delta in flush]
+        return stored if buffer is None else [*stored, *self._take(buffer)]
+
+    def _drop(self, standing: Standing, seq: int) -> None:
+        self._tx.drop_deltas(standing.row.key, seq)
+
+    def _flush_one(self, standing: Standing, buffer: StreamBuffer) -> None:
+        deltas = self._take(buffer)
+        if deltas:
+            data = encode(merge(deltas))
+            self._tx.put_deltas(standing.row.key, buffer.seq, buffer.number, data)
+
+    def _take(self, buffer: StreamBuffer) -> list[e.Delta]:
+        self._taken.append(buffer)
+        return buffer.take()
+
+    def _left_output(
+        self, standing: Standing, turn: TurnState, message_id: str, call_id: str
+    ) -> str:
+        if (message_id, call_id) not in turn.left:
+            return ""
+        body = e.ToolOutput(turn_id=turn.id, message_id=message_id, call_id=call_id, output="")
+        entry = self._tx.find_entry(standing.row.key, identity(body))
+        assert entry is not None
+        assert isinstance(entry.body, e.ToolOutput)
+        return entry.body.output
+
+    def _stored_parts(self, standing: Standing, message_id: str) -> tuple[Part, ...]:
+        entry = self._tx.find_entry(standing.row.key, f"{message_id}/message-end")
+        if entry is None or not isinstance(entry.body, e.MessageEnded):
+            return ()
+        if entry.body.state == "complete":
+            raise IdConflict(f"message {message_id!r} is complete; nothing of it can be late")
+        return entry.body.parts
+
+
+def blobs_of(body: e.Body) -> list[str]:
+    """The blobs that an entry names."""
+    match body:
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+            return [name for part in body.parts for name in _blobs_of_part(part)]
+        case e.ToolFinished() | e.LateResult():
+            return _blobs_of_part(body.result)
+        case e.ModelCallStarted():
+            return [name for name in (body.system, body.tools) if name is not None]
+        case _:
+            return []
+
+
+def _blobs_of_part(part: Part) -> list[str]:
+    if isinstance(part, BLOB_PARTS):
+        return [part.blob]
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        return [inner.blob for inner in part.content if isinstance(inner, BLOB_PARTS)]
+    return []
+
+
+def _continuing(stored: Sequence[Part], text: str) -> e.Delta:
+    if stored and isinstance(stored[-1], Text):
+        return e.Delta(len(stored) - 1, len(stored[-1].text), "text", text)
+    return e.Delta(len(stored), 0, "text", text)
+
+
+def _prompt_hash(prompt: e.MessageRecorded | None) -> str:
+    return digest(b"" if prompt is None else encode([prompt.role, prompt.parts]))
+
+
+def _answered(call_id: str) -> Receipt:
+    raise IdConflict(f"tool call {call_id!r} has its result in a recorded message already")
+
+
+def _interrupted(turn_id: str, reason: str) -> e.TurnEnded:
+    return e.TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+
+
+def _crashed(turn_id: str) -> e.TurnEnded:
+    return _interrupted(turn_id, "crashed")

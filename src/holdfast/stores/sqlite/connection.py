@@ -1,0 +1,142 @@
+"""Opening a connection the one way we do, and SQLite's errors in our words."""
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import apsw
+
+from holdfast.errors import (
+    HoldfastError,
+    SqliteTooOld,
+    StoreBusy,
+    StoreDegraded,
+    StoreError,
+    StoreNotOurs,
+    StoreReadOnly,
+)
+
+Durability = Literal["full", "normal"]
+
+_SQLITE_OLDEST: Final = 3_051_003
+"""Older ones, back to 3.7.0, can corrupt a WAL database that two connections write to."""
+
+_FORK_WAIT_SECONDS: Final = 5.0
+
+
+def check_library(version: int | None = None) -> None:
+    """Refuse a SQLite with the WAL-reset bug."""
+    found = apsw.SQLITE_VERSION_NUMBER if version is None else version
+    if found < _SQLITE_OLDEST:
+        raise SqliteTooOld(
+            f"SQLite {found} can corrupt a store that several connections write to; "
+            "install apsw 3.51.3 or newer"
+        )
+
+
+def connect(
+    path: Path, *, durability: Durability, wait_seconds: float, writable: bool
+) -> apsw.Connection:
+    """A connection with our settings. `writable` is for the writer; readers may only read."""
+    mode = apsw.SQLITE_OPEN_READWRITE if os.access(path, os.W_OK) else apsw.SQLITE_OPEN_READONLY
+    connection = apsw.Connection(str(path), flags=mode)
+    connection.set_busy_timeout(int(wait_seconds * 1000))
+    connection.pragma("trusted_schema", 0)
+    connection.pragma("mmap_size", 0)
+    if not writable:
+        connection.pragma("query_only", 1)
+        return connection
+    connection.pragma("synchronous", durability.upper())
+    if sys.platform == "darwin" and durability == "full":
+        connection.pragma("fullfsync", 1)
+        connection.pragma("checkpoint_fullfsync", 1)
+    return connection
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise SQLite's errors as ours, with the original as the cause."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except apsw.Error as error:
+        raise in_our_words(error, what) from error
+
+
+def in_our_words(error: apsw.Error, what: str) -> StoreError:
+    """The error of ours that says what to do about one of SQLite's."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(
+                f"{what}: the database is locked by another program that opened the file without "
+                f"Holdfast ({error}); close it, then try again"
+            )
+        case apsw.FullError():
+            return StoreDegraded(f"{what}: the disk is full; make room, then try again")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
+            return StoreReadOnly(f"{what}: the store may not be written ({error})")
+        case apsw.NotADBError():
+            return StoreNotOurs(f"{what}: the file is not a SQLite database")
+        case apsw.CorruptError():
+            return StoreDegraded(f"{what}: a page of the database is damaged ({error})")
+        case _:
+            return StoreDegraded(f"{what}: {error}; nothing was acknowledged, try again")
+
+
+class Gate:
+    """Lets fork() happen only while no thread is inside SQLite.
+
+    A child that was forked while another thread held one of SQLite's own mutexes would wait for it
+    for ever, because that thread does not exist there.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._shut = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._changed:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                if self._shut:
+                    self._changed.notify_all()
+
+    def shut(self) -> None:
+        with self._changed:
+            self._shut = True
+            self._changed.wait_for(lambda: self._inside == 0, timeout=_FORK_WAIT_SECONDS)
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+    def reset(self) -> None:
+        """In the child: nobody else is there."""
+        self.__init__()  # type: ignore[misc]
+
+
+gate: Final = Gate()
+
+
+def abandon(connection: apsw.Connection) -> None:
+    """Keep an inherited connection from ever being closed in this process.
+
+    Closing it here would drop the parent's locks and could corrupt the file; so would letting the
+    garbage collector or the end of the interpreter close it.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

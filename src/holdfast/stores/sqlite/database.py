@@ -1,0 +1,482 @@
+"""The SQLite store: rows in and out, one transaction helper, nothing decided here."""
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from holdfast.errors import SessionDamaged, StoreBusy, StoreDegraded, StoreError, StoreReadOnly
+from holdfast.journal.codec import (
+    CodecError,
+    decode,
+    decode_body,
+    decode_deltas,
+    encode,
+    to_bytes,
+    to_text,
+)
+from holdfast.model.entries import Delta, Entry
+from holdfast.model.limits import LOCK_WAIT_SECONDS
+from holdfast.model.sessions import Description, SessionInfo
+from holdfast.stores.base import Listing, SessionRow
+from holdfast.stores.sqlite import files
+from holdfast.stores.sqlite.connection import (
+    Durability,
+    abandon,
+    check_library,
+    connect,
+    gate,
+    in_our_words,
+    translated,
+)
+from holdfast.stores.sqlite.lockfile import LockFile
+from holdfast.stores.sqlite.migrate import bring_up_to_date
+from holdfast.stores.sqlite.queries import SQL
+
+_READERS_IDLE: Final = 4
+_EVERYTHING: Final = 2**62
+
+
+class SqliteReader:
+    """Reads on one connection, inside the transaction that whoever made it has opened."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
+        return self._row(SQL.find_session, (tenant, to_bytes(session_id)))
+
+    def session(self, key: int) -> SessionRow | None:
+        return self._row(SQL.session, (key,))
+
+    def _row(self, sql: str, bindings: Sequence[Any]) -> SessionRow | None:
+        row = self._execute(sql, bindings).fetchone()
+        if row is None:
+            return None
+        return SessionRow(
+            key=row[0],
+            id=to_text(row[1]),
+            tenant=row[2],
+            fence=row[3],
+            turn_seq=row[4],
+            stop_seq=row[5],
+            queue_seq=row[6],
+            created_at_us=row[7],
+            updated_at_us=row[8],
+            about=_about(row[9]),
+            head=row[10],
+        )
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]:
+        before_us, before_id = listing.before or (_EVERYTHING, "")
+        rows = self._execute(
+            SQL.sessions,
+            {
+                "tenant": listing.tenant,
+                "deleted": listing.deleted,
+                "archived": listing.archived,
+                "before_us": before_us,
+                "before_id": to_bytes(before_id),
+                "limit": listing.limit,
+            },
+        )
+        return [
+            SessionInfo(
+                id=to_text(row[0]),
+                about=_about(row[1]),
+                tenant=row[2],
+                created_at_us=row[3],
+                updated_at_us=row[4],
+            )
+            for row in rows
+        ]
+
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        last = _EVERYTHING if through is None else through
+        most = -1 if limit is None else limit
+        return self._entries(key, self._execute(SQL.entries, (key, after, last, most)), after)
+
+    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        below = _EVERYTHING if before is None else before
+        rows = self._execute(SQL.newest_entries, (key, below, limit))
+        return self._entries(key, rows, below)[::-1]
+
+    def turn_entries(self, key: int) -> list[Entry]:
+        return self._entries(key, self._execute(SQL.turn_entries, (key,)), None)
+
+    def find_entry(self, key: int, identity: str) -> Entry | None:
+        rows = self._execute(SQL.find_entry, (key, to_bytes(identity)))
+        found = self._entries(key, rows, None)
+        return found[0] if found else None
+
+    def _entries(self, key: int, rows: apsw.Cursor, near: int | None) -> list[Entry]:
+        entries: list[Entry] = []
+        crc32 = zlib.crc32
+        seq = near
+        try:
+            fetched: list[Any] = rows.fetchall()
+            for seq, at_us, crc, body, blob in fetched:
+                if blob is not None:
+                    body = self._execute(SQL.blob_by_key, (blob,)).get
+                if crc32(body) != crc:
+                    raise CodecError("its checksum does not match")  # noqa: TRY301
+                entries.append(Entry(seq, at_us, decode_body(body)))
+        except (CodecError, TypeError, apsw.CorruptError) as error:
+            raise self._damaged(key, seq, error) from error
+        return entries
+
+    def _damaged(self, key: int, seq: int | None, error: Exception) -> SessionDamaged:
+        found = self._execute("SELECT id FROM sessions WHERE key = ?", (key,)).get
+        session_id = to_text(found) if isinstance(found, bytes) else f"number {key}"
+        return SessionDamaged(
+            f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
+            "unaffected, and `holdfast doctor` says what can be read",
+            session_id=session_id,
+            seq=seq,
+        )
+
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        rows: list[Any] = self._execute(SQL.deltas, (key, seq, after)).fetchall()
+        try:
+            return [(number, decode_deltas(body)) for number, body in rows]
+        except ValueError as error:
+            raise self._damaged(key, seq, error) from error
+
+    def blob(self, tenant: str, digest: str) -> bytes | None:
+        data = self._execute(SQL.blob, (tenant, digest)).get
+        assert data is None or isinstance(data, bytes)
+        return data
+
+    def has_blob(self, tenant: str, digest: str) -> bool:
+        return self._execute(SQL.blob_key, (tenant, digest)).get is not None
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "sessions": self._count(SQL.count_sessions),
+            "entries": self._count(SQL.count_entries),
+            "deltas": self._count(SQL.count_deltas),
+            "blobs": self._count(SQL.count_blobs),
+        }
+
+    def _count(self, sql: str) -> int:
+        count = self._execute(sql).get
+        assert isinstance(count, int)
+        return count
+
+
+class SqliteTransaction(SqliteReader):
+    """Reads and writes on the writer's connection."""
+
+    def __init__(self, connection: apsw.Connection, database: "SqliteDatabase") -> None:
+        super().__init__(connection)
+        self._database = database
+        self.writes = 0
+
+    def others_wrote(self) -> bool:
+        return self._database.note_version(self._connection)
+
+    def create_session(self, row: SessionRow) -> int:
+        self._write(
+            SQL.create_session,
+            (
+                row.tenant,
+                to_bytes(row.id),
+                row.fence,
+                row.created_at_us,
+                row.updated_at_us,
+                row.about.archived,
+                row.about.deleted,
+                encode(row.about),
+            ),
+        )
+        return self._connection.last_insert_rowid()
+
+    def save_session(self, row: SessionRow) -> None:
+        self._write(
+            SQL.save_session,
+            (
+                row.fence,
+                row.turn_seq,
+                row.stop_seq,
+                row.queue_seq,
+                row.updated_at_us,
+                row.about.archived,
+                row.about.deleted,
+                encode(row.about),
+                row.key,
+            ),
+        )
+
+    def insert_entry(
+        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+    ) -> bool:
+        stored = self._stored_blob(key, blob) if blob is not None else None
+        crc = zlib.crc32(body) if stored is None else stored[1]
+        self._execute(
+            SQL.insert_entry,
+            (key, seq, to_bytes(identity), at_us, crc, body, stored and stored[0]),
+        )
+        inserted = self._connection.changes() == 1
+        self.writes += inserted
+        return inserted
+
+    def _stored_blob(self, key: int, digest: str) -> tuple[int, int]:
+        tenant = self._execute("SELECT tenant FROM sessions WHERE key = ?", (key,)).get
+        blob_key = self._execute(SQL.blob_key, (tenant, digest)).get
+        data = self._execute(SQL.blob_by_key, (blob_key,)).get
+        assert isinstance(blob_key, int)
+        assert isinstance(data, bytes)
+        return blob_key, zlib.crc32(data)
+
+    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
+        self._write(SQL.put_deltas, (key, seq, number, data))
+
+    def drop_deltas(self, key: int, seq: int) -> None:
+        self._write(SQL.drop_deltas, (key, seq))
+
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
+        self._write(SQL.put_blob, (tenant, digest, holder, data))
+
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        blob_key = self._execute(SQL.blob_key, (tenant, digest)).get
+        if blob_key is None:
+            return False
+        self._write(SQL.refer, (blob_key, key))
+        return True
+
+    def collect_blobs(self) -> int:
+        gone = 0
+        loose: list[Any] = self._execute(SQL.loose_blobs).fetchall()
+        for key, holder in loose:
+            if not self._database.is_alive(holder):
+                self._write(SQL.drop_blob, (key,))
+                gone += 1
+        return gone
+
+    def _write(self, sql: str, bindings: Sequence[Any]) -> None:
+        self.writes += 1
+        self._execute(sql, bindings)
+
+
+class SqliteDatabase:
+    """One opening of one store file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durability: Durability = "full",
+        wait_seconds: float = LOCK_WAIT_SECONDS,
+        network: bool = False,
+    ) -> None:
+        check_library()
+        self.path = files.prepare(path, network=network)
+        self._durability = durability
+        self._wait_seconds = wait_seconds
+        self._readers: list[apsw.Connection] = []
+        self._writer: apsw.Connection | None = None
+        self._watching: apsw.Connection | None = None
+        self._version: int | None = None
+        self._poisoned: StoreError | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self.read_only = not files.is_writable(self.path)
+        self._lock: LockFile | None = None
+        self._inode = files.inode(self.path)
+        if self.read_only:
+            self.holder = "read-only"
+            return
+        self._lock = LockFile.open(Path(f"{self.path}-lock"))
+        try:
+            self._open_writer()
+            self.holder = self._lock.take_holder()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    # -- transactions --------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteTransaction]:
+        """The one place that begins and commits. Only the writer's thread comes here.
+
+        If interrupted: rolled back, or committed as a whole; the commit is the last step.
+        """
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
+        files.check_same(self.path, self._inode)
+        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            with gate(), translated(f"writing to {self.path}"):
+                connection = self._sound_connection()
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield SqliteTransaction(connection, self)
+                    connection.execute("COMMIT")
+                except BaseException as error:
+                    self._undo(connection, error)
+                    raise
+        finally:
+            self._lock.release_turn()
+
+    def _undo(self, connection: apsw.Connection, error: BaseException) -> None:
+        """Roll back; a connection that failed at I/O, or cannot roll back, is not used again."""
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except apsw.Error as failed:
+                self._poisoned = in_our_words(failed, "rolling back")
+        cause = error if isinstance(error, apsw.Error) else error.__cause__
+        if isinstance(cause, apsw.IOError | apsw.CorruptError | apsw.NotADBError):
+            self._poisoned = in_our_words(cause, "writing")
+
+    def _sound_connection(self) -> apsw.Connection:
+        """The writer's connection, opened and verified again after a failure.
+
+        After a failed fsync the kernel may have dropped what it could not write and call the next
+        fsync a success. So nothing more is acknowledged on that connection: the file is opened
+        anew, its structure checked, and every page that is only in the log written again into the
+        database and synced there.
+        """
+        if self._poisoned is not None:
+            self._discard_writer()
+            connection = self._connect(writable=True)
+            verdict = connection.pragma("quick_check(1)")
+            if verdict != "ok":
+                connection.close()
+                raise StoreDegraded(f"{self.path} did not pass its check: {verdict}")
+            if connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)[0] < 0:
+                connection.close()
+                raise StoreBusy(f"{self.path} is being read; it is checked again at the next write")
+            self._writer, self._poisoned, self._version = connection, None, None
+        if self._writer is None:
+            raise StoreDegraded(f"{self.path} has no connection; close the store and open it again")
+        return self._writer
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteReader]:
+        """One consistent moment. Never held open across a yield to a caller."""
+        files.check_same(self.path, self._inode)
+        with gate(), translated(f"reading {self.path}"):
+            connection = self._take_reader()
+            try:
+                connection.execute("BEGIN")
+                yield SqliteReader(connection)
+            finally:
+                self._give_back(connection)
+
+    def _take_reader(self) -> apsw.Connection:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._connect(writable=False)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        # A read transaction has nothing to keep, so ending it is always a rollback.
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            connection.close()
+            return
+        if len(self._readers) < _READERS_IDLE and not self._closed:
+            self._readers.append(connection)
+        else:
+            connection.close()
+
+    # -- others --------------------------------------------------------------------------------
+
+    def is_alive(self, holder: str) -> bool:
+        return self._lock is None or self._lock.is_alive(holder)
+
+    def note_version(self, connection: apsw.Connection) -> bool:
+        """Whether another connection has committed since the last call on this one."""
+        version = int(connection.pragma("data_version"))
+        changed = version != self._version
+        self._version = version
+        return changed
+
+    def change_mark(self) -> int:
+        files.check_same(self.path, self._inode)
+        with gate(), translated(f"watching {self.path}"):
+            # The number is only comparable on one connection, so watching has one of its own.
+            if self._watching is None:
+                self._watching = self._connect(writable=False)
+            return int(self._watching.pragma("data_version"))
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def _connect(self, *, writable: bool) -> apsw.Connection:
+        return connect(
+            self.path,
+            durability=self._durability,
+            wait_seconds=self._wait_seconds,
+            writable=writable,
+        )
+
+    def _open_writer(self) -> None:
+        assert self._lock is not None
+        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            with gate(), translated(f"opening {self.path}"):
+                self._writer = self._connect(writable=True)
+                bring_up_to_date(self._writer, self.path)
+        except BaseException:
+            self._discard_writer()
+            raise
+        finally:
+            self._lock.release_turn()
+
+    def _discard_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close(force=True)
+
+    def close(self) -> None:
+        """Let go of everything; what was acknowledged is on the disk already."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            self.abandon()
+            return
+        with gate(), translated(f"closing {self.path}"):
+            while self._readers:
+                self._readers.pop().close()
+            if self._watching is not None:
+                self._watching.close()
+            self._discard_writer()
+        if self._lock is not None:
+            self._lock.release_holder(self.holder)
+            self._lock.close()
+
+    def abandon(self) -> None:
+        """In a child after fork(): never use, and never close, what was inherited."""
+        for connection in (*self._readers, self._writer, self._watching):
+            if connection is not None:
+                abandon(connection)
+        self._readers, self._writer, self._watching, self._closed = [], None, None, True
+
+
+def _about(data: bytes) -> Description:
+    try:
+        return decode(data, Description)
+    except ValueError:
+        return Description(title=None, extra={"damaged": True})
+
+
+def _after_fork_in_child() -> None:
+    gate.reset()
+    LockFile.forget_inherited()
+
+
+os.register_at_fork(
+    before=gate.shut, after_in_parent=gate.open, after_in_child=_after_fork_in_child
+)

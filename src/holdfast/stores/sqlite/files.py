@@ -1,0 +1,110 @@
+"""Where a store's file lies, and whether SQLite can be trusted there.
+
+Beside `work.db` lie `work.db-wal` and `work.db-shm` (SQLite's own), `work.db-lock` (ours) and,
+after a migration, `work.db-backup-N`. Never copy the file alone while it is open: SQLite's online
+backup makes a whole copy.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
+
+_NETWORK: Final = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "smb2",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+        "beegfs",
+    ]
+)
+
+Inode = tuple[int, int]
+
+
+def prepare(path: Path, *, network: bool) -> Path:
+    """The real path of the store's file, made with mode 0600 if it is not there yet."""
+    path = Path(os.path.realpath(path))
+    if not path.parent.is_dir():
+        raise StoreError(f"the folder {path.parent} does not exist; make it first")
+    if path.is_dir():
+        raise StoreNotOurs(f"{path} is a folder; name a file in it")
+    if not network:
+        refuse_network(path)
+    if not path.exists():
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise StoreError(f"cannot create {path}: {error.strerror}") from error
+    return path
+
+
+def refuse_network(path: Path, mounts: str | None = None) -> None:
+    """SQLite's locks do not hold across hosts: a store there is corrupted, sooner or later."""
+    kind = file_system(path, _read_mounts() if mounts is None else mounts)
+    if kind in _NETWORK:
+        raise StoreOnNetwork(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be "
+            "trusted; use a local disk, or pass network=True if only one host ever opens it"
+        )
+
+
+def file_system(path: Path, mounts: str) -> str | None:
+    """The type of the file system that a path lies on, from the text of mountinfo."""
+    best, kind = -1, None
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = fields[4].encode().decode("unicode_escape")
+        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            best, kind = len(point), right.split()[0]
+    return kind
+
+
+def inode(path: Path) -> Inode:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def check_same(path: Path, opened: Inode) -> None:
+    """Notice that the file was replaced or deleted under an open store."""
+    try:
+        now = os.stat(path)  # noqa: PTH116  (on the path of every write: half the cost)
+    except FileNotFoundError:
+        raise StoreReplaced(
+            f"{path} was deleted while it was open; nothing more is written to it"
+        ) from None
+    if (now.st_dev, now.st_ino) != opened:
+        raise StoreReplaced(
+            f"{path} was replaced by another file while it was open; close this store and open "
+            "the new one"
+        )
+
+
+def is_writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _read_mounts() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,211 @@
+"""One lock file beside the database: whose turn it is to write, and who is still alive.
+
+Both are POSIX record locks on single bytes. They belong to the process: the kernel drops them when
+it dies, however it dies, a child does not inherit them through fork(), a reused pid means nothing,
+and they are seen across containers that share the kernel. Byte 0 is the turn to write; blocking on
+it is fair, where SQLite's own waiting lets some writers starve. Every opening of a store holds one
+further byte for as long as it lives, and its number is in every lease that it takes.
+
+A process loses all its locks on a file when it closes any descriptor of it, so there is one
+descriptor for each file and process, shared by all that open the same store.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import ClassVar, Final
+
+from holdfast.errors import StoreBusy
+
+_TURN: Final = 0
+_HOLDERS: Final = 1_024
+_NUMBER_BITS: Final = 48
+
+# struct flock: Linux puts type and whence first, macOS and the BSDs put them last.
+_FLOCK: Final = "@hhqqi" if sys.platform.startswith("linux") else "@qqihh"
+
+
+class LockFile:
+    """The locks of one process on one store."""
+
+    _open: ClassVar[dict[str, "LockFile"]] = {}
+    _registry: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._users = 0
+        self._holders: set[int] = set()
+        self._turn = threading.Lock()
+        self._helper: _Blocking | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> "LockFile":
+        """The lock file of this process for this path."""
+        with cls._registry:
+            lock = cls._open.get(str(path))
+            if lock is None:
+                lock = cls._open[str(path)] = cls(path)
+            lock._users += 1
+            return lock
+
+    @classmethod
+    def forget_inherited(cls) -> None:
+        """In a child after fork(): the parent's locks are not ours, its descriptors stay open."""
+        cls._open = {}
+        cls._registry = threading.Lock()
+
+    def close(self) -> None:
+        with self._registry:
+            self._users -= 1
+            if self._users == 0:
+                self._open.pop(str(self._path), None)
+                if self._helper is not None:
+                    self._helper.end()
+                os.close(self._fd)
+
+    # -- whose turn it is ----------------------------------------------------------------------
+
+    def acquire_turn(self, seconds: float) -> None:
+        """Wait for the turn to write. Raises StoreBusy, naming who has it, when time runs out."""
+        if not self._turn.acquire(timeout=seconds):
+            raise StoreBusy(self._describe_wait(seconds, f"pid {os.getpid()}, this process"))
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _TURN)
+        except BlockingIOError:
+            self._acquire_blocking(seconds)
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def release_turn(self) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _TURN)
+        self._turn.release()
+
+    def _acquire_blocking(self, seconds: float) -> None:
+        # A blocking lock has no time limit, so another thread blocks and this one waits for it.
+        if self._helper is None:
+            self._helper = _Blocking(self._fd)
+        request = self._helper.request(self.release_turn)
+        if not request.wait(seconds):
+            # The helper keeps the turn's mutex until its lock comes, then gives up both.
+            raise StoreBusy(self._describe_wait(seconds, self._turn_owner()))
+
+    def _turn_owner(self) -> str:
+        pid = self._locker(_TURN)
+        if pid is None:
+            return "a program that opened the file without Holdfast, or a process just gone"
+        return describe_process(pid)
+
+    def _describe_wait(self, seconds: float, owner: str) -> str:
+        return (
+            f"waited {seconds:g} s for the write lock of {self._path}, held by {owner}; "
+            "end it or let it finish, then try again"
+        )
+
+    # -- who is alive --------------------------------------------------------------------------
+
+    def take_holder(self) -> str:
+        """Begin a life: a name whose lock lasts as long as this process, or until it is let go."""
+        while True:
+            number = secrets.randbits(_NUMBER_BITS)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _HOLDERS + number)
+                self._holders.add(number)
+                return f"{socket.gethostname()}/{os.getpid()}/{number:x}"
+
+    def release_holder(self, holder: str) -> None:
+        number = _number_of(holder)
+        if number in self._holders:
+            self._holders.discard(number)
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDERS + number)
+
+    def is_alive(self, holder: str) -> bool:
+        """Whether the opening with this name still exists, in this process or another."""
+        number = _number_of(holder)
+        if number is None:
+            return False
+        return number in self._holders or self._locker(_HOLDERS + number) is not None
+
+    def _locker(self, byte: int) -> int | None:
+        """The pid that another process's lock is reported with; asking takes no lock."""
+        linux = sys.platform.startswith("linux")
+        ask = (fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) if linux else (byte, 1, 0, fcntl.F_WRLCK, 0)
+        answer = struct.unpack(
+            _FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, struct.pack(_FLOCK, *ask))
+        )
+        kind, pid = (answer[0], answer[4]) if linux else (answer[3], answer[2])
+        return None if kind == fcntl.F_UNLCK else int(pid)
+
+
+class _Request:
+    """One wait for the turn: granted, or given up by whoever asked."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._granted = threading.Event()
+        self._abandoned = False
+
+    def wait(self, seconds: float) -> bool:
+        if self._granted.wait(seconds):
+            return True
+        with self._mutex:
+            self._abandoned = not self._granted.is_set()
+            return not self._abandoned
+
+    def grant(self) -> bool:
+        """False when nobody waits any more."""
+        with self._mutex:
+            if not self._abandoned:
+                self._granted.set()
+            return not self._abandoned
+
+
+class _Blocking:
+    """A thread that blocks on the turn for others; it exists once a store has had to wait."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._requests: SimpleQueue[tuple[_Request, Callable[[], None]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="holdfast-turn", daemon=True).start()
+
+    def request(self, give_up: Callable[[], None]) -> _Request:
+        request = _Request()
+        self._requests.put((request, give_up))
+        return request
+
+    def end(self) -> None:
+        self._requests.put(None)
+
+    def _run(self) -> None:
+        while (item := self._requests.get()) is not None:
+            request, give_up = item
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
+            if not request.grant():
+                give_up()
+
+
+def describe_process(pid: int) -> str:
+    """A process as a person would look for it."""
+    if pid <= 0:
+        return "a process in another container"
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
+    except OSError:
+        return f"pid {pid}"
+    return f"pid {pid} ({command.decode(errors='replace')[:80]})"
+
+
+def _number_of(holder: str) -> int | None:
+    try:
+        return int(holder.rsplit("/", 1)[1], 16)
+    except (IndexError, ValueError):
+        return None

@@ -1,0 +1,115 @@
+"""Forward-only numbered migrations, each in one transaction with its record.
+
+The store keeps two numbers: `version`, the newest migration it has, and `oldest`, the oldest
+version of the code that may open it. Only the second one refuses. A backup is made before the
+first migration of an existing store. All of it runs while this process has the turn to write.
+"""
+
+import time
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from holdfast.errors import StoreNewer, StoreNotOurs
+from holdfast.stores.sqlite.connection import translated
+
+APPLICATION_ID: Final = 0x484C4446
+"""'HLDF' in the header of the file, so that a store can be told from any other database."""
+
+OLDEST: Final = 1
+"""The oldest version of this code that may open what this version writes."""
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """All migrations, in order; their numbers are 1, 2, 3 …"""
+    folder = files("holdfast.stores.sqlite").joinpath("migrations")
+    found = sorted(
+        (item.name, item.read_text(encoding="utf-8"))
+        for item in folder.iterdir()
+        if item.name.endswith(".sql")
+    )
+    numbered = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
+    assert [one.number for one in numbered] == list(range(1, len(numbered) + 1))
+    return numbered
+
+
+def build() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "source"
+
+
+def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
+    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+
+    If interrupted: each migration has happened with its record, or not at all.
+    """
+    with translated(f"opening {path}"):
+        at = _version(connection, path)
+        pending = [one for one in migrations() if one.number > at]
+        if not pending:
+            return
+        if at == 0:
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("journal_mode", "wal")
+        else:
+            _back_up(connection, Path(f"{path}-backup-{at}"))
+        for one in pending:
+            _apply(connection, one)
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    """The newest migration the store has; 0 for an empty file. Refuses what is not ours."""
+    empty = connection.pragma("page_count") == 0
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    if empty or (ours and not connection.table_exists("main", "meta")):
+        return 0
+    if not ours:
+        raise StoreNotOurs(f"{path} is a database that Holdfast did not make; name another file")
+    stored = dict(connection.execute("SELECT name, value FROM meta"))
+    newest = len(migrations())
+    if stored["oldest"] > newest:
+        raise StoreNewer(
+            f"{path} was written by a newer Holdfast (format {stored['version']}, this one knows "
+            f"{newest}); install the newer version to open it"
+        )
+    return int(stored["version"])
+
+
+def _apply(connection: apsw.Connection, one: Migration) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(one.sql)
+        connection.execute(
+            "INSERT INTO migrations (number, name, at_us, build) VALUES (?, ?, ?, ?)",
+            (one.number, one.name, time.time_ns() // 1000, build()),
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO meta (name, value) VALUES ('version', ?), ('oldest', ?)",
+            (one.number, OLDEST),
+        )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _back_up(connection: apsw.Connection, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    copy = apsw.Connection(str(target))
+    target.chmod(0o600)
+    try:
+        with copy.backup("main", connection, "main") as backup:
+            backup.step()
+    finally:
+        copy.close()

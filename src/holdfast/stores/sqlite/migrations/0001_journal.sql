@@ -1,0 +1,75 @@
+-- The journal, what is derived from it to make writing cheap, deltas of open streams, and blobs.
+-- Ids and titles are BLOBs: every Python string is kept exactly, NUL and lone surrogates included.
+
+CREATE TABLE meta (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE migrations (
+    number INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL,
+    at_us  INTEGER NOT NULL,
+    build  TEXT NOT NULL
+) STRICT;
+
+-- `key` is never reused; everything else but id, tenant and created_at_us is derived from entries.
+CREATE TABLE sessions (
+    key           INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant        TEXT NOT NULL,
+    id            BLOB NOT NULL,
+    fence         INTEGER NOT NULL,
+    turn_seq      INTEGER,
+    stop_seq      INTEGER,
+    queue_seq     INTEGER,
+    created_at_us INTEGER NOT NULL,
+    updated_at_us INTEGER NOT NULL,
+    archived      INTEGER NOT NULL,
+    deleted       INTEGER NOT NULL,
+    about         BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX sessions_by_id ON sessions (tenant, id);
+CREATE INDEX sessions_by_time ON sessions (tenant, deleted, updated_at_us, id);
+
+-- Rows are added at the end of the table whatever their session, so a commit of many sessions
+-- touches few pages. The head of a session is its largest seq: one step in the first index.
+CREATE TABLE entries (
+    session  INTEGER NOT NULL,
+    seq      INTEGER NOT NULL,
+    identity BLOB NOT NULL,
+    at_us    INTEGER NOT NULL,
+    crc      INTEGER NOT NULL,
+    body     BLOB NOT NULL,
+    blob     INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX entries_by_seq ON entries (session, seq);
+CREATE UNIQUE INDEX entries_by_identity ON entries (session, identity);
+
+-- One row for each flush of one stream; (session, seq) is the entry that opened it.
+CREATE TABLE deltas (
+    session INTEGER NOT NULL,
+    seq     INTEGER NOT NULL,
+    number  INTEGER NOT NULL,
+    body    BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX deltas_by_stream ON deltas (session, seq, number);
+
+-- Bytes by their hash, once for each tenant. `holder` keeps a blob that nothing refers to yet.
+CREATE TABLE blobs (
+    key    INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    data   BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX blobs_by_digest ON blobs (tenant, digest);
+
+CREATE TABLE blob_references (
+    blob    INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (blob, session)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,53 @@
+"""The named statements of queries.sql, checked against this list when the module is imported."""
+
+from importlib.resources import files
+from typing import NamedTuple
+
+
+class Queries(NamedTuple):
+    """One field for each block; a missing or extra one fails at import."""
+
+    find_session: str
+    session: str
+    sessions: str
+    create_session: str
+    save_session: str
+    insert_entry: str
+    entries: str
+    newest_entries: str
+    turn_entries: str
+    find_entry: str
+    deltas: str
+    put_deltas: str
+    drop_deltas: str
+    blob_key: str
+    blob: str
+    blob_by_key: str
+    put_blob: str
+    refer: str
+    loose_blobs: str
+    drop_blob: str
+    count_sessions: str
+    count_entries: str
+    count_deltas: str
+    count_blobs: str
+
+
+def parse(text: str) -> dict[str, str]:
+    """Blocks by name: a line `-- name --` opens one, other comments are left out."""
+    blocks: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("-- ") and line.endswith(" --"):
+            current = blocks.setdefault(line[3:-3], [])
+        elif not line.startswith("--"):
+            current.append(line)
+    return {name: "\n".join(lines).strip().rstrip(";") for name, lines in blocks.items()}
+
+
+def _load() -> Queries:
+    text = files("holdfast.stores.sqlite").joinpath("queries.sql").read_text(encoding="utf-8")
+    return Queries(**parse(text))
+
+
+SQL = _load()

@@ -1,0 +1,295 @@
+"""The one thread that writes: group commit, flushes on time, failures told to those concerned.
+
+Callers hand over operations and wait for their outcome. Whatever is waiting when a commit ends
+shares the next one, so durability costs one fsync for many. The thread is a daemon that no signal
+handler runs in; an interrupted caller abandons its wait, never the write.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, TypeVar
+
+from holdfast.errors import HandleClosed, HoldfastError, StoreDegraded, StoreError
+from holdfast.model.limits import WINDOW_SECONDS
+from holdfast.stores.base import Database
+from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.engine import Engine, NeedsBody
+
+T = TypeVar("T")
+
+_BATCH_MAX: Final = 1_024
+"""Operations in one commit; a bound on how long the first of them waits."""
+
+_RETRY_SECONDS: Final = 0.25
+"""How long after a failed flush the next one is tried."""
+
+
+class Op(Generic[T]):
+    """One operation on its way through the writer, and its outcome."""
+
+    __slots__ = ("_done", "_wake", "apply", "error", "finished", "value")
+
+    def __init__(
+        self, apply: Callable[[Engine], T], wake: Callable[["Op[Any]"], None] | None = None
+    ) -> None:
+        self.apply = apply
+        self.value: T
+        self.error: BaseException | None = None
+        self.finished = False
+        self._wake = wake
+        # A bare lock is the one primitive whose wait a signal can interrupt without harm.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def finish(self) -> None:
+        """Called once, by the writer, when the outcome is final."""
+        self.finished = True
+        self._done.release()
+        if self._wake is not None:
+            self._wake(self)
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Block until the outcome is known; False when the time ran out first."""
+        if self.finished:
+            return True
+        if not self._done.acquire(timeout=timeout):
+            return False
+        self._done.release()
+        return True
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class _Signal:
+    """Wakes the writer for something that is not an operation."""
+
+
+_WAKE: Final = _Signal()
+_FLUSH: Final = _Signal()
+_CLOSE: Final = _Signal()
+
+
+class Writer:
+    """Owns the database's writing side and the deltas that wait for it."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        window_seconds: float = WINDOW_SECONDS,
+        on_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database = database
+        self._engine = Engine(database.is_alive)
+        # Half the window is for gathering, the other half for the commit itself.
+        self._gather_seconds = window_seconds / 2
+        self._on_commit = on_commit
+        self._queue: SimpleQueue[Op[Any] | _Signal] = SimpleQueue()
+        self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
+        self._armed = False
+        self._deadline: float | None = None
+        self._closed = False
+        self.status = "ok"
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        self._thread.start()
+
+    # -- for callers ---------------------------------------------------------------------------
+
+    def submit(self, op: Op[T]) -> Op[T]:
+        """Hand an operation over; its outcome comes through the op. Safe in a finaliser.
+
+        If interrupted: the operation was handed over or it was not.
+        """
+        if self._closed:
+            raise HandleClosed("the store was closed; open it again")
+        self._queue.put(op)
+        return op
+
+    def within_window(self, buffer: StreamBuffer) -> None:
+        """A stream has something to write. Does not wait."""
+        self._dirty.put(buffer)
+        if not self._armed:
+            self._armed = True
+            self._queue.put(_WAKE)
+
+    def at_once(self) -> None:
+        """A stream has gathered enough to be written now. Does not wait."""
+        self._queue.put(_FLUSH)
+
+    def is_current_thread(self) -> bool:
+        """A finaliser may run on the writer's own thread, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def close(self, timeout: float) -> bool:
+        """Write everything handed over so far, then end the thread; False if time ran out."""
+        self._closed = True
+        self._queue.put(_CLOSE)
+        if not self.is_current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            ops, closing = self._gather()
+            if self._flush_is_due() or closing:
+                ops.extend(self._flushes())
+            if ops:
+                self._commit(ops)
+
+    def _gather(self) -> tuple[list[Op[Any]], bool]:
+        """Wait for work, then take all that is there."""
+        ops: list[Op[Any]] = []
+        try:
+            item = self._queue.get(timeout=self._patience())
+            while True:
+                if item is _CLOSE:
+                    return ops, True
+                if isinstance(item, Op):
+                    ops.append(item)
+                    if len(ops) == _BATCH_MAX:
+                        break
+                elif item is _FLUSH:
+                    self._deadline = 0.0
+                elif self._deadline is None:
+                    self._deadline = time.monotonic() + self._gather_seconds
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        return ops, False
+
+    def _patience(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _flush_is_due(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _flushes(self) -> list[Op[Any]]:
+        self._deadline = None
+        self._armed = False
+        buffers: dict[int, StreamBuffer] = {}
+        while True:
+            try:
+                buffer = self._dirty.get_nowait()
+            except Empty:
+                break
+            buffers[id(buffer)] = buffer
+        return [_Flush(buffer) for buffer in buffers.values()]
+
+    def _commit(self, ops: Sequence[Op[Any]]) -> None:
+        """One transaction for all; one each when an operation broke it for the others."""
+        try:
+            deferred = self._transact(ops)
+        except _Broken as broken:
+            deferred = []
+            if len(ops) == 1:
+                ops[0].error = broken.cause
+            for op in ops if len(ops) > 1 else ():
+                op.error = None
+                try:
+                    deferred.extend(self._transact([op]))
+                except _Broken as alone:
+                    op.error = alone.cause
+                except BaseException as error:  # noqa: BLE001  (told to its caller)
+                    op.error = error
+            self._settle(ops, deferred)
+        except BaseException as error:  # noqa: BLE001  (told to every caller, none of it swallowed)
+            for op in ops:
+                op.error = error
+            self._settle(ops, [])
+        else:
+            self._settle(ops, deferred)
+        for op, needed in deferred:
+            self._commit_with_body(op, needed)
+
+    def _transact(self, ops: Sequence[Op[Any]]) -> list[tuple[Op[Any], NeedsBody]]:
+        deferred: list[tuple[Op[Any], NeedsBody]] = []
+        try:
+            with self._database.writing() as tx:
+                self._engine.begin(tx)
+                for op in ops:
+                    before = tx.writes
+                    try:
+                        op.value = op.apply(self._engine)
+                    except BaseException as error:
+                        if tx.writes != before or not isinstance(error, HoldfastError | NeedsBody):
+                            raise _Broken(error) from error
+                        if isinstance(error, NeedsBody):
+                            deferred.append((op, error))
+                        else:
+                            op.error = error
+        except BaseException:
+            self._engine.rolled_back()
+            raise
+        self._engine.committed()
+        return deferred
+
+    def _commit_with_body(self, op: Op[Any], needed: NeedsBody) -> None:
+        """A body over the limit gets a transaction of its own, then its operation another."""
+        store = Op(
+            lambda engine: engine.put_blob(
+                needed.tenant, needed.digest, needed.data, self._database.holder
+            )
+        )
+        self._commit([store])
+        if store.error is not None:
+            op.error = store.error
+            self._settle([op], [])
+        else:
+            self._commit([op])
+
+    def _settle(
+        self, ops: Sequence[Op[Any]], deferred: Sequence[tuple[Op[Any], NeedsBody]]
+    ) -> None:
+        waiting = {id(op) for op, _ in deferred}
+        self._judge([op for op in ops if id(op) not in waiting])
+        self._on_commit()
+        for op in ops:
+            if id(op) not in waiting:
+                op.finish()
+
+    def _judge(self, ops: Sequence[Op[Any]]) -> None:
+        """Keep the store's status, and the fate of each flush, as the outcomes show them."""
+        for op in ops:
+            if isinstance(op.error, StoreError):
+                self.status = "degraded"
+            elif op.error is None:
+                self.status = "ok"
+            if isinstance(op, _Flush) and op.error is not None:
+                self._retry(op.buffer, op.error)
+
+    def _retry(self, buffer: StreamBuffer, error: BaseException) -> None:
+        if isinstance(error, HoldfastError) and not isinstance(error, StoreError):
+            buffer.error = error  # the turn is over; its end keeps the text as late
+            return
+        failed = StoreDegraded(f"the stream's text could not be written: {error}")
+        failed.__cause__ = error
+        buffer.error = failed
+        self._dirty.put(buffer)
+        self._armed = True
+        self._deadline = time.monotonic() + _RETRY_SECONDS
+
+
+class _Flush(Op[None]):
+    """The writer's own operation: nobody waits for it."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: StreamBuffer) -> None:
+        super().__init__(lambda engine: engine.flush(buffer))
+        self.buffer = buffer
+
+
+class _Broken(Exception):
+    """An operation failed after it had written; the transaction is not worth keeping."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
