@@ -5,7 +5,8 @@ hands to `run`; handing a delta over is a plain call here too.
 """
 
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -166,17 +167,9 @@ class AsyncSession:
         """The journal itself."""
         return await self._run(self._core.entries(after, limit))
 
-    async def follow(self, *, after: int = 0) -> AsyncIterator[Followed]:
+    def follow(self, *, after: int = 0) -> "Following":
         """Entries and deltas as they come, from any process; ends when the store is closed."""
-        watcher = self._core.runtime().watcher
-        follower = Follower(self._core.key, after)
-        with watcher.following():
-            while not watcher.closed:
-                since = watcher.generation
-                for item in await self._run(_once(follower)):
-                    yield item
-                if follower.live:
-                    await self._run(_rest(since))
+        return Following(self._core, after)
 
     async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
         """Ask whoever runs the turn to stop, in whatever process; False when none runs.
@@ -387,6 +380,37 @@ class AsyncTool:
         """
         flow = self._core.finish(content, is_error=is_error, structured=structured)
         return await settle(self._core.turn.runtime, flow)
+
+
+class Following:
+    """What `follow` gives: an iterator that may simply be dropped, on every event loop."""
+
+    def __init__(self, core: SessionCore, after: int) -> None:
+        self._runtime = core.runtime()
+        self._follower = Follower(core.key, after)
+        self._shown: deque[Followed] = deque()
+        interest = self._runtime.watcher.following()
+        interest.__enter__()
+        self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
+        self._finaliser.atexit = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Followed:
+        watcher = self._runtime.watcher
+        while not self._shown:
+            if watcher.closed or not self._finaliser.alive:
+                raise StopAsyncIteration
+            since = watcher.generation
+            self._shown.extend(await settle(self._runtime, _once(self._follower)))
+            if not self._shown and self._follower.live:
+                await settle(self._runtime, _rest(since))
+        return self._shown.popleft()
+
+    async def aclose(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
+        self._finaliser()
 
 
 def _once(follower: Follower) -> Flow[list[Followed]]:

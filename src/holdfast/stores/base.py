@@ -79,8 +79,10 @@ class Reader(Protocol):
 class Transaction(Reader, Protocol):
     """Reads and writes that become durable together or not at all."""
 
-    writes: int
-    """How many statements have written so far: tells whether a refused operation left a trace."""
+    @property
+    def writes(self) -> int:
+        """How many statements have written so far: whether a refused operation left a trace."""
+        ...
 
     def others_wrote(self) -> bool:
         """Whether anybody else has committed since this database's last transaction."""

@@ -185,29 +185,37 @@ class Writer:
 
     def _commit(self, ops: Sequence[Op[Any]]) -> None:
         """One transaction for all; one each when an operation broke it for the others."""
+        deferred: list[tuple[Op[Any], NeedsBody]] = []
         try:
-            deferred = self._transact(ops)
+            deferred += self._transact(ops)
         except _Broken as broken:
-            deferred = []
             if len(ops) == 1:
-                ops[0].error = broken.cause
-            for op in ops if len(ops) > 1 else ():
-                op.error = None
-                try:
-                    deferred.extend(self._transact([op]))
-                except _Broken as alone:
-                    op.error = alone.cause
-                except BaseException as error:  # noqa: BLE001  (told to its caller)
-                    op.error = error
-            self._settle(ops, deferred)
+                deferred += self._judge_broken(ops[0], broken)
+            else:
+                for op in ops:
+                    deferred += self._commit_alone(op)
         except BaseException as error:  # noqa: BLE001  (told to every caller, none of it swallowed)
             for op in ops:
                 op.error = error
-            self._settle(ops, [])
-        else:
-            self._settle(ops, deferred)
+        self._settle(ops, deferred)
         for op, needed in deferred:
             self._commit_with_body(op, needed)
+
+    def _commit_alone(self, op: Op[Any]) -> list[tuple[Op[Any], NeedsBody]]:
+        op.error = None
+        try:
+            return self._transact([op])
+        except _Broken as broken:
+            return self._judge_broken(op, broken)
+        except BaseException as error:  # noqa: BLE001  (told to its caller)
+            op.error = error
+            return []
+
+    def _judge_broken(self, op: Op[Any], broken: "_Broken") -> list[tuple[Op[Any], NeedsBody]]:
+        if isinstance(broken.cause, NeedsBody):
+            return [(op, broken.cause)]
+        op.error = broken.cause
+        return []
 
     def _transact(self, ops: Sequence[Op[Any]]) -> list[tuple[Op[Any], NeedsBody]]:
         deferred: list[tuple[Op[Any], NeedsBody]] = []

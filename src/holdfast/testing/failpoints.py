@@ -1,0 +1,78 @@
+"""Breaking a database at its k-th step, for every k.
+
+Production code carries no hooks: a failpoint wraps the database that a store is given. The steps
+are every call on a transaction, its beginning and its commit, so they can be counted and visited
+one by one instead of being chosen.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.errors import StoreDegraded
+from holdfast.stores.base import Database
+
+
+class Failpoints:
+    """A database that fails at one step, and counts all of them."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        fail_at: int | None = None,
+        error: Callable[[], BaseException] = lambda: StoreDegraded("injected"),
+        lasting: bool = False,
+    ) -> None:
+        self._database = database
+        self._error = error
+        self._lasting = lasting
+        self.fail_at = fail_at
+        self.steps = 0
+        self.holder = database.holder
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        self.step()
+        with self._database.writing() as tx:
+            yield _Stepped(tx, self.step)
+            self.step()
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        with self._database.reading() as reader:
+            yield reader
+
+    def is_alive(self, holder: str) -> bool:
+        return self._database.is_alive(holder)
+
+    def change_mark(self) -> int:
+        return self._database.change_mark()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def step(self) -> None:
+        """One more; raises when it is the one that shall fail."""
+        self.steps += 1
+        if self.fail_at is None:
+            return
+        if self.steps == self.fail_at or (self._lasting and self.steps > self.fail_at):
+            raise self._error()
+
+
+class _Stepped:
+    """A transaction whose every call is a step."""
+
+    def __init__(self, tx: Any, step: Callable[[], None]) -> None:
+        self._tx = tx
+        self._step = step
+
+    @property
+    def writes(self) -> int:
+        writes: int = self._tx.writes
+        return writes
+
+    def __getattr__(self, name: str) -> Any:
+        self._step()
+        return getattr(self._tx, name)

@@ -1,0 +1,240 @@
+"""A store without a disk: the reference that every other store is compared with.
+
+A `MemoryDisk` is what a file is to SQLite: it outlives the stores that are opened on it. Rows are
+kept as plain values and transactions undo themselves, so it is short enough to be checked by eye.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from holdfast.journal.codec import decode_body, decode_deltas
+from holdfast.model.entries import Delta, Entry
+from holdfast.model.sessions import SessionInfo
+from holdfast.stores.base import Listing, SessionRow
+
+
+class MemoryDisk:
+    """Rows that outlive an opening. Not for use across processes."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, SessionRow] = {}
+        self.entries: dict[int, list[tuple[str, int, bytes]]] = {}
+        self.places: dict[tuple[int, str], int] = {}
+        self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
+        self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self.references: set[tuple[tuple[str, str], int]] = set()
+        self.alive: set[str] = set()
+        self.commits = 0
+        self.lock = threading.RLock()
+        self._numbers = itertools.count(1)
+
+    def open(self) -> "MemoryDatabase":
+        """A database on this disk, with a life of its own."""
+        holder = f"memory/{next(self._numbers)}"
+        self.alive.add(holder)
+        return MemoryDatabase(self, holder)
+
+
+class MemoryReader:
+    """Reads of the rows as they are; the disk's lock is held by whoever made this."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
+        for row in self._disk.rows.values():
+            if row.tenant == tenant and row.id == session_id:
+                return self.session(row.key)
+        return None
+
+    def session(self, key: int) -> SessionRow | None:
+        row = self._disk.rows.get(key)
+        return None if row is None else msgspec.structs.replace(row, head=self._head(key))
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]:
+        found = [
+            SessionInfo(
+                id=row.id,
+                about=row.about,
+                tenant=row.tenant,
+                created_at_us=row.created_at_us,
+                updated_at_us=row.updated_at_us,
+            )
+            for row in self._disk.rows.values()
+            if row.tenant == listing.tenant
+            and row.about.deleted == listing.deleted
+            and listing.archived in (None, row.about.archived)
+            and (listing.before is None or (row.updated_at_us, row.id) < listing.before)
+        ]
+        found.sort(key=lambda info: (info.updated_at_us, info.id), reverse=True)
+        return found[: listing.limit]
+
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        last = self._head(key) if through is None else min(through, self._head(key))
+        if limit is not None:
+            last = min(last, after + limit)
+        return [self._entry(key, seq) for seq in range(after + 1, last + 1)]
+
+    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        end = self._head(key) + 1 if before is None else before
+        return [self._entry(key, seq) for seq in range(max(1, end - limit), end)]
+
+    def turn_entries(self, key: int) -> list[Entry]:
+        turns = ("/turn", "/turn-end")
+        rows = enumerate(self._disk.entries.get(key, []), start=1)
+        return [self._entry(key, seq) for seq, (name, _, _) in rows if name.endswith(turns)]
+
+    def find_entry(self, key: int, identity: str) -> Entry | None:
+        seq = self._disk.places.get((key, identity))
+        return None if seq is None else self._entry(key, seq)
+
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        flushes = self._disk.deltas.get((key, seq), {})
+        return [(n, decode_deltas(flushes[n])) for n in sorted(flushes) if n > after]
+
+    def blob(self, tenant: str, digest: str) -> bytes | None:
+        found = self._disk.blobs.get((tenant, digest))
+        return None if found is None else found[1]
+
+    def has_blob(self, tenant: str, digest: str) -> bool:
+        return (tenant, digest) in self._disk.blobs
+
+    def counts(self) -> dict[str, int]:
+        disk = self._disk
+        return {
+            "sessions": len(disk.rows),
+            "entries": sum(len(rows) for rows in disk.entries.values()),
+            "deltas": sum(len(flushes) for flushes in disk.deltas.values()),
+            "blobs": len(disk.blobs),
+        }
+
+    def _head(self, key: int) -> int:
+        return len(self._disk.entries.get(key, []))
+
+    def _entry(self, key: int, seq: int) -> Entry:
+        _, at_us, body = self._disk.entries[key][seq - 1]
+        return Entry(seq, at_us, decode_body(body))
+
+
+class MemoryTransaction(MemoryReader):
+    """Writes that can be undone, the last one first."""
+
+    def __init__(self, disk: MemoryDisk, *, others: bool) -> None:
+        super().__init__(disk)
+        self._others = others
+        self.undo: list[Callable[[], object]] = []
+
+    @property
+    def writes(self) -> int:
+        return len(self.undo)
+
+    def others_wrote(self) -> bool:
+        return self._others
+
+    def create_session(self, row: SessionRow) -> int:
+        key = max(self._disk.rows, default=0) + 1
+        self._disk.rows[key] = msgspec.structs.replace(row, key=key)
+        self._disk.entries[key] = []
+        self.undo.append(lambda: (self._disk.rows.pop(key), self._disk.entries.pop(key)))
+        return key
+
+    def save_session(self, row: SessionRow) -> None:
+        before = self._disk.rows[row.key]
+        self._disk.rows[row.key] = msgspec.structs.replace(row)
+        self.undo.append(lambda: self._disk.rows.__setitem__(row.key, before))
+
+    def insert_entry(
+        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+    ) -> bool:
+        if (key, identity) in self._disk.places:
+            return False
+        assert seq == self._head(key) + 1
+        if blob is not None:
+            stored = self.blob(self._disk.rows[key].tenant, blob)
+            assert stored is not None
+            body = stored
+        self._disk.entries[key].append((identity, at_us, body))
+        self._disk.places[key, identity] = seq
+        self.undo.append(
+            lambda: (self._disk.entries[key].pop(), self._disk.places.pop((key, identity)))
+        )
+        return True
+
+    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
+        flushes = self._disk.deltas.setdefault((key, seq), {})
+        flushes[number] = data
+        self.undo.append(lambda: flushes.pop(number))
+
+    def drop_deltas(self, key: int, seq: int) -> None:
+        gone = self._disk.deltas.pop((key, seq), {})
+        self.undo.append(lambda: self._disk.deltas.__setitem__((key, seq), gone))
+
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
+        self._disk.blobs[tenant, digest] = (holder, data)
+        self.undo.append(lambda: self._disk.blobs.pop((tenant, digest)))
+
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        reference = ((tenant, digest), key)
+        if not self.has_blob(tenant, digest):
+            return False
+        if reference not in self._disk.references:
+            self._disk.references.add(reference)
+            self.undo.append(lambda: self._disk.references.discard(reference))
+        return True
+
+    def collect_blobs(self) -> int:
+        kept = {blob for blob, _ in self._disk.references}
+        loose = [
+            name
+            for name, (holder, _) in self._disk.blobs.items()
+            if name not in kept and holder not in self._disk.alive
+        ]
+        for name in loose:
+            self._collect(name)
+        return len(loose)
+
+    def _collect(self, name: tuple[str, str]) -> None:
+        gone = self._disk.blobs.pop(name)
+        self.undo.append(lambda: self._disk.blobs.__setitem__(name, gone))
+
+
+class MemoryDatabase:
+    """One opening of a disk; give it to `Store` or `AsyncStore` instead of a path."""
+
+    def __init__(self, disk: MemoryDisk, holder: str) -> None:
+        self.disk = disk
+        self.holder = holder
+        self._seen = -1
+
+    @contextmanager
+    def writing(self) -> Iterator[MemoryTransaction]:
+        with self.disk.lock:
+            tx = MemoryTransaction(self.disk, others=self._seen != self.disk.commits)
+            try:
+                yield tx
+            except BaseException:
+                for undo in reversed(tx.undo):
+                    undo()
+                raise
+            self.disk.commits += bool(tx.undo)
+            self._seen = self.disk.commits
+
+    @contextmanager
+    def reading(self) -> Iterator[MemoryReader]:
+        with self.disk.lock:
+            yield MemoryReader(self.disk)
+
+    def is_alive(self, holder: str) -> bool:
+        return holder in self.disk.alive
+
+    def change_mark(self) -> int:
+        return self.disk.commits
+
+    def close(self) -> None:
+        self.disk.alive.discard(self.holder)
