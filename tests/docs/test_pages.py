@@ -1,0 +1,116 @@
+"""What a document shows runs, and where it points there is something."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, PAGES, README, ROOT, anchors, blocks, languages, links, name
+
+WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python")]
+WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    store = {"HOLDFAST_STORE": str(folder / "default.db")}
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | store, capture_output=True, text=True, timeout=50
+    )
+
+
+@pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """The blocks of a page, one after another, are a program that works and warns of nothing."""
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
+    done = run([sys.executable, "-W", "error", str(program)], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)
+def test_python_blocks_compile_apart(page: Path) -> None:
+    """Each block can be pasted: none is cut off in the middle."""
+    for block in blocks(page, "python"):
+        compile(block, name(page), "exec")
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=name)
+def test_commands_exist(page: Path) -> None:
+    """A command that is shown is a target of the Makefile, or the installation run below."""
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for line in "".join(blocks(page, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        assert words == ["pip", "install", "."] or (words[0] == "make" and words[1] in targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_made_targets_in_text_exist(page: Path) -> None:
+    """`make something` in a sentence is a target too."""
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    named = re.findall(r"`make ([a-z]+)`", page.read_text(encoding="utf-8"))
+    assert set(named) <= set(targets)
+
+
+def test_clone_installs(tmp_path: Path) -> None:
+    """`pip install .` leaves a package that imports and brings its SQL along."""
+    packages = tmp_path / "packages"
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target"]
+    install = [sys.executable, "-m", "pip", "install", *offline, str(packages), str(ROOT)]
+    done = run(install, tmp_path)
+    assert done.returncode == 0, done.stderr
+    program = f"import sys; sys.path.insert(0, {str(packages)!r}); import holdfast as h; "
+    program += "print(h.__file__, h.Store().create_session(id='s').id)"
+    done = run([sys.executable, "-c", program], tmp_path)
+    assert done.stdout.split() == [str(packages / "holdfast" / "__init__.py"), "s"], done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_blocks_are_of_a_kind_that_is_tested(page: Path) -> None:
+    """No code hides from these tests under another name."""
+    assert languages(page) <= {"python", "sh", "text"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_resolve(page: Path) -> None:
+    """A link inside the repository names a file that is there, and a heading that is in it."""
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_path_of_a_machine(page: Path) -> None:
+    """Documents name no folder of the machine they were written on."""
+    assert not WORDS.search(page.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    """Who starts at the README can get to every document by links."""
+    seen: set[Path] = set()
+    waiting = [README]
+    while waiting:
+        page = waiting.pop()
+        if page.is_dir():
+            waiting.extend(page.glob("*.md"))  # a folder's listing shows them
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        paths = [link.partition("#")[0] for link in links(page) if "://" not in link]
+        waiting.extend((page.parent / path).resolve() for path in paths if path)
+    assert sorted(DOCS.rglob("*.md")) == sorted(page for page in seen if page.is_relative_to(DOCS))
+
+
+def test_readme_shows_the_example() -> None:
+    """The program in the README is the one in examples, to the letter."""
+    example = (ROOT / "examples" / "record_a_turn.py").read_text(encoding="utf-8")
+    assert blocks(README, "python") == [example]

@@ -1,0 +1,112 @@
+"""The references say what the code says: kinds and fields, identities, errors, words."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import errors
+from holdfast.journal.codec import KNOWN_KINDS
+from holdfast.journal.identity import identity
+from holdfast.model import entries as e
+from tests.docs.pages import DOCS, PAGES, first_column
+
+JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", JOURNAL, re.MULTILINE | re.DOTALL))
+BODIES: dict[str, Any] = {str(kind.__struct_config__.tag): kind for kind in e.KnownBody.__args__}
+LAID_OUT: dict[str, Any] = {
+    "fence": 1,
+    "role": "user",
+    "parts": [],
+    "status": "failed",
+    "state": "partial",
+    "approved": True,
+    "deltas": [],
+    "result": {"type": "tool_result", "call_id": "{call_id}", "content": ""},
+}
+
+
+def sample(kind: str) -> e.Body:
+    """A body whose ids are the names of their fields, in braces."""
+    fields = msgspec.structs.fields(BODIES[kind])
+    values = {f.name: LAID_OUT.get(f.name, f"{{{f.name}}}") for f in fields if f.required}
+    body: e.Body = msgspec.convert({"kind": kind, **values}, BODIES[kind])
+    return body
+
+
+def test_every_kind_is_described_and_no_other() -> None:
+    assert set(SECTIONS) == set(BODIES) == KNOWN_KINDS
+
+
+@pytest.mark.parametrize("kind", sorted(BODIES))
+def test_every_field_is_described_in_order(kind: str) -> None:
+    described = re.findall(r"^- `(\w+)`: ", SECTIONS[kind], re.MULTILINE)
+    fields = [field.name for field in msgspec.structs.fields(BODIES[kind])]
+    assert described == [field for field in fields if field != "v"]
+
+
+@pytest.mark.parametrize("kind", sorted(BODIES))
+def test_identity_is_described(kind: str) -> None:
+    found = identity(sample(kind)).replace(f"/{len('{message_id}')}/", "/{length}/")
+    assert f"Identity `{found}`." in SECTIONS[kind]
+
+
+@pytest.mark.parametrize("kind", sorted(BODIES))
+def test_who_may_write_is_described(kind: str) -> None:
+    told = r"Fenced\.|Not fenced\.|Gives the fence out\.|Written with `turn_started`"
+    assert re.search(told, SECTIONS[kind])
+
+
+def test_every_error_is_described_under_its_base() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (DOCS / "errors.md").read_text("utf-8"), re.M)
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    assert dict(rows) == {kind.__name__: kind.__bases__[0].__name__ for kind in kinds}
+    assert len(rows) == len(kinds)
+
+
+def test_every_error_can_be_imported_as_described() -> None:
+    named = re.findall(r"^\| `(\w+)`", (DOCS / "errors.md").read_text("utf-8"), re.M)
+    assert set(named) <= set(holdfast.__all__)
+
+
+def test_errors_with_a_second_base_are_named() -> None:
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    lookups = {kind.__name__ for kind in kinds if issubclass(kind, LookupError)}
+    assert lookups == {k.__name__ for k in kinds if k.__name__.endswith("NotFound")} | {
+        "SessionDeleted"
+    }
+    assert [kind.__name__ for kind in kinds if issubclass(kind, ValueError)] == ["InvalidEntry"]
+
+
+def test_glossary_has_the_words_of_the_contract() -> None:
+    words = first_column(DOCS / "glossary.md")
+    assert len(words) == len(set(words))
+    assert {
+        "session", "turn", "model call", "message", "part", "delta", "entry", "seq", "view",
+        "compaction", "lease", "fence", "late",
+    } <= set(words)  # fmt: skip
+
+
+def test_names_in_the_architecture_exist() -> None:
+    """A module, class or function that ARCHITECTURE.md names is in the source."""
+    text = next(page for page in PAGES if page.name == "ARCHITECTURE.md").read_text("utf-8")
+    source_files = sorted((DOCS.parent / "src" / "holdfast").rglob("*.*"))
+    source = "\n".join(p.read_text("utf-8") for p in source_files if p.suffix in {".py", ".sql"})
+    for owner, member in re.findall(r"`([A-Z]\w+)\.(\w+)`", text):
+        assert f"class {owner}" in source, owner
+        assert f"def {member}(" in source, member
+    for path in re.findall(r"`(?:src/holdfast/)?((?:model|journal|stores|session)/\w+\.py)`", text):
+        assert (DOCS.parent / "src" / "holdfast" / path).exists(), path
+
+
+def test_reasons_of_endings_are_those_of_the_code() -> None:
+    """Every reason that the how-to lists is a text in the source."""
+    text = (DOCS / "how-to" / "record-a-turn.md").read_text("utf-8")
+    listed = set(re.findall(r"\| `interrupted` \| `(\w+)` \|", text))
+    listed |= set(re.findall(r"`(\w+)`", text.split("can be ended too")[1].split("A tool's")[0]))
+    source_files = sorted((DOCS.parent / "src" / "holdfast").rglob("*.py"))
+    source = "\n".join(p.read_text("utf-8") for p in source_files)
+    assert {reason for reason in listed if f'"{reason}"' not in source} == set()
+    assert len(listed) == 10
