@@ -1,0 +1,201 @@
+"""Whose turn it is to write and who is alive, between real processes."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreBusy
+from holdfast.stores.sqlite.lockfile import LockFile, describe_process
+
+_CHILD = """
+import sys
+from pathlib import Path
+from holdfast.stores.sqlite.lockfile import LockFile
+lock = LockFile.open(Path(sys.argv[1]))
+lock.acquire_turn(5)
+print(lock.take_holder(), flush=True)
+sys.stdin.read()
+lock.release_turn()
+lock.close()
+"""
+
+
+class Child:
+    """A process that has the turn and a life, until it is told to end or killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.holder = self.process.stdout.readline().strip()
+        assert self.holder
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self) -> None:
+        self.process.communicate(timeout=10)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=10)
+
+
+@contextmanager
+def child_holding(path: Path) -> Iterator[Child]:
+    child = Child(path)
+    try:
+        yield child
+    finally:
+        if child.process.poll() is None:
+            child.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "work.db-lock"
+
+
+@pytest.fixture
+def lock(path: Path) -> Iterator[LockFile]:
+    opened = LockFile.open(path)
+    yield opened
+    opened.close()
+
+
+def test_the_turn_can_be_taken_again_after_it_was_released(lock: LockFile) -> None:
+    for _ in range(3):
+        lock.acquire_turn(1)
+        lock.release_turn()
+
+
+def test_one_process_has_one_lock_file_however_often_it_opens_it(
+    lock: LockFile, path: Path
+) -> None:
+    again = LockFile.open(path)
+    assert again is lock
+    again.close()
+    lock.acquire_turn(1)
+    lock.release_turn()
+
+
+def test_the_turn_held_elsewhere_in_this_process_is_said_to_be(lock: LockFile) -> None:
+    lock.acquire_turn(1)
+    with pytest.raises(StoreBusy, match=rf"held by pid {os.getpid()}, this process"):
+        lock.acquire_turn(0.01)
+    lock.release_turn()
+
+
+def test_the_error_names_the_process_that_has_the_turn(lock: LockFile, path: Path) -> None:
+    with child_holding(path) as child:
+        with pytest.raises(StoreBusy, match=rf"held by pid {child.pid} \(.*python") as caught:
+            lock.acquire_turn(0.05)
+        assert "then try again" in str(caught.value)
+        assert str(path) in str(caught.value)
+
+
+def test_the_second_wait_that_runs_out_names_the_same_process(lock: LockFile, path: Path) -> None:
+    with child_holding(path) as child:
+        for _ in range(2):
+            with pytest.raises(StoreBusy) as caught:
+                lock.acquire_turn(0.05)
+        assert f"pid {child.pid}" in str(caught.value)
+
+
+def test_the_turn_comes_when_the_other_process_lets_it_go(lock: LockFile, path: Path) -> None:
+    with child_holding(path) as child:
+        got = threading.Event()
+
+        def wait() -> None:
+            lock.acquire_turn(10)
+            got.set()
+            lock.release_turn()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not got.wait(0.05)
+        child.end()
+        assert got.wait(5)
+        waiting.join()
+
+
+def test_the_turn_comes_when_the_other_process_dies(lock: LockFile, path: Path) -> None:
+    with child_holding(path) as child:
+        child.kill()
+        lock.acquire_turn(1)
+        lock.release_turn()
+
+
+def test_a_turn_given_up_on_can_be_taken_later(lock: LockFile, path: Path) -> None:
+    with child_holding(path) as child:
+        with pytest.raises(StoreBusy):
+            lock.acquire_turn(0.01)
+        child.end()
+        lock.acquire_turn(5)
+        lock.release_turn()
+
+
+def test_closing_after_a_wait_that_ran_out_is_quiet(path: Path) -> None:
+    """No thread stays behind, and none ends with a traceback, once the holder lets go."""
+    lock = LockFile.open(path)
+    with child_holding(path) as child:
+        with pytest.raises(StoreBusy):
+            lock.acquire_turn(0.01)
+        lock.close()
+        child.end()
+
+
+def test_a_holder_is_alive_until_it_is_released(lock: LockFile) -> None:
+    holder = lock.take_holder()
+    assert f"/{os.getpid()}/" in holder
+    assert lock.is_alive(holder)
+    lock.release_holder(holder)
+    assert not lock.is_alive(holder)
+
+
+def test_two_holders_of_one_process_are_told_apart(lock: LockFile) -> None:
+    one, other = lock.take_holder(), lock.take_holder()
+    assert one != other
+    lock.release_holder(one)
+    assert (lock.is_alive(one), lock.is_alive(other)) == (False, True)
+
+
+def test_a_holder_in_another_process_is_alive_until_that_process_is_killed(
+    lock: LockFile, path: Path
+) -> None:
+    with child_holding(path) as child:
+        assert lock.is_alive(child.holder)
+        child.kill()
+        assert not lock.is_alive(child.holder)
+
+
+@pytest.mark.parametrize("name", ["", "nobody", "host/1/xyz", "host/1/", "host/1/" + "f" * 40])
+def test_a_name_that_means_nothing_is_nobody_alive(lock: LockFile, name: str) -> None:
+    assert not lock.is_alive(name)
+
+
+def test_a_process_is_described_by_its_pid_and_command() -> None:
+    assert describe_process(os.getpid()).startswith(f"pid {os.getpid()} (")
+
+
+def test_a_process_that_is_gone_is_described_by_its_pid_alone() -> None:
+    assert describe_process(2**30) == "pid 1073741824"
+
+
+def test_a_process_outside_this_container_is_said_to_be() -> None:
+    assert describe_process(0) == "a process in another container"
+
+
+def test_the_lock_file_may_be_read_by_its_owner_only(lock: LockFile, path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,157 @@
+"""Making a store and bringing it up to date, or refusing it."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import StoreDegraded, StoreNewer, StoreNotOurs
+from holdfast.stores.sqlite import SqliteDatabase, migrate
+from holdfast.stores.sqlite.connection import connect
+from holdfast.stores.sqlite.migrate import Migration, bring_up_to_date, migrations
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "work.db"
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[apsw.Connection]:
+    path.touch()
+    opened = connect(path, durability="full", wait_seconds=1, writable=True)
+    yield opened
+    opened.close()
+
+
+def meta(connection: apsw.Connection) -> dict[str, int]:
+    return dict(connection.execute("SELECT name, value FROM meta"))
+
+
+def tables(connection: apsw.Connection) -> set[str]:
+    rows = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    return {row[0] for row in rows}
+
+
+def add_migration(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    known = migrations()
+    added = Migration(len(known) + 1, "0099_added", sql)
+    monkeypatch.setattr(migrate, "migrations", lambda: [*known, added])
+
+
+def test_an_empty_file_becomes_a_store_by_all_migrations(
+    connection: apsw.Connection, path: Path
+) -> None:
+    bring_up_to_date(connection, path)
+    done = list(connection.execute("SELECT number, name FROM migrations ORDER BY number"))
+    assert done == [(one.number, one.name) for one in migrations()]
+    assert meta(connection) == {"version": len(migrations()), "oldest": migrate.OLDEST}
+    assert connection.pragma("application_id") == migrate.APPLICATION_ID
+    assert connection.pragma("journal_mode") == "wal"
+
+
+def test_whoever_comes_second_finds_nothing_to_do(connection: apsw.Connection, path: Path) -> None:
+    bring_up_to_date(connection, path)
+    before = connection.total_changes()
+    bring_up_to_date(connection, path)
+    assert connection.total_changes() == before
+
+
+def test_a_new_store_has_no_backup(connection: apsw.Connection, path: Path) -> None:
+    bring_up_to_date(connection, path)
+    assert not list(path.parent.glob("*backup*"))
+
+
+def test_a_backup_of_the_old_store_is_made_before_it_is_migrated(
+    connection: apsw.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_up_to_date(connection, path)
+    at = meta(connection)["version"]
+    connection.execute("INSERT INTO meta VALUES ('mine', 7)")
+    add_migration(monkeypatch, "CREATE TABLE added (x INTEGER) STRICT")
+    bring_up_to_date(connection, path)
+    assert "added" in tables(connection)
+    assert meta(connection)["version"] == at + 1
+    backup = Path(f"{path}-backup-{at}")
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    copy = apsw.Connection(str(backup))
+    assert meta(copy)["version"] == at
+    assert meta(copy)["mine"] == 7
+    assert "added" not in tables(copy)
+    copy.close()
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    connection: apsw.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_up_to_date(connection, path)
+    before = (meta(connection), tables(connection))
+    add_migration(monkeypatch, "CREATE TABLE added (x INTEGER) STRICT; CREATE TABLE meta (y)")
+    with pytest.raises(StoreDegraded):
+        bring_up_to_date(connection, path)
+    assert not connection.in_transaction
+    assert (meta(connection), tables(connection)) == before
+
+
+def test_a_creation_that_was_cut_off_before_its_tables_is_done_again(
+    connection: apsw.Connection, path: Path
+) -> None:
+    connection.pragma("application_id", migrate.APPLICATION_ID)
+    connection.pragma("journal_mode", "wal")
+    bring_up_to_date(connection, path)
+    assert "entries" in tables(connection)
+
+
+def test_a_store_whose_oldest_reader_is_newer_than_this_code_is_refused(
+    connection: apsw.Connection, path: Path
+) -> None:
+    bring_up_to_date(connection, path)
+    connection.execute("UPDATE meta SET value = 99")
+    with pytest.raises(StoreNewer, match=r"newer Holdfast \(format 99.*install the newer"):
+        bring_up_to_date(connection, path)
+
+
+def test_a_newer_store_that_this_code_may_still_open_is_opened_and_left_alone(
+    connection: apsw.Connection, path: Path
+) -> None:
+    bring_up_to_date(connection, path)
+    connection.execute("UPDATE meta SET value = 99 WHERE name = 'version'")
+    bring_up_to_date(connection, path)
+    assert meta(connection) == {"version": 99, "oldest": 1}
+
+
+def test_another_program_s_database_is_refused_and_left_alone(
+    connection: apsw.Connection, path: Path
+) -> None:
+    connection.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(StoreNotOurs, match="did not make; name another file"):
+        bring_up_to_date(connection, path)
+    assert tables(connection) == {"theirs"}
+    assert connection.pragma("application_id") == 0
+
+
+@pytest.mark.parametrize("content", [b"hello, this is no database", b"\0" * 8_192, b"x" * 8_192])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreNotOurs):
+        SqliteDatabase(path)
+    assert path.read_bytes() == content
+
+
+def test_an_empty_file_is_taken_as_a_new_store(path: Path) -> None:
+    path.touch()
+    SqliteDatabase(path).close()
+    connection = apsw.Connection(str(path))
+    assert "entries" in tables(connection)
+    connection.close()
+
+
+def test_a_refused_file_is_not_kept_open_or_locked(path: Path) -> None:
+    path.write_bytes(b"x" * 8_192)
+    for _ in range(2):
+        with pytest.raises(StoreNotOurs):
+            SqliteDatabase(path)
+    path.unlink()
+    SqliteDatabase(path).close()
