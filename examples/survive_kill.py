@@ -38,7 +38,7 @@ def main(path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         print("The agent:", ", ".join(child.stdout.readline().strip() for _ in range(3)))
-        time.sleep(0.2)  # what is streamed is durable within a window of 50 ms
+        time.sleep(0.5)  # what is streamed is durable within a window of 50 ms
         child.kill()
     print(f"Killed with signal {-child.returncode}. What is read back:")
     with Store(path) as store:
