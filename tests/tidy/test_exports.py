@@ -1,0 +1,127 @@
+"""The names that outside programs rely on, and that both faces have the same ones."""
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import errors
+from holdfast.session import aio, store
+
+FACES = [
+    (store.Store, aio.AsyncStore),
+    (store.Session, aio.AsyncSession),
+    (store.Turn, aio.AsyncTurn),
+    (store.Stream, aio.AsyncStream),
+    (store.Tool, aio.AsyncTool),
+]
+
+READS = {
+    "Store": {"session", "sessions", "blob", "counts", "status"},
+    "Session": {"id", "title", "head", "turn", "messages", "turns", "entries", "follow"},
+    "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
+    "Stream": {"id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"},
+    "Tool": {"output"},
+}
+"""What writes nothing, or only hands a delta over; all other public methods write."""
+
+
+def public(face: type) -> dict[str, Any]:
+    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
+
+
+def parameters(method: Any) -> list[tuple[str, Any, Any, str]]:
+    if isinstance(method, property):
+        return []
+    found = inspect.signature(method).parameters.values()
+    return [(one.name, one.kind, one.default, str(one.annotation)) for one in found]
+
+
+def test_every_exported_name_resolves() -> None:
+    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+
+
+def test_the_list_of_exports_is_sorted_and_has_no_name_twice() -> None:
+    assert list(holdfast.__all__) == sorted(set(holdfast.__all__))
+
+
+def test_every_public_name_of_the_package_is_exported() -> None:
+    modules = {name for name, value in vars(holdfast).items() if inspect.ismodule(value)}
+    helpers = {"import_module", "TYPE_CHECKING", "Any"}
+    found = {name for name in vars(holdfast) if not name.startswith("_")} - modules - helpers
+    assert found - set(holdfast.__all__) == set()
+
+
+def test_every_error_is_exported() -> None:
+    found = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.HoldfastError)
+    }
+    assert found - set(holdfast.__all__) == set()
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        holdfast.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(("face", "twin"), FACES)
+def test_both_faces_have_the_same_names(face: type, twin: type) -> None:
+    assert public(face).keys() == public(twin).keys()
+
+
+@pytest.mark.parametrize(("face", "twin"), FACES)
+def test_both_faces_take_the_same_parameters(face: type, twin: type) -> None:
+    here = {name: parameters(method) for name, method in public(face).items()}
+    there = {name: parameters(method) for name, method in public(twin).items()}
+    here["__init__"], there["__init__"] = _settings(face), _settings(twin)
+    assert here == there
+
+
+def _settings(face: type) -> list[tuple[str, Any, Any, str]]:
+    """The first parameter of an inner face is the core it stands before, the same for both."""
+    return parameters(face.__init__)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("face", [face for pair in FACES for face in pair])
+def test_every_method_that_writes_says_what_is_true_if_it_is_interrupted(face: type) -> None:
+    reads = READS[face.__name__.removeprefix("Async")]
+    silent = [
+        name
+        for name, method in public(face).items()
+        if name not in reads and "If interrupted" not in (inspect.getdoc(method) or "")
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("face", [face for pair in FACES for face in pair])
+def test_every_public_method_has_a_docstring(face: type) -> None:
+    bare = [
+        name
+        for name, method in public(face).items()
+        if not isinstance(method, property) and not inspect.getdoc(method)
+    ]
+    assert bare == []
+
+
+def test_importing_the_package_brings_no_event_loop_along() -> None:
+    program = (
+        "import sys, holdfast; holdfast.Store; "
+        "print(sorted({'asyncio', 'anyio', 'trio'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_asynchronous_face_is_there_when_it_is_asked_for() -> None:
+    program = "from holdfast import AsyncStore; print(AsyncStore.__module__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "holdfast.session.aio"

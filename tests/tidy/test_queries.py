@@ -1,0 +1,50 @@
+"""Every statement is accepted by a real store, and none reads a whole table by accident."""
+
+import re
+from collections.abc import Iterator
+
+import apsw
+import pytest
+
+from holdfast import Message, Store, Text
+from holdfast.stores.sqlite.queries import SQL
+
+MAY_SCAN = {"loose_blobs", "count_sessions", "count_entries", "count_deltas", "count_blobs"}
+TABLES = ("entries", "deltas", "sessions")
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    path = tmp_path_factory.mktemp("store") / "work.db"
+    with Store(path) as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            turn.record(Message(role="assistant", parts=[Text("done")]))
+    opened = apsw.Connection(str(path))
+    yield opened
+    opened.close()
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    names = dict.fromkeys(re.findall(r":([a-z_]+)", sql))
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", names)]
+
+
+@pytest.mark.parametrize("name", SQL._fields)
+def test_every_statement_is_accepted_by_a_real_store(
+    connection: apsw.Connection, name: str
+) -> None:
+    plan(connection, getattr(SQL, name))
+
+
+@pytest.mark.parametrize("name", [name for name in SQL._fields if name not in MAY_SCAN])
+def test_no_statement_scans_a_whole_table(connection: apsw.Connection, name: str) -> None:
+    steps = plan(connection, getattr(SQL, name))
+    scans = [step for step in steps if re.match(rf"SCAN ({'|'.join(TABLES)})\b", step)]
+    assert scans == []
+
+
+@pytest.mark.parametrize("name", ["entries", "newest_entries", "deltas", "sessions"])
+def test_no_page_is_sorted_in_memory(connection: apsw.Connection, name: str) -> None:
+    steps = plan(connection, getattr(SQL, name))
+    assert not [step for step in steps if "USE TEMP B-TREE" in step]
