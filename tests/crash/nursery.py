@@ -9,7 +9,7 @@ import socket
 import sys
 import traceback
 
-from tests.crash.processes import Channel
+from tests.crash.processes import Channel, Gone
 
 
 def main() -> None:
@@ -62,9 +62,11 @@ def _run(request: dict[str, object], parent: Channel) -> None:
         body(parent, *arguments)
     except SystemExit:
         raise
+    except Gone:
+        os._exit(1)  # the test is over
     except BaseException:
         parent.send({"failed": traceback.format_exc()})
-        raise
+        os._exit(1)
 
 
 def _reap(control: socket.socket, children: set[int]) -> None:

@@ -8,6 +8,7 @@ when the function returns the interpreter ends as it always does, exit handlers 
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -31,28 +32,37 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._lines = end.makefile("rb")
+        self._read = b""
 
     def send(self, value: object = None) -> None:
         self._end.sendall(json.dumps(value).encode() + b"\n")
 
     def receive(self, seconds: float | None = PATIENCE) -> Any:
-        """The next value. Raises Gone at the end, TimeoutError when none comes."""
-        self._end.settimeout(seconds)
-        line = self._lines.readline()
-        if not line:
-            raise Gone("the other end was closed")
+        """The next value. Raises Gone at the end, TimeoutError when none comes in time."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while b"\n" not in self._read:
+            self._wait(deadline)
+            data = self._end.recv(65_536)
+            if not data:
+                raise Gone("the other end was closed")
+            self._read += data
+        line, self._read = self._read.split(b"\n", 1)
         value = json.loads(line)
         if isinstance(value, dict) and "failed" in value:
             raise Gone(f"the process failed:\n{value['failed']}")
         return value
+
+    def _wait(self, deadline: float | None) -> None:
+        # In short rounds: a signal that comes just before a wait begins does not interrupt it.
+        while not select.select([self._end], [], [], 0.02)[0]:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("nothing was said in time")
 
     def hang(self) -> None:
         """Wait for ever; a signal interrupts it, and so does the end of the other process."""
         self.receive(None)
 
     def close(self) -> None:
-        self._lines.close()
         self._end.close()
 
 
@@ -70,8 +80,8 @@ class Child:
     def receive(self, seconds: float | None = PATIENCE) -> Any:
         return self.channel.receive(seconds)
 
-    def expect(self, value: object) -> None:
-        received = self.receive()
+    def expect(self, value: object, seconds: float = PATIENCE) -> None:
+        received = self.receive(seconds)
         assert received == value, f"expected {value!r}, the process said {received!r}"
 
     def signal(self, number: signal.Signals) -> None:

@@ -89,6 +89,26 @@ async def _scenario(parent: Channel, path: str, name: str, raised: list[str]) ->
         raise
 
 
+def interrupted_in_asyncio(parent: Channel, path: str, name: str) -> None:
+    """Runs a scenario in the main task, where Ctrl+C is a cancellation that asyncio turns back."""
+    raised: list[str] = []
+    try:
+        asyncio.run(_scenario(parent, path, name, raised))
+    except KeyboardInterrupt:
+        parent.send("KeyboardInterrupt")
+    parent.hang()
+
+
+def interrupted_in_trio(parent: Channel, path: str, name: str) -> None:
+    """Runs a scenario in the main task, where trio raises KeyboardInterrupt."""
+    raised: list[str] = []
+    try:
+        trio.run(_scenario, parent, path, name, raised)
+    except* KeyboardInterrupt:
+        parent.send("KeyboardInterrupt")
+    parent.hang()
+
+
 Runner = Callable[[Channel, str, str], None]
 
 
@@ -115,14 +135,25 @@ def test_a_cancelled_turn_keeps_everything(
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_ctrl_c_keeps_everything(nursery: Nursery, path: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("runner", "reason"),
+    [
+        (in_sync, "keyboard_interrupt"),
+        (interrupted_in_asyncio, "cancelled"),
+        (interrupted_in_trio, "keyboard_interrupt"),
+    ],
+    ids=["sync", "asyncio", "trio"],
+)
+def test_ctrl_c_keeps_everything(
+    nursery: Nursery, path: str, name: str, runner: Runner, reason: str
+) -> None:
     """After SIGINT the KeyboardInterrupt goes on, and everything was durable before it did."""
-    child = nursery.start(in_sync, path, name)
+    child = nursery.start(runner, path, name)
     child.expect("hanging")
     child.signal(signal.SIGINT)
     child.expect("KeyboardInterrupt")
     child.kill()
-    _look(path, name, "keyboard_interrupt")
+    _look(path, name, reason)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
