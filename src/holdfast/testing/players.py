@@ -1,0 +1,259 @@
+"""Playing a script of what agents do, step by step, on any store, with everything decided.
+
+A `Player` holds one session and at most one turn, stream and tool of each of two openings of the
+same database, so that turns can be taken over and stopped from elsewhere. Ids and times come from
+counters: two players that are given the same steps write the same journal, whatever the store.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.model import entries as e
+from holdfast.model.messages import Message
+from holdfast.model.parts import Part, Text, ToolCall
+from holdfast.session.sources import Prefix
+from holdfast.session.store import Session, Store, Stream, Tool, Turn
+from holdfast.stores.base import Database
+from holdfast.stores.writer import Op
+from holdfast.testing.crash import crash
+
+_NEVER_SECONDS = 1_000.0
+
+
+class Interrupted(BaseException):
+    """What a player raises to leave a block."""
+
+
+class Failed(Exception):
+    """What a player raises to fail in a block."""
+
+
+class _Side:
+    """One opening of the database and what is open in it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.session: Session | None = None
+        self.turn: Turn | None = None
+        self.stream: Stream | None = None
+        self.tool: Tool | None = None
+        self.called = False
+
+
+class Player:
+    """Carries out steps; each returns what came of it, as a value that can be compared."""
+
+    def __init__(self, make: Callable[[], Database]) -> None:
+        self._make = make
+        self._time = 0
+        self._minted = 0
+        self._sides = [self._open(), self._open()]
+        self.session_id = self._sides[0].store.create_session().id
+        self.turn_ids: list[str] = []
+        self.message_ids: list[str] = []
+        for side in self._sides:
+            side.session = side.store.session(self.session_id)
+
+    # -- the world -----------------------------------------------------------------------------
+
+    def _open(self) -> _Side:
+        store = Store(self._make(), clock=self._clock, ids=self._ids, window_seconds=_NEVER_SECONDS)
+        return _Side(store)
+
+    def _clock(self) -> int:
+        self._time += 1
+        return self._time
+
+    def _ids(self, prefix: Prefix) -> str:
+        self._minted += 1
+        return f"{prefix}_{self._minted:06}"
+
+    def close(self) -> None:
+        for side in self._sides:
+            side.turn = side.stream = side.tool = None
+            side.store.close()
+
+    def flush(self, number: int) -> None:
+        """Write what streams were given so far, as the window's end would."""
+        writer = self._sides[number].store._core.runtime().writer
+        writer.at_once()
+        barrier = writer.submit(Op(lambda engine: None))
+        barrier.wait()
+
+    def crash(self, number: int) -> None:
+        """One opening's process dies; it is opened again and opens the session."""
+        crash(self._sides[number].store)
+        self._sides[number] = self._open()
+        self._sides[number].session = self._sides[number].store.session(self.session_id)
+
+    def likely(self, number: int) -> list[str]:
+        """Steps that lead somewhere from here: a script of only random ones goes nowhere."""
+        side = self._sides[number]
+        if side.turn is None:
+            return ["start_turn"]
+        names = ["end_turn", "record"]
+        if side.stream is None:
+            names += ["open_stream"] * 3
+        else:
+            names += ["say", "say", "think", "call", "call", "call", "end_stream"]
+        if side.tool is not None:
+            names += ["print", "print", "finish_tool", "finish_tool", "end_tool"]
+        elif side.called:
+            names += ["start_tool"] * 4
+        return names
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def step(self, number: int, name: str, *args: Any) -> Any:
+        """Do one thing; the outcome, or the name of the error that refused it."""
+        try:
+            outcome = getattr(self, f"_{name}")(self._sides[number], *args)
+        except HoldfastError as error:
+            return type(error).__name__
+        finally:
+            self.flush(number)
+        return outcome
+
+    def _start_turn(self, side: _Side, prompt: str, key: str | None, if_busy: str) -> Any:
+        assert side.session is not None
+        turn = side.session.turn(prompt, key=key, if_busy=if_busy)  # type: ignore[arg-type]
+        turn.__enter__()
+        if not turn.repeated:
+            side.turn, side.stream, side.tool, side.called = turn, None, None, False
+            self.turn_ids.append(turn.id)
+        return turn.id, turn.repeated, turn.status
+
+    def _end_turn(self, side: _Side, how: str) -> Any:
+        if side.turn is None:
+            return None
+        turn, side.turn, side.stream, side.tool = side.turn, None, None, None
+        self._leave(turn, how)
+        return turn.status
+
+    def _open_stream(self, side: _Side) -> Any:
+        if side.turn is None or side.stream is not None:
+            return None
+        stream = side.turn.stream(model="m", system="s")
+        stream.__enter__()
+        side.stream = stream
+        self.message_ids.append(stream.id)
+        return stream.id
+
+    def _say(self, side: _Side, text: str) -> Any:
+        return side.stream.text(text) if side.stream is not None else None
+
+    def _think(self, side: _Side, text: str, signature: str | None) -> Any:
+        if side.stream is not None:
+            side.stream.reasoning(text, signature=signature)
+
+    def _call(self, side: _Side, call_id: str, arguments: str) -> Any:
+        if side.stream is not None:
+            side.called = True
+            side.stream.tool_call(call_id, name="shell", arguments=arguments)
+
+    def _end_stream(self, side: _Side, how: str) -> Any:
+        if side.stream is not None:
+            stream, side.stream = side.stream, None
+            self._leave(stream, how)
+
+    def _start_tool(self, side: _Side, call_id: str) -> Any:
+        if side.turn is None or side.tool is not None:
+            return
+        tool = side.turn.tool(call_id)
+        tool.__enter__()
+        side.tool = tool
+
+    def _print(self, side: _Side, text: str) -> Any:
+        if side.tool is not None:
+            side.tool.output(text)
+
+    def _finish_tool(self, side: _Side, content: str | None) -> Any:
+        return side.tool.finish(content) if side.tool is not None else None
+
+    def _end_tool(self, side: _Side, how: str) -> Any:
+        if side.tool is not None:
+            tool, side.tool = side.tool, None
+            self._leave(tool, how)
+
+    def _record(self, side: _Side, text: str, message_id: str, call_id: str | None) -> Any:
+        if side.turn is None:
+            return None
+        parts: list[Part] = [Text(text)]
+        if call_id is not None:
+            side.called = True
+            parts.append(ToolCall(call_id, "shell", "{}"))
+        return side.turn.record(Message("assistant", parts, id=message_id))
+
+    def _late_result(self, side: _Side, turn: int, call_id: str, content: str) -> Any:
+        if not self.turn_ids:
+            return None
+        assert side.session is not None
+        turn_id = self.turn_ids[turn % len(self.turn_ids)]
+        return side.session.finish_tool(turn_id, call_id, content)
+
+    def _late_text(self, side: _Side, turn: int, message: int, text: str) -> Any:
+        if not self.turn_ids or not self.message_ids:
+            return None
+        assert side.session is not None
+        turn_id = self.turn_ids[turn % len(self.turn_ids)]
+        message_id = self.message_ids[message % len(self.message_ids)]
+        return side.session.add_late_text(turn_id, message_id, text)
+
+    def _stop(self, side: _Side, reason: str) -> Any:
+        assert side.session is not None
+        return side.session.stop(reason=reason)
+
+    def _queue(self, side: _Side, prompt: str, key: str | None) -> Any:
+        assert side.session is not None
+        return side.session.queue(prompt, key=key)
+
+    def _rename(self, side: _Side, title: str, by: str) -> Any:
+        assert side.session is not None
+        side.session.rename(title, by=by)  # type: ignore[arg-type]
+        return side.session.title
+
+    def _delete(self, side: _Side) -> Any:
+        return side.store.delete_session(self.session_id)
+
+    def _restore(self, side: _Side) -> Any:
+        side.session = side.store.restore_session(self.session_id)
+
+    def _leave(self, block: Turn | Stream | Tool, how: str) -> None:
+        error: BaseException | None = None
+        if how != "normally":
+            error = Failed("no") if how == "failing" else KeyboardInterrupt()
+        block.__exit__(None if error is None else type(error), error, None)
+
+    # -- what can be seen ----------------------------------------------------------------------
+
+    def journal(self) -> list[e.Entry]:
+        """The entries, with the names of holders taken out: they differ between stores."""
+        session = self._visible()
+        return [] if session is None else [_without_holder(entry) for entry in session.entries()]
+
+    def messages(self) -> list[Message]:
+        session = self._visible()
+        return [] if session is None else session.messages()
+
+    def turns(self) -> list[Any]:
+        session = self._visible()
+        return [] if session is None else session.turns()
+
+    def counts(self) -> dict[str, int]:
+        return self._sides[0].store.counts()
+
+    def titles(self) -> list[str | None]:
+        return [info.title for info in self._sides[0].store.sessions(archived=None)]
+
+    def _visible(self) -> Session | None:
+        return self._sides[0].session
+
+
+def _without_holder(entry: e.Entry) -> e.Entry:
+    if isinstance(entry.body, e.TurnStarted):
+        body = msgspec.structs.replace(entry.body, holder="")
+        return e.Entry(entry.seq, entry.at_us, body)
+    return entry

@@ -1,0 +1,101 @@
+"""The SQLite store does what the memory store does, whatever happens, crashes included."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.model import entries as e
+from holdfast.stores.sqlite import SqliteDatabase
+from holdfast.testing import strategies as hf
+from holdfast.testing.memory import MemoryDisk
+from holdfast.testing.players import Player
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Every step is taken on both stores; outcomes and everything readable must be equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-machine-"))
+        path = self.folder / "store.db"
+        self.real = Player(lambda: SqliteDatabase(path, durability="normal"))
+        self.model = Player(MemoryDisk().open)
+        self.deleted = False
+
+    def teardown(self) -> None:
+        self.real.close()
+        self.model.close()
+        shutil.rmtree(self.folder)
+
+    @rule(side=hf.sides, data=st.data())
+    def step(self, side: int, data: st.DataObject) -> None:
+        name, args = hf.draw_step(data.draw, self.model, side)
+        self.both(side, name, *args)
+
+    @rule(side=hf.sides, data=st.data())
+    def another_step(self, side: int, data: st.DataObject) -> None:
+        """The same again, so that deleting and crashing stay rare."""
+        self.step(side, data)
+
+    @precondition(lambda self: not self.deleted)
+    @rule(side=hf.sides)
+    def crash(self, side: int) -> None:
+        self.real.crash(side)
+        self.model.crash(side)
+
+    @rule(side=hf.sides)
+    def delete(self, side: int) -> None:
+        self.both(side, "delete")
+        self.deleted = True
+
+    @precondition(lambda self: self.deleted)
+    @rule(side=hf.sides)
+    def restore(self, side: int) -> None:
+        self.both(side, "restore")
+        self.deleted = False
+
+    def both(self, side: int, name: str, *args: Any) -> None:
+        real = self.real.step(side, name, *args)
+        model = self.model.step(side, name, *args)
+        assert real == model, (name, args, real, model)
+
+    @invariant()
+    def everything_that_can_be_read_is_the_same(self) -> None:
+        assert self.real.journal() == self.model.journal()
+        assert self.real.messages() == self.model.messages()
+        assert self.real.turns() == self.model.turns()
+        assert self.real.titles() == self.model.titles()
+        assert self.real.counts() == self.model.counts()
+
+    @invariant()
+    def the_journal_keeps_its_laws(self) -> None:
+        entries = self.real.journal()
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+        running: str | None = None
+        ended: set[str] = set()
+        for entry in entries:
+            if isinstance(entry.body, e.TurnStarted):
+                assert running is None, "two turns run at once"
+                running = entry.body.turn_id
+            elif isinstance(entry.body, e.TurnEnded):
+                assert running == entry.body.turn_id
+                assert entry.body.turn_id not in ended
+                assert entry.body.status == "completed" or entry.body.reason
+                ended.add(entry.body.turn_id)
+                running = None
+        if running is None:
+            assert self.real.counts()["deltas"] == 0
+
+
+StoreMachine.TestCase.settings = settings(
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+test_sqlite_and_memory_agree = StoreMachine.TestCase
