@@ -108,7 +108,13 @@ class ToolAlreadyStarted(ConflictError):
 
 
 class TurnEnded(ConflictError):
-    """The turn has ended; it can take late results and text, nothing else."""
+    """The turn has ended; it can take late results and text, nothing else.
+
+    `status` and `reason` are those of its ending, where they are known.
+    """
+
+    status: str | None = None
+    reason: str | None = None
 
 
 class StaleFence(TurnEnded):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from holdfast.journal.assembly import assemble
+from holdfast.journal.identity import result_identity
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
-from holdfast.model.parts import ToolResult
 from holdfast.model.sessions import Description, TurnInfo
 
 Deltas = Callable[[int], Sequence[e.Delta]]
@@ -48,9 +48,9 @@ class Messages:
     """Folds entries into messages, each in the place where it started."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, Message | None] = {}
+        self._messages: dict[int, Message] = {}
         self._started: dict[str, int] = {}
-        self._tools: dict[tuple[str, str], int] = {}
+        self._tools: dict[int, e.ToolStarted] = {}
         self._ended_turns: set[str] = set()
 
     def take(self, entry: e.Entry) -> None:
@@ -74,12 +74,10 @@ class Messages:
             case e.MessageEnded():
                 self._replace(body.id, state=body.state, parts=body.parts)
             case e.ToolStarted():
-                # The result's place is taken now and filled when the result comes.
-                self._tools[body.message_id, body.call_id] = entry.seq
-                self._messages[entry.seq] = None
+                self._tools[entry.seq] = body
             case e.ToolFinished() | e.LateResult():
-                self._take_result(entry.seq, body.turn_id, body.message_id, body.result)
-            case e.LateText():
+                self._take_result(entry.seq, body)
+            case e.LateText(call_id=None):
                 self._take_late_text(body)
             case e.TurnEnded():
                 self._ended_turns.add(body.turn_id)
@@ -91,8 +89,6 @@ class Messages:
         shown = []
         for seq in sorted(self._messages):
             message = self._messages[seq]
-            if message is None:
-                continue
             if message.state == "streaming":
                 if message.turn_id in self._ended_turns:
                     continue  # it had nothing in it when its turn was closed
@@ -100,44 +96,44 @@ class Messages:
             shown.append(message)
         return shown
 
-    def unresolved(self, seqs: Iterable[int]) -> bool:
-        """Whether a later entry may still fill one of these places."""
-        return any(
-            (message := self._messages.get(seq)) is None or message.state == "streaming"
-            for seq in seqs
-        )
+    def awaiting(self) -> list[str]:
+        """The identities of entries further on that can still change what was taken so far."""
+        names: list[str] = []
+        for message_id, seq in self._started.items():
+            message = self._messages[seq]
+            if message.state != "complete":
+                names += [f"{message_id}/message-end", f"{message_id}/late-text"]
+                names.append(f"{message.turn_id}/turn-end")
+        for seq, started in self._tools.items():
+            if seq not in self._messages:
+                names.append(result_identity(started.message_id, started.call_id))
+        return names
 
-    def places(self) -> list[int]:
-        return sorted(self._messages)
+    def count(self) -> int:
+        """How many messages there are so far, at most."""
+        return len(self._messages)
 
     def _replace(self, message_id: str, **changes: object) -> None:
         seq = self._started.get(message_id)
         if seq is not None:
-            message = self._messages[seq]
-            assert message is not None
-            self._messages[seq] = msgspec.structs.replace(message, **changes)
+            self._messages[seq] = msgspec.structs.replace(self._messages[seq], **changes)
 
-    def _take_result(self, seq: int, turn_id: str, message_id: str, result: ToolResult) -> None:
-        place = self._tools.get((message_id, result.call_id))
-        if place is None:
-            if message_id in self._started or self._knows(message_id):
-                place = seq  # a result from elsewhere for a call that nobody had started
-            else:
-                return  # its call lies before the entries given
+    def _take_result(self, seq: int, body: e.ToolFinished | e.LateResult) -> None:
+        place = body.started
+        if place is not None and place not in self._tools:
+            return  # its place lies before the entries given
+        place = place or seq
+        message_id = f"{body.message_id}/{body.result.call_id}"
         self._messages[place] = Message(
-            "tool", (result,), f"{message_id}/{result.call_id}", "complete", turn_id, place
+            "tool", (body.result,), message_id, "complete", body.turn_id, place
         )
-
-    def _knows(self, message_id: str) -> bool:
-        return any(m is not None and m.id == message_id for m in self._messages.values())
 
     def _take_late_text(self, body: e.LateText) -> None:
         seq = self._started.get(body.message_id)
-        message = None if seq is None else self._messages[seq]
-        if message is not None:
+        if seq is not None:
             self._replace(
                 body.message_id,
-                parts=assemble(body.deltas, onto=message.parts),
+                parts=assemble(body.deltas, onto=self._messages[seq].parts),
                 state="complete" if body.whole else "partial",
             )
 

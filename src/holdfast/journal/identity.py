@@ -20,7 +20,9 @@ def identity(body: e.Body) -> str:
             return _of_call(body.message_id, body.call_id, e.kind_of(body))
         case e.ToolFinished() | e.LateResult():
             # One key for both: a call has one result, whenever it comes.
-            return _of_call(body.message_id, body.result.call_id, "result")
+            return result_identity(body.message_id, body.result.call_id)
+        case e.LateText(call_id=str() as call_id):
+            return _of_call(body.message_id, call_id, "late-text")
         case e.LateText():
             return f"{body.message_id}/late-text"
         case e.TurnStarted():
@@ -33,6 +35,11 @@ def identity(body: e.Body) -> str:
             return f"{blake2b(body.data, digest_size=16).hexdigest()}/{body.name}"
         case _:
             return f"{body.id}/{e.kind_of(body)}"
+
+
+def result_identity(message_id: str, call_id: str) -> str:
+    """The key of a call's one result, recorded in its turn or late."""
+    return _of_call(message_id, call_id, "result")
 
 
 def keyed_id(prefix: str, session_id: str, key: str) -> str:

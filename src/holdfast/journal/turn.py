@@ -63,6 +63,13 @@ class TurnState:
             return self._newest.get(call_id)
         return self._calls.get((message_id, call_id))
 
+    def stream_at(self, seq: int) -> tuple[str, str | None]:
+        """The message, and the call if it is a tool's output, whose stream began at this seq."""
+        for call in self._calls.values():
+            if call.started_seq == seq:
+                return call.message_id, call.call_id
+        return next(message_id for message_id, at in self.messages.items() if at == seq), None
+
     def open_tools(self) -> Iterable[CallState]:
         """Calls that were started and have neither a result nor a recorded leaving."""
         for key, call in self._calls.items():

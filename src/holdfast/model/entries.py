@@ -212,12 +212,16 @@ class ToolOutput(_Body, frozen=True, kw_only=True, tag="tool_output"):
 
 
 class ToolFinished(_Body, frozen=True, kw_only=True, tag="tool_result"):
-    """The real result. `output` is what was streamed before it, where that differs from it."""
+    """The real result. `output` is what was streamed before it, where that differs from it.
+
+    `started` is the seq of the call's start, which is the result's place among the messages.
+    """
 
     turn_id: str
     message_id: str
     result: ToolResult
     output: str | None = None
+    started: int | None = None
 
 
 class ApprovalAsked(_Body, frozen=True, kw_only=True, tag="approval_asked"):
@@ -266,14 +270,19 @@ class LateResult(_Body, frozen=True, kw_only=True, tag="late_result"):
     message_id: str
     result: ToolResult
     output: str | None = None
+    started: int | None = None
 
 
 class LateText(_Body, frozen=True, kw_only=True, tag="late_text"):
-    """The rest of an answer, after its turn had ended: only what goes beyond what is stored."""
+    """The rest of an answer, or with a `call_id` of what a tool printed, after its turn had ended.
+
+    Only what goes beyond what is stored. `whole` says that nothing is missing any more.
+    """
 
     turn_id: str
     message_id: str
     deltas: tuple[Delta, ...]
+    call_id: str | None = None
     whole: bool = False
 
 

@@ -15,8 +15,8 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A role and its parts.
 
     To record one, give `role` and `parts`, and an `id` when a repeated write must be recognised.
-    `state`, `turn_id`, `seq` and `model_call_id` are filled in when a message is read back; what a
-    caller puts there is ignored. `seq` is the place at which the message started.
+    `state`, `turn_id` and `seq` are filled in when a message is read back; what a caller puts there
+    is ignored. `seq` is the place at which the message started.
     """
 
     role: Role

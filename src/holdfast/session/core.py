@@ -171,17 +171,22 @@ class SessionCore:
                 return messages[-last:] if last else []
 
     def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
-        """Read forwards until the first messages are there and nothing can still fill them."""
+        """Read forwards until there are enough, then look up what ends them further on."""
         fold = Messages()
         while True:
             page = reader.entries(self.key, after=after, limit=_PAGE)
             for entry in page:
                 fold.take(entry)
-            places = fold.places()[:limit]
-            enough = len(places) == limit and not fold.unresolved(places)
-            if enough or len(page) < _PAGE:
-                return fold.finish(lambda seq: _stored_deltas(reader, self.key, seq))[:limit]
-            after = page[-1].seq
+            after = page[-1].seq if page else after
+            if len(page) == _PAGE and fold.count() < limit:
+                continue
+            for name in fold.awaiting():
+                entry_further_on = reader.find_entry(self.key, name)
+                if entry_further_on is not None and entry_further_on.seq > after:
+                    fold.take(entry_further_on)
+            messages = fold.finish(lambda seq: _stored_deltas(reader, self.key, seq))
+            if len(messages) >= limit or len(page) < _PAGE:
+                return messages[:limit]
 
     def turns(self) -> Flow[list[TurnInfo]]:
         return (yield from read(lambda reader: fold_turns(reader.turn_entries(self.key))))
@@ -362,20 +367,21 @@ class TurnCore:
     def _begin(self, start: TurnStart) -> Flow[TurnBegun]:
         wait = self._options.wait_seconds
         deadline = None if wait is None else time.monotonic() + wait
-        asked_to_stop = False
+        stopped = None
         while True:
             since = self.runtime.watcher.generation
             at = self.runtime.clock()
             try:
                 return (yield from write(lambda engine: engine.start_turn(self.key, start, at)))  # noqa: B023
-            except SessionBusy:
+            except SessionBusy as busy:
                 if start.if_busy not in ("wait", "interrupt"):
                     raise
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
-            if start.if_busy == "interrupt" and not asked_to_stop:
-                asked_to_stop = True
-                yield from self.session.stop(None, "interrupted by the next turn")
+                running = busy.turn_id
+            if start.if_busy == "interrupt" and running != stopped:
+                stopped = running
+                yield from self.session.stop(running, "interrupted by the next turn")
             yield from self._until_free(since, deadline)
 
     def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
@@ -433,6 +439,7 @@ class TurnCore:
             attach(error, failure)
             return
         if isinstance(outcome, TurnEnded):
+            self.status, self.reason = outcome.status or "interrupted", outcome.reason
             if error is None:
                 raise outcome
             attach(error, outcome)
@@ -452,6 +459,7 @@ class TurnCore:
     def close_write(self, reason: str) -> Callable[[Engine], object]:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
         self.over = True
+        self.status, self.reason = "interrupted", reason
         body = e.TurnEnded(turn_id=self.claim.turn_id, status="interrupted", reason=reason)
         return self._end_write(body)
 

@@ -8,9 +8,10 @@ inside a transaction: those run on the writer's thread.
 import asyncio
 import contextlib
 import sys
+import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
@@ -194,6 +195,7 @@ class StopScope:
         self._cancelling = 0
         self._fired = False
         self._left = False
+        self._undelivered = False
         self._call_soon = _caller()
 
     def enter(self) -> None:
@@ -224,7 +226,13 @@ class StopScope:
         self._left = True
         if self._trio_scope is not None:
             return self._leave_trio(error)
-        return isinstance(error, asyncio.CancelledError) and self._take_back()
+        if not self._fired or self._task is None:
+            return False
+        ours = self._task.uncancel() <= self._cancelling
+        if isinstance(error, asyncio.CancelledError):
+            return ours
+        self._undelivered = ours
+        return False
 
     def _leave_trio(self, error: BaseException | None) -> bool:
         kind = None if error is None else type(error)
@@ -233,16 +241,29 @@ class StopScope:
 
     def absorb(self, cancellation: BaseException) -> bool:
         """Whether a cancellation that came too late, while the block was being left, is ours."""
-        return isinstance(cancellation, asyncio.CancelledError) and self._take_back()
-
-    def _take_back(self) -> bool:
-        if not self._fired or self._task is None:
+        if not self._undelivered or not isinstance(cancellation, asyncio.CancelledError):
             return False
-        self._fired = False
-        return self._task.uncancel() <= self._cancelling
+        self._undelivered = False
+        assert self._task is not None
+        return self._task.cancelling() <= self._cancelling
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run something that blocks, to its end."""
-    awaitable: Awaitable[T] = anyio.to_thread.run_sync(work)
-    return await awaitable
+    """Run something that blocks, to its end, whatever cancels the caller meanwhile."""
+    wait = _wait_in_trio if in_trio() else _wait_in_asyncio
+    outcome: T = await wait(lambda wake: _start_thread(work, wake))
+    return outcome
+
+
+def _start_thread(work: Callable[[], Any], wake: Callable[[Op[Any]], None]) -> Op[Any]:
+    op: Op[Any] = Op(lambda engine: None, wake)
+
+    def run() -> None:
+        try:
+            op.value = work()
+        except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
+            op.error = error
+        op.finish()
+
+    threading.Thread(target=run, name="holdfast-opening").start()
+    return op

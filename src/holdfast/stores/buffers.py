@@ -74,7 +74,7 @@ class StreamBuffer:
         If interrupted: the delta was handed over or it was not; nothing is half there.
         """
         if self.error is not None:
-            raise type(self.error)(*self.error.args) from self.error
+            raise self.error.with_traceback(None)
         waiting = self._added - self._written
         if waiting + size > self._limit and waiting:
             raise StoreDegraded(

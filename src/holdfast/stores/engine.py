@@ -200,7 +200,7 @@ class Engine:
             retry_of=start.retry_of,
         )
         if start.key is not None:
-            existing = self._existing_turn(standing, body)
+            existing = self._existing_turn(standing, self._turn_of_key(standing, start, body))
             if existing is not None:
                 return existing
         if standing.turn is not None:
@@ -237,14 +237,26 @@ class Engine:
         self._save(standing, at_us)
         return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, row.head)
 
+    def _turn_of_key(
+        self, standing: Standing, start: TurnStart, body: e.TurnStarted
+    ) -> e.TurnStarted:
+        """A prompt that was queued under this key ran in the turn that took it."""
+        if start.prompt is None:
+            return body
+        taken = self._tx.find_entry(standing.row.key, f"{start.prompt.id}/prompt_taken")
+        if taken is None or not isinstance(taken.body, e.PromptTaken):
+            return body
+        self._repeat(standing, _queued(start.prompt))
+        return msgspec.structs.replace(body, turn_id=taken.body.turn_id, prompt_hash=None)
+
     def _existing_turn(self, standing: Standing, body: e.TurnStarted) -> TurnBegun | None:
         stored = self._tx.find_entry(standing.row.key, identity(body))
         if stored is None:
             return None
-        if not isinstance(stored.body, e.TurnStarted) or not same_content(stored.body, body):
+        assert isinstance(stored.body, e.TurnStarted)
+        if body.prompt_hash is not None and not same_content(stored.body, body):
             raise IdConflict(f"key {body.key!r} was used for another prompt in this session")
-        end = self._tx.find_entry(standing.row.key, identity(_interrupted(body.turn_id, "")))
-        ended = end.body if end is not None and isinstance(end.body, e.TurnEnded) else None
+        ended = self._ending(standing, body.turn_id)
         return TurnBegun(
             Claim(body.turn_id, stored.body.fence),
             stored.seq,
@@ -252,6 +264,10 @@ class Engine:
             repeated=True,
             ended=ended,
         )
+
+    def _ending(self, standing: Standing, turn_id: str) -> e.TurnEnded | None:
+        end = self._tx.find_entry(standing.row.key, f"{turn_id}/turn-end")
+        return end.body if end is not None and isinstance(end.body, e.TurnEnded) else None
 
     def _busy(self, standing: Standing, turn: TurnState, start: TurnStart, at_us: int) -> TurnBegun:
         if start.if_busy != "queue" or start.prompt is None:
@@ -271,8 +287,7 @@ class Engine:
         return self._queue(self._live(key), prompt, at_us)
 
     def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
-        body = e.PromptQueued(id=prompt.id, role=prompt.role, parts=prompt.parts)
-        receipt = self._write(standing, body, at_us)
+        receipt = self._write(standing, _queued(prompt), at_us)
         if not receipt.repeated and standing.row.queue_seq is None:
             standing.row.queue_seq = receipt.seq
             self._save(standing, at_us)
@@ -312,12 +327,11 @@ class Engine:
         at_us: int,
     ) -> Receipt | TurnEnded:
         """Close the turn with its one ending, unless it has one already."""
-        standing = self._standing(key)
+        standing = self._live(key)
         try:
             self._claimed(standing, claim)
         except TurnEnded as lost:
-            self._keep_rest(standing, claim, buffers, at_us)
-            return lost
+            return self._keep_rest(standing, claim, buffers, at_us, lost)
         seq = self._close(standing, ending, at_us, buffers)
         return Receipt(seq)
 
@@ -381,14 +395,20 @@ class Engine:
         if turn is None or turn.id != turn_id:
             turn = self._past_turn(standing, turn_id)
         call = rules.require_call(turn, call_id)
-        deltas = self._deltas(standing, call.started_seq, buffer)
+        left = self._left_output(standing, turn, call.message_id, call_id)
+        printed = output_text([*left, *self._deltas(standing, call.started_seq, buffer)])
         if buffer is not None:
             buffer.closed = True
-        printed = output_text(deltas) or self._left_output(standing, turn, call.message_id, call_id)
         result = result or ToolResult(call_id, printed)
         output = printed if printed and printed != result.content else None
         make = e.LateResult if turn.ended is not None else e.ToolFinished
-        body = make(turn_id=turn.id, message_id=call.message_id, result=result, output=output)
+        body = make(
+            turn_id=turn.id,
+            message_id=call.message_id,
+            result=result,
+            output=output,
+            started=call.started_seq,
+        )
         if call.answered:
             return self._repeat(standing, body) or _answered(call_id)
         receipt = self._write(standing, body, at_us)
@@ -398,10 +418,13 @@ class Engine:
 
     def leave_tool(
         self, key: int, claim: Claim, call_id: str, buffer: StreamBuffer, at_us: int
-    ) -> None:
+    ) -> TurnEnded | None:
         """A tool was left without a result: keep what it printed."""
-        standing = self._standing(key)
-        turn = self._claimed(standing, claim)
+        standing = self._live(key)
+        try:
+            turn = self._claimed(standing, claim)
+        except TurnEnded as lost:
+            return self._keep_rest(standing, claim, [buffer], at_us, lost)
         call = rules.require_call(turn, call_id)
         output = output_text(self._deltas(standing, buffer.seq, buffer))
         buffer.closed = True
@@ -411,6 +434,7 @@ class Engine:
             )
             self._write(standing, body, at_us)
             self._drop(standing, buffer.seq)
+        return None
 
     def end_message(
         self,
@@ -427,12 +451,11 @@ class Engine:
         When the turn was ended by somebody else meanwhile, what was not stored yet is kept as
         late text, and TurnEnded or StaleFence is returned.
         """
-        standing = self._standing(key)
+        standing = self._live(key)
         try:
             turn = self._claimed(standing, claim)
         except TurnEnded as lost:
-            self._keep_rest(standing, claim, [buffer], at_us)
-            return lost
+            return self._keep_rest(standing, claim, [buffer], at_us, lost)
         parts = assemble(self._deltas(standing, buffer.seq, buffer))
         rules.check_parts(parts)
         buffer.closed = True
@@ -597,8 +620,8 @@ class Engine:
             return None
         if not same_content(stored.body, body):
             raise IdConflict(
-                f"{e.kind_of(body)} {identity(body).split('/')[0]!r} is recorded already at seq "
-                f"{stored.seq}, with other content; use another id, or read what is stored"
+                f"{e.kind_of(body)} {_subject(body)!r} is recorded already at seq {stored.seq}, "
+                "with other content; use another id, or read what is stored"
             )
         return Receipt(stored.seq, repeated=True)
 
@@ -645,19 +668,27 @@ class Engine:
         return standing.row.head
 
     def _keep_rest(
-        self, standing: Standing, claim: Claim, buffers: Sequence[StreamBuffer], at_us: int
-    ) -> None:
+        self,
+        standing: Standing,
+        claim: Claim,
+        buffers: Sequence[StreamBuffer],
+        at_us: int,
+        lost: TurnEnded,
+    ) -> TurnEnded:
         """The turn was ended by somebody else: what its streams still held is late text."""
+        turn = self._past_turn(standing, claim.turn_id)
+        if turn.ended is not None:
+            lost.status, lost.reason = turn.ended.status, turn.ended.reason
         for buffer in buffers:
             buffer.closed = True
             deltas = merge(self._take(buffer))
-            if not deltas or deltas[0].type == "output":
-                continue
-            turn = self._past_turn(standing, claim.turn_id)
-            for message_id, seq in turn.messages.items():
-                if seq == buffer.seq:
-                    body = e.LateText(turn_id=turn.id, message_id=message_id, deltas=deltas)
-                    self._write(standing, body, at_us)
+            if deltas:
+                message_id, call_id = turn.stream_at(buffer.seq)
+                body = e.LateText(
+                    turn_id=turn.id, message_id=message_id, deltas=deltas, call_id=call_id
+                )
+                self._write(standing, body, at_us)
+        return lost
 
     def _deltas(
         self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
@@ -683,14 +714,15 @@ class Engine:
 
     def _left_output(
         self, standing: Standing, turn: TurnState, message_id: str, call_id: str
-    ) -> str:
+    ) -> list[e.Delta]:
+        """What was kept of a tool's output when it was left, or its turn was ended."""
         if (message_id, call_id) not in turn.left:
-            return ""
+            return []
         body = e.ToolOutput(turn_id=turn.id, message_id=message_id, call_id=call_id, output="")
         entry = self._tx.find_entry(standing.row.key, identity(body))
         assert entry is not None
         assert isinstance(entry.body, e.ToolOutput)
-        return entry.body.output
+        return [e.Delta(0, 0, "output", entry.body.output)]
 
     def _stored_parts(self, standing: Standing, message_id: str) -> tuple[Part, ...]:
         entry = self._tx.find_entry(standing.row.key, f"{message_id}/message-end")
@@ -722,10 +754,21 @@ def _blobs_of_part(part: Part) -> list[str]:
     return []
 
 
+def _subject(body: e.Body) -> str:
+    """What a person would call the thing that an entry is about."""
+    if isinstance(body, e.ToolFinished | e.LateResult):
+        return body.result.call_id
+    return identity(body).rsplit("/", 1)[0]
+
+
 def _continuing(stored: Sequence[Part], text: str) -> e.Delta:
     if stored and isinstance(stored[-1], Text):
         return e.Delta(len(stored) - 1, len(stored[-1].text), "text", text)
     return e.Delta(len(stored), 0, "text", text)
+
+
+def _queued(prompt: e.MessageRecorded) -> e.PromptQueued:
+    return e.PromptQueued(id=prompt.id, role=prompt.role, parts=prompt.parts)
 
 
 def _prompt_hash(prompt: e.MessageRecorded | None) -> str:

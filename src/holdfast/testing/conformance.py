@@ -557,6 +557,49 @@ async def a_queued_prompt_is_taken_by_the_next_turn(world: World) -> None:
 
 
 @check
+async def a_key_that_was_queued_never_runs_again(world: World) -> None:
+    """The turn that took the prompt is the one that the key stands for."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("first"):
+            asking = session.turn("second", key="k", if_busy="queue")
+            await _raises(errors.PromptQueued, _enter(asking))
+        async with session.turn(None) as taker:
+            pass
+        async with session.turn("second", key="k", if_busy="queue") as again:
+            assert again.repeated
+            assert again.id == taker.id
+        await _raises(errors.IdConflict, _enter(session.turn("other", key="k")))
+        assert [text for _, _, text in await _texts(session)] == ["first", "second"]
+
+
+@check
+async def what_a_fenced_out_tool_printed_is_kept(world: World) -> None:
+    """Output that was not on the disk when the turn was taken over is kept as late, once."""
+    async with world.store() as store, world.store() as other:
+        session = await store.create_session()
+        turn = session.turn("first")
+        await _enter(turn)
+        await turn.record(Message("assistant", [ToolCall(name, "shell", "{}") for name in "ab"]))
+        finished, left = await _enter(turn.tool("a")), turn.tool("b")
+        await _enter(left)
+        async with (await other.session(session.id)).turn("second", if_busy="take_over"):
+            finished.output("printed ")
+            left.output("printed too")
+            receipt = await finished.finish("done")
+            assert not receipt.repeated
+            interruption = KeyboardInterrupt()
+            await left.__aexit__(KeyboardInterrupt, interruption, None)
+        await _raises(errors.StaleFence, _leave(turn))
+        assert (turn.status, turn.reason) == ("interrupted", "taken_over")
+        bodies = [entry.body for entry in await session.entries()]
+        (late,) = [body for body in bodies if isinstance(body, e.LateResult)]
+        assert (late.result.content, late.output) == ("done", "printed ")
+        (text,) = [body for body in bodies if isinstance(body, e.LateText)]
+        assert (text.call_id, text.deltas[0].text) == ("b", "printed too")
+
+
+@check
 async def taking_over_fences_the_holder_out(world: World) -> None:
     """The old turn is interrupted once; its holder's writes are refused; its text is kept once."""
     async with world.store() as store, world.store() as other:
@@ -754,6 +797,50 @@ async def messages_can_be_read_in_parts(world: World) -> None:
         cut = everything[29].seq
         assert await session.messages(after=cut) == everything[30:]
         assert await session.messages(after=cut, limit=4) == everything[30:34]
+
+
+@check
+async def a_result_from_elsewhere_is_found_in_every_part(world: World) -> None:
+    """A call that nobody started is answered; reading a part shows it as reading all does."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            await turn.record(Message("assistant", [ToolCall("a", "shell", "{}")]))
+            called = session.head
+            await session.finish_tool(turn.id, "a", "from elsewhere")
+        everything = await session.messages()
+        assert [message.role for message in everything] == ["user", "assistant", "tool"]
+        assert await session.messages(after=called) == everything[2:]
+        assert await session.messages(last=1) == everything[2:]
+
+
+@check
+async def the_first_messages_are_whole_however_late_they_were_ended(world: World) -> None:
+    """limit looks up what ends its messages further on, over more than one page."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go") as turn:
+                await turn.record(Message("assistant", [ToolCall("a", "shell", "{}")]))
+                async with turn.tool("a"):
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        async with session.turn("next") as other:
+            for number in range(1_100):
+                await session.note("filler", number)
+            await other.record(Message("assistant", [Text("far away")]))
+        await session.finish_tool(turn.id, "a", "at last")
+        everything = await session.messages()
+        assert [message.role for message in everything] == [
+            "user",
+            "assistant",
+            "tool",
+            "user",
+            "assistant",
+        ]
+        for limit in range(6):
+            assert await session.messages(limit=limit) == everything[:limit]
 
 
 @check

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import quote
 
 import apsw
 
@@ -43,8 +44,7 @@ def connect(
     path: Path, *, durability: Durability, wait_seconds: float, writable: bool
 ) -> apsw.Connection:
     """A connection with our settings. `writable` is for the writer; readers may only read."""
-    mode = apsw.SQLITE_OPEN_READWRITE if os.access(path, os.W_OK) else apsw.SQLITE_OPEN_READONLY
-    connection = apsw.Connection(str(path), flags=mode)
+    connection = _open_file(path)
     connection.set_busy_timeout(int(wait_seconds * 1000))
     connection.pragma("trusted_schema", 0)
     connection.pragma("mmap_size", 0)
@@ -56,6 +56,17 @@ def connect(
         connection.pragma("fullfsync", 1)
         connection.pragma("checkpoint_fullfsync", 1)
     return connection
+
+
+def _open_file(path: Path) -> apsw.Connection:
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    if Path(f"{path}-wal").exists():
+        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    # Without a log nothing is outstanding, and nobody who could write one is expected here:
+    # SQLite need not make the files beside the store, which it may not.
+    address = f"file:{quote(str(path))}?immutable=1"
+    return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 @contextmanager

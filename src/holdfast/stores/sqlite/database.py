@@ -137,7 +137,7 @@ class SqliteReader:
         session_id = to_text(found) if isinstance(found, bytes) else f"number {key}"
         return SessionDamaged(
             f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
-            "unaffected, and `holdfast doctor` says what can be read",
+            "unaffected",
             session_id=session_id,
             seq=seq,
         )

@@ -6,10 +6,17 @@ backup makes a whole copy.
 """
 
 import os
+from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
+from holdfast.errors import (
+    StoreError,
+    StoreNotOurs,
+    StoreOnNetwork,
+    StoreReadOnly,
+    StoreReplaced,
+)
 
 _NETWORK: Final = frozenset(
     [
@@ -50,7 +57,8 @@ def prepare(path: Path, *, network: bool) -> Path:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         except OSError as error:
-            raise StoreError(f"cannot create {path}: {error.strerror}") from error
+            kind = StoreReadOnly if error.errno in (EACCES, EPERM, EROFS) else StoreError
+            raise kind(f"cannot create {path}: {error.strerror}") from error
     return path
 
 
