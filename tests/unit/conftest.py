@@ -5,6 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.printable import pytest_runtest_makereport
+
+__all__ = ["no_thread_is_left", "pytest_runtest_makereport"]
+
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:

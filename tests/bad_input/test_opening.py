@@ -1,0 +1,234 @@
+"""A store that cannot be opened or written: each reason has its error, and nothing is changed."""
+
+# ruff: noqa: PT012, SIM117  (the block that an exception leaves is what is tested)
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    AsyncStore,
+    Store,
+    StoreBusy,
+    StoreError,
+    StoreNewer,
+    StoreNotOurs,
+    StoreOnNetwork,
+    StoreReadOnly,
+)
+from holdfast.stores.sqlite import files
+from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, saying, texts
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """The folder as a file system that may not be written."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    if subprocess.run(["mount", "--bind", folder, folder], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def fill(path: Path) -> None:
+    with Store(path) as store:
+        with store.create_session(id="s", title="T").turn("go") as turn:
+            turn.record(saying("done"))
+
+
+def test_a_read_only_store_refuses_writes_and_says_so(path: Path) -> None:
+    fill(path)
+    with read_only(path.parent), Store(path) as store:
+        with pytest.raises(StoreReadOnly, match="may not be written"):
+            store.create_session()
+        with pytest.raises(StoreReadOnly):
+            store.put_blob(b"x")
+
+
+def test_a_read_only_store_can_be_read(path: Path) -> None:
+    fill(path)
+    with read_only(path.parent), Store(path) as store:
+        session = store.session("s")
+        assert texts(session) == ["go", "done"]
+        assert [info.id for info in store.sessions()] == ["s"]
+        with nothing_stored(session), pytest.raises(StoreReadOnly):
+            with session.turn("more"):
+                pass
+
+
+def test_a_new_store_in_a_read_only_folder_is_refused_as_read_only(path: Path) -> None:
+    with read_only(path.parent), pytest.raises(StoreReadOnly):
+        Store(path)
+
+
+def test_a_store_this_user_may_not_write_refuses_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(path)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+    with Store(path) as store:
+        session = store.session("s")
+        with nothing_stored(session), pytest.raises(StoreReadOnly, match="by this user"):
+            with session.turn("go"):
+                pass
+        assert texts(session) == ["go", "done"]
+
+
+@pytest.mark.parametrize("content", [b"hello", b"{}" * 5_000, b"\0" * 5_000])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreNotOurs, match="not a SQLite database"):
+        Store(path)
+    assert path.read_bytes() == content
+
+
+def test_another_program_s_database_is_refused_and_left_alone(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE sessions (id)")
+    before = path.read_bytes()
+    with pytest.raises(StoreNotOurs, match="name another file"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_store_is_refused_and_left_alone(path: Path) -> None:
+    fill(path)
+    with raw(path) as connection:
+        connection.execute("UPDATE meta SET value = 99")
+    before = path.read_bytes()
+    with pytest.raises(StoreNewer, match="install the newer version"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_store_that_older_code_may_open_works(path: Path) -> None:
+    fill(path)
+    with raw(path) as connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE name = 'version'")
+    with Store(path) as store:
+        assert is_usable(store.session("s"))
+
+
+def test_a_store_on_a_network_file_system_is_refused_unless_told_otherwise(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = f"1 0 0:1 / {path.parent} rw - nfs4 server:/x rw\n"
+    monkeypatch.setattr(files, "_read_mounts", lambda: mounts)
+    with pytest.raises(StoreOnNetwork, match=r"\(nfs4\).*network=True"):
+        Store(path)
+    assert not path.exists()
+    with Store(path, network=True) as store:
+        assert is_usable(store.create_session())
+
+
+def test_a_folder_that_is_not_there_is_named(path: Path) -> None:
+    with pytest.raises(StoreError, match="make it first"):
+        Store(path.parent / "gone" / "work.db")
+
+
+def test_the_asynchronous_face_refuses_when_it_is_entered(path: Path) -> None:
+    path.write_bytes(b"x" * 5_000)
+
+    async def enter() -> None:
+        with pytest.raises(StoreNotOurs):
+            async with AsyncStore(path):
+                pass
+        with pytest.raises(StoreNotOurs):
+            await AsyncStore(path).create_session()
+
+    asyncio.run(enter())
+
+
+_HOLDS_SQLITE = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+connection.close()
+"""
+
+_HOLDS_THE_TURN = """
+import sys
+from pathlib import Path
+from holdfast.stores.sqlite.lockfile import LockFile
+lock = LockFile.open(Path(sys.argv[1] + "-lock"))
+lock.acquire_turn(5)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])
+def test_a_store_held_for_too_long_is_refused_and_the_holder_named(
+    path: Path, program: str
+) -> None:
+    fill(path)
+    with Store(path, lock_wait_seconds=0.2) as store:
+        session = store.session("s")
+        with child(program, path) as holder, nothing_stored(session):
+            began = time.monotonic()
+            with pytest.raises(StoreBusy) as caught:
+                session.note("n")
+            assert time.monotonic() - began < 3
+            assert store.status == "degraded"
+            assert f"pid {holder.pid}" in str(caught.value)
+            assert "then try again" in str(caught.value)
+        assert is_usable(session)
+        assert store.status == "ok"
+
+
+@pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])
+def test_every_wait_that_runs_out_names_the_holder(path: Path, program: str) -> None:
+    fill(path)
+    with Store(path, lock_wait_seconds=0.1) as store:
+        session = store.session("s")
+        with child(program, path) as holder:
+            for _ in range(3):
+                with pytest.raises(StoreBusy) as caught:
+                    session.note("n")
+            assert f"pid {holder.pid}" in str(caught.value)
+        assert is_usable(session)
+
+
+@pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])
+def test_a_held_store_can_still_be_read(path: Path, program: str) -> None:
+    fill(path)
+    with Store(path, lock_wait_seconds=0.1) as store, child(program, path):
+        assert texts(store.session("s")) == ["go", "done"]
+
+
+def test_opening_a_held_store_is_refused_and_the_holder_named(path: Path) -> None:
+    fill(path)
+    with child(_HOLDS_THE_TURN, path) as holder:
+        with pytest.raises(StoreBusy, match=f"pid {holder.pid}"):
+            Store(path, lock_wait_seconds=0.1)
+
+
+def test_a_stream_in_a_held_store_is_told_and_its_text_comes_when_it_is_free(path: Path) -> None:
+    fill(path)
+    with Store(path, lock_wait_seconds=0.1, window_seconds=0.001) as store:
+        session = store.session("s")
+        with session.turn("go") as turn, turn.stream() as reply:
+            with child(_HOLDS_SQLITE, path), pytest.raises(StoreBusy):
+                reply.text("kept")
+                session.note("n")
+        assert texts(session)[-1] == "kept"
+
+
+def test_a_second_sqlite_reader_does_not_keep_us_from_writing(path: Path) -> None:
+    fill(path)
+    with Store(path, lock_wait_seconds=0.2) as store, raw(path) as connection:
+        connection.execute("BEGIN")
+        assert list(connection.execute("SELECT count(*) FROM entries"))
+        assert is_usable(store.session("s"))
