@@ -17,7 +17,7 @@ from holdfast.session.sources import Clock, IdSource
 from holdfast.session.watcher import Watcher
 from holdfast.stores.base import Database, Reader
 from holdfast.stores.engine import Claim, Engine
-from holdfast.stores.writer import Op, Writer
+from holdfast.stores.writer import Op, Writer, finish
 
 EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""
@@ -94,7 +94,7 @@ class Runtime:
             op.value = self.read(read)
         except BaseException as error:  # noqa: BLE001  (raised where the read was asked for)
             op.error = error
-        op.finish()
+        finish([op])
 
     # -- turns that run here -------------------------------------------------------------------
 

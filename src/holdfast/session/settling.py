@@ -10,19 +10,18 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio
 
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, Pause, Read, Step, Write
-from holdfast.stores.writer import Op
+from holdfast.stores.writer import Op, Waiting, finish
 
 T = TypeVar("T")
-Submit = Callable[[Callable[[Op[Any]], None]], Op[Any]]
-"""Starts an operation that calls the given function, from any thread, when it is finished."""
+Submit = Callable[[Waiting], Op[Any]]
+"""Starts an operation that somebody waits for on an event loop."""
 
 
 async def settle(runtime: Runtime, flow: Flow[T]) -> T:
@@ -49,18 +48,15 @@ def in_trio() -> bool:
 async def _perform(runtime: Runtime, step: Step) -> Any:
     if isinstance(step, Pause):
         return await _pause(runtime, step)
-    wait = _wait_in_trio if in_trio() else _wait_in_asyncio
-    return await wait(lambda wake: _submit(runtime, step, wake))
+    if in_trio():
+        return await _wait_in_trio(lambda waiting: _submit(runtime, step, waiting))
+    return await _wait_in_asyncio(lambda waiting: _submit(runtime, step, waiting))
 
 
-def _submit(
-    runtime: Runtime, step: Write[Any] | Read[Any], wake: Callable[[Op[Any]], None]
-) -> Op[Any]:
+def _submit(runtime: Runtime, step: Write[Any] | Read[Any], waiting: Waiting) -> Op[Any]:
     if isinstance(step, Write):
-        op = Op(step.apply, wake)
-        runtime.writer.submit(op)
-        return op
-    op = Op(lambda engine: None, wake)
+        return runtime.writer.submit(Op(step.apply, waiting))
+    op: Op[Any] = Op(lambda engine: None, waiting)
     runtime.read_elsewhere(step.read, op)
     return op
 
@@ -68,51 +64,46 @@ def _submit(
 # -- asyncio -----------------------------------------------------------------------------------
 
 
-class _Wait:
-    """One caller that waits; its future may be replaced after a cancellation."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: "asyncio.Future[None]") -> None:
-        self.future = future
-
-
-class _Loop:
-    """Wakes the callers of one event loop, all that a commit has answered with one call."""
+class _AsyncioLoop:
+    """The callers of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._finished: deque[_Wait] = deque()
-        self._called = False
 
-    def finished(self, wait: _Wait) -> None:
+    def wake(self, waiting: Sequence["_Wait"]) -> None:
         """Called on the writer's or a reader's thread."""
-        self._finished.append(wait)
-        if not self._called:
-            self._called = True
-            loop = self._loop()
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._wake)
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._answer, waiting)
 
-    def _wake(self) -> None:
-        self._called = False
-        while self._finished:
-            future = self._finished.popleft().future
-            if not future.done():
-                future.set_result(None)
+    def _answer(self, waiting: Sequence["_Wait"]) -> None:
+        for one in waiting:
+            if not one.future.done():
+                one.future.set_result(None)
 
 
-_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.WeakKeyDictionary()
+class _Wait:
+    """One caller that waits; its future may be replaced after a cancellation."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, future: "asyncio.Future[None]", loop: _AsyncioLoop) -> None:
+        self.future = future
+        self.loop = loop
+
+
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioLoop]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def _wait_in_asyncio(submit: Submit) -> Any:
     loop = asyncio.get_running_loop()
-    waker = _loops.get(loop)
-    if waker is None:
-        waker = _loops[loop] = _Loop(loop)
-    wait = _Wait(loop.create_future())
-    finished = waker.finished
-    op = submit(lambda _: finished(wait))
+    callers = _loops.get(loop)
+    if callers is None:
+        callers = _loops[loop] = _AsyncioLoop(loop)
+    wait = _Wait(loop.create_future(), callers)
+    op = submit(wait)
     try:
         await wait.future
     except asyncio.CancelledError as cancellation:
@@ -138,17 +129,29 @@ async def _outlast(loop: asyncio.AbstractEventLoop, wait: _Wait, op: Op[Any]) ->
 # -- trio --------------------------------------------------------------------------------------
 
 
+class _TrioWait:
+    """One caller under trio, and its own way to be woken: trio has no cheaper one for many."""
+
+    def __init__(self, token: Any, event: Any) -> None:
+        self._token = token
+        self._event = event
+
+    @property
+    def loop(self) -> "_TrioWait":
+        return self
+
+    def wake(self, _: Sequence[Any]) -> None:
+        import trio
+
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._event.set)
+
+
 async def _wait_in_trio(submit: Submit) -> Any:
     import trio
 
-    token = trio.lowlevel.current_trio_token()
     event = trio.Event()
-
-    def wake(_: Op[Any]) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(event.set)
-
-    op = submit(wake)
+    op = submit(_TrioWait(trio.lowlevel.current_trio_token(), event))
     with trio.CancelScope(shield=True):
         await event.wait()
     await trio.lowlevel.checkpoint_if_cancelled()
@@ -251,19 +254,19 @@ class StopScope:
 async def in_thread(work: Callable[[], T]) -> T:
     """Run something that blocks, to its end, whatever cancels the caller meanwhile."""
     wait = _wait_in_trio if in_trio() else _wait_in_asyncio
-    outcome: T = await wait(lambda wake: _start_thread(work, wake))
+    outcome: T = await wait(lambda waiting: _start_thread(work, waiting))
     return outcome
 
 
-def _start_thread(work: Callable[[], Any], wake: Callable[[Op[Any]], None]) -> Op[Any]:
-    op: Op[Any] = Op(lambda engine: None, wake)
+def _start_thread(work: Callable[[], Any], waiting: Waiting) -> Op[Any]:
+    op: Op[Any] = Op(lambda engine: None, waiting)
 
     def run() -> None:
         try:
             op.value = work()
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
             op.error = error
-        op.finish()
+        finish([op])
 
     threading.Thread(target=run, name="holdfast-opening").start()
     return op

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import HandleClosed, HoldfastError, StoreDegraded, StoreError
 from holdfast.model.limits import WINDOW_SECONDS
@@ -22,33 +22,58 @@ T = TypeVar("T")
 _BATCH_MAX: Final = 1_024
 """Operations in one commit; a bound on how long the first of them waits."""
 
+_CROWD: Final = 8
+_CROWD_SECONDS: Final = 0.001
+"""How long a commit waits for the callers of a large one before it to come back."""
+
 _RETRY_SECONDS: Final = 0.25
 """How long after a failed flush the next one is tried."""
+
+
+class Waiting(Protocol):
+    """A caller that is not blocked but wants to be told, on an event loop of its own."""
+
+    @property
+    def loop(self) -> "Loop": ...
+
+
+class Loop(Protocol):
+    """Where such callers wait: told of all that a commit has answered with one call."""
+
+    def wake(self, waiting: Sequence[Any]) -> None: ...
+
+
+def finish(ops: Sequence["Op[Any]"]) -> None:
+    """The outcomes of these operations are final: release those who wait for them."""
+    loops: dict[int, tuple[Loop, list[Waiting]]] = {}
+    for op in ops:
+        op.finish()
+        if op.waiting is not None:
+            loop = op.waiting.loop
+            loops.setdefault(id(loop), (loop, []))[1].append(op.waiting)
+    for loop, waiting in loops.values():
+        loop.wake(waiting)
 
 
 class Op(Generic[T]):
     """One operation on its way through the writer, and its outcome."""
 
-    __slots__ = ("_done", "_wake", "apply", "error", "finished", "value")
+    __slots__ = ("_done", "apply", "error", "finished", "value", "waiting")
 
-    def __init__(
-        self, apply: Callable[[Engine], T], wake: Callable[["Op[Any]"], None] | None = None
-    ) -> None:
+    def __init__(self, apply: Callable[[Engine], T], waiting: "Waiting | None" = None) -> None:
         self.apply = apply
         self.value: T
         self.error: BaseException | None = None
         self.finished = False
-        self._wake = wake
+        self.waiting = waiting
         # A bare lock is the one primitive whose wait a signal can interrupt without harm.
         self._done = threading.Lock()
         self._done.acquire()
 
     def finish(self) -> None:
-        """Called once, by the writer, when the outcome is final."""
+        """Called once, by whoever carried it out, when the outcome is final."""
         self.finished = True
         self._done.release()
-        if self._wake is not None:
-            self._wake(self)
 
     def wait(self, timeout: float = -1) -> bool:
         """Block until the outcome is known; False when the time ran out first."""
@@ -94,6 +119,7 @@ class Writer:
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
+        self._last_batch = 0
         self.status = "ok"
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
@@ -142,6 +168,7 @@ class Writer:
             if self._flush_is_due() or closing:
                 ops.extend(self._flushes())
             if ops:
+                self._last_batch = len(ops)
                 self._commit(ops)
 
     def _gather(self) -> tuple[list[Op[Any]], bool]:
@@ -149,6 +176,7 @@ class Writer:
         ops: list[Op[Any]] = []
         try:
             item = self._queue.get(timeout=self._patience())
+            self._let_others_come()
             while True:
                 if item is _CLOSE:
                     return ops, True
@@ -164,6 +192,19 @@ class Writer:
         except Empty:
             pass
         return ops, False
+
+    def _let_others_come(self) -> None:
+        """Callers answered together come back together: let them, when there were many.
+
+        Without this the first to come back gets a commit of its own, and its statements and the
+        others' Python compete for the interpreter.
+        """
+        expected = self._last_batch - 1
+        if expected < _CROWD:
+            return
+        deadline = time.monotonic() + _CROWD_SECONDS
+        while self._queue.qsize() < expected and time.monotonic() < deadline:
+            time.sleep(_CROWD_SECONDS / 20)
 
     def _patience(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -259,9 +300,7 @@ class Writer:
         waiting = {id(op) for op, _ in deferred}
         self._judge([op for op in ops if id(op) not in waiting])
         self._on_commit()
-        for op in ops:
-            if id(op) not in waiting:
-                op.finish()
+        finish([op for op in ops if id(op) not in waiting])
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""

@@ -1,10 +1,13 @@
 """The SQLite store: rows in and out, one transaction helper, nothing decided here."""
 
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import apsw
@@ -38,6 +41,7 @@ from holdfast.stores.sqlite.migrate import bring_up_to_date
 from holdfast.stores.sqlite.queries import SQL
 
 _READERS_IDLE: Final = 4
+_MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 _EVERYTHING: Final = 2**62
 
 
@@ -45,7 +49,7 @@ class SqliteReader:
     """Reads on one connection, inside the transaction that whoever made it has opened."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._execute = connection.execute
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
@@ -112,7 +116,7 @@ class SqliteReader:
         return self._entries(key, self._execute(SQL.turn_entries, (key,)), None)
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
-        rows = self._execute(SQL.find_entry, (key, to_bytes(identity)))
+        rows = self._execute(SQL.find_entry, (key, identity_key(identity)))
         found = self._entries(key, rows, None)
         return found[0] if found else None
 
@@ -180,7 +184,7 @@ class SqliteTransaction(SqliteReader):
         self.writes = 0
 
     def others_wrote(self) -> bool:
-        return self._database.note_version(self._connection)
+        return self._database.version_moved(self.connection)
 
     def create_session(self, row: SessionRow) -> int:
         self._write(
@@ -196,7 +200,7 @@ class SqliteTransaction(SqliteReader):
                 encode(row.about),
             ),
         )
-        return self._connection.last_insert_rowid()
+        return self.connection.last_insert_rowid()
 
     def save_session(self, row: SessionRow) -> None:
         self._write(
@@ -221,9 +225,9 @@ class SqliteTransaction(SqliteReader):
         crc = zlib.crc32(body) if stored is None else stored[1]
         self._execute(
             SQL.insert_entry,
-            (key, seq, to_bytes(identity), at_us, crc, body, stored and stored[0]),
+            (key, seq, identity_key(identity), at_us, crc, body, stored and stored[0]),
         )
-        inserted = self._connection.changes() == 1
+        inserted = self.connection.changes() == 1
         self.writes += inserted
         return inserted
 
@@ -265,6 +269,39 @@ class SqliteTransaction(SqliteReader):
         self._execute(sql, bindings)
 
 
+class _Writing:
+    """One transaction. A class, because on this path a generator would be felt."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: "SqliteDatabase") -> None:
+        self._database = database
+
+    def __enter__(self) -> SqliteTransaction:
+        tx = self._database.begin()
+        self._connection = tx.connection
+        return tx
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        database, connection, failed = self._database, self._connection, error
+        try:
+            if failed is None:
+                database.commit(connection)
+        except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
+            failed = caught
+        try:
+            if failed is not None:
+                database.undo(connection, failed)
+        finally:
+            database.end()
+        if isinstance(failed, apsw.Error):
+            raise in_our_words(failed, f"writing to {database.path}") from failed
+        if failed is not None and failed is not error:
+            raise failed
+
+
 class SqliteDatabase:
     """One opening of one store file."""
 
@@ -303,30 +340,39 @@ class SqliteDatabase:
 
     # -- transactions --------------------------------------------------------------------------
 
-    @contextmanager
-    def writing(self) -> Iterator[SqliteTransaction]:
+    def writing(self) -> "_Writing":
         """The one place that begins and commits. Only the writer's thread comes here.
 
         If interrupted: rolled back, or committed as a whole; the commit is the last step.
         """
+        return _Writing(self)
+
+    def begin(self) -> SqliteTransaction:
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
         files.check_same(self.path, self._inode)
         self._lock.acquire_turn(self._wait_seconds)
+        gate.enter()
         try:
-            with gate(), translated(f"writing to {self.path}"):
-                connection = self._sound_connection()
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield SqliteTransaction(connection, self)
-                    connection.execute("COMMIT")
-                except BaseException as error:
-                    self._undo(connection, error)
-                    raise
-        finally:
-            self._lock.release_turn()
+            connection = self._sound_connection()
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self.end()
+            if isinstance(error, apsw.Error):
+                raise in_our_words(error, f"writing to {self.path}") from error
+            raise
+        return SqliteTransaction(connection, self)
 
-    def _undo(self, connection: apsw.Connection, error: BaseException) -> None:
+    def commit(self, connection: apsw.Connection) -> None:
+        connection.execute("COMMIT")
+        self._version = connection.data_version()
+
+    def end(self) -> None:
+        gate.leave()
+        assert self._lock is not None
+        self._lock.release_turn()
+
+    def undo(self, connection: apsw.Connection, error: BaseException) -> None:
         """Roll back; a connection that failed at I/O, or cannot roll back, is not used again."""
         if connection.in_transaction:
             try:
@@ -396,12 +442,9 @@ class SqliteDatabase:
     def is_alive(self, holder: str) -> bool:
         return self._lock is None or self._lock.is_alive(holder)
 
-    def note_version(self, connection: apsw.Connection) -> bool:
-        """Whether another connection has committed since the last call on this one."""
-        version = int(connection.pragma("data_version"))
-        changed = version != self._version
-        self._version = version
-        return changed
+    def version_moved(self, connection: apsw.Connection) -> bool:
+        """Whether anybody else has committed since this connection's own last commit."""
+        return self._version != connection.data_version()
 
     def change_mark(self) -> int:
         files.check_same(self.path, self._inode)
@@ -463,6 +506,15 @@ class SqliteDatabase:
             if connection is not None:
                 abandon(connection)
         self._readers, self._writer, self._watching, self._closed = [], None, None, True
+
+
+def identity_key(identity: str) -> bytes:
+    """An identity as the index holds it; the schema says why it has this shape."""
+    data = to_bytes(identity)
+    hashed = blake2b(data, digest_size=11).digest()
+    minted = _MINTED.match(data)
+    when = bytes.fromhex(minted[1].decode()) if minted is not None else hashed[:6]
+    return when + hashed + (b"\1" if data.endswith((b"/turn", b"/turn-end")) else b"\0")
 
 
 def _about(data: bytes) -> Description:

@@ -45,10 +45,9 @@ FROM entries WHERE session = :session AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
 
 -- turn_entries --
--- By the end of their identity, so that only the index is read for all other entries.
-SELECT seq, at_us, crc, body, blob FROM entries
-WHERE session = :session
-  AND (substr(identity, -5) = CAST('/turn' AS BLOB) OR substr(identity, -9) = CAST('/turn-end' AS BLOB))
+-- By the last byte of their identity, so that only the index is read for all other entries.
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_by_identity
+WHERE session = :session AND substr(identity, 18) = x'01'
 ORDER BY seq;
 
 -- find_entry --

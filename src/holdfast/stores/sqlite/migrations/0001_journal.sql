@@ -34,6 +34,8 @@ CREATE INDEX sessions_by_time ON sessions (tenant, deleted, updated_at_us, id);
 
 -- Rows are added at the end of the table whatever their session, so a commit of many sessions
 -- touches few pages. The head of a session is its largest seq: one step in the first index.
+-- `identity` is 18 bytes: when its id was minted, a hash of all of it, and 1 for a turn's start or
+-- ending. So the second index grows at its end, is small, and finds the turns without the rows.
 CREATE TABLE entries (
     session  INTEGER NOT NULL,
     seq      INTEGER NOT NULL,
