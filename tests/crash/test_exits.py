@@ -57,8 +57,8 @@ def _leave(parent: Channel, session: Session, *, hang: bool = False) -> None:
         with session.turn("prompt") as turn:
             with turn.stream() as reply:
                 reply.text("the answer")
-            parent.send("in the block")
             try:
+                parent.send("in the block")
                 parent.receive(None)
                 if hang:
                     parent.hang()
@@ -385,10 +385,12 @@ def cancel_streams(parent: Channel, path: str) -> None:
     for number in range(STREAMS // 100):
         session = store.create_session(id=f"session-{number % 10}")
         with session.turn(None) as turn:
-            for _ in range(100):
+            for count in range(100):
                 try:
                     with turn.stream() as reply:
                         reply.text("half an answer, about as long as a line")
+                        if count % 10 == 0:  # a whole call is written at once, with the text so far
+                            reply.tool_call(f"call {count}", name="shell", arguments="{}")
                         raise asyncio.CancelledError
                 except asyncio.CancelledError:
                     pass

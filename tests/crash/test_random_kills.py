@@ -37,7 +37,7 @@ def work(parent: Channel, path: str, notes: str, seed: int) -> None:
 
 
 def stream(parent: Channel, path: str, notes: str, seed: int) -> None:
-    """One stream that says something every millisecond, until killed."""
+    """One stream that says something every few milliseconds, until killed."""
     store = Store(path)
     session = store.create_session(id="first")
     parent.send("working")

@@ -84,9 +84,10 @@ class Worker:
             turn_id = turn.id
             self._log.did("turn", self._session.id, None, turn_id)
             with turn.stream() as reply:
+                # Slowly, so that only the window flushes: 4 KB at once would be written at once.
                 while True:
-                    self._say(reply.id, reply.text)
-                    time.sleep(0.001)
+                    self._say(reply.id, reply.text, sizes=[0])
+                    time.sleep(0.004)
 
     def _name(self) -> str:
         self._count += 1
@@ -107,8 +108,10 @@ class Worker:
             message_id = reply.id
         self._log.did("whole", message_id)
 
-    def _say(self, message_id: str, say: Callable[[str], None]) -> None:
-        chunk = f"{self._name()} " + "x" * self._random.choice([0, 3, 700])
+    def _say(
+        self, message_id: str, say: Callable[[str], None], sizes: Sequence[int] = (0, 3, 700)
+    ) -> None:
+        chunk = f"{self._name()} " + "x" * self._random.choice(sizes)
         self._log.will("said", message_id, chunk)
         say(chunk)
         self._log.did("said", message_id, chunk)
