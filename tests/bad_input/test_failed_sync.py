@@ -52,6 +52,7 @@ def vfs() -> Iterator[Failing]:
 def store(vfs: Failing, path: Path) -> Iterator[Store]:
     with Store(path) as opened:
         yield opened
+        vfs.broken = False
 
 
 def names(store: Store) -> list[str]:
@@ -169,3 +170,20 @@ def test_the_session_goes_on_after_a_failed_sync(vfs: Failing, store: Store) -> 
         raise AssertionError("the block must not run")
     vfs.broken = False
     assert is_usable(session)
+
+
+def test_closing_while_syncs_fail_lets_go_of_everything(vfs: Failing, path: Path) -> None:
+    """What was acknowledged is on the disk already, so there is nothing to refuse."""
+    store = Store(path)
+    session = store.create_session(id="s")
+    session.note("good")
+    holder = store._core.runtime().database.holder
+    vfs.broken = True
+    with pytest.raises(StoreDegraded):
+        session.note("bad")
+    store.close()
+    vfs.broken = False
+    with Store(path) as again:
+        assert not again._core.runtime().database.is_alive(holder)
+        assert "good" in names(again)
+        assert is_usable(again.session("s"))

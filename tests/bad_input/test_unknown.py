@@ -19,7 +19,7 @@ from holdfast import (
     TurnNotFound,
 )
 from holdfast.model.entries import ApprovalAsked
-from tests.bad_input.helpers import calling, is_usable, nothing_stored
+from tests.bad_input.helpers import calling, is_usable, nothing_stored, texts, until
 
 
 @pytest.mark.parametrize("session_id", ["gone", "", "s ", "S", "\0", "\ud800", "s\0"])
@@ -117,12 +117,16 @@ def test_a_prompt_with_an_unknown_blob_begins_no_turn(store: Store, session: Ses
     assert is_usable(session)
 
 
-def test_a_streamed_part_with_an_unknown_blob_does_not_break_the_turn(session: Session) -> None:
+def test_a_streamed_part_with_an_unknown_blob_does_not_break_the_turn(
+    store: Store, session: Session
+) -> None:
     """Handing a part over does not wait, so it is refused there or when the stream is left."""
     with pytest.raises(InvalidEntry), session.turn("go") as turn, turn.stream() as reply:
         reply.text("kept")
         reply.part(Image("b2:gone", "image/png"))
+        until(lambda: store.counts()["deltas"] > 0)
     assert session.turns()[-1].status == "failed"
+    assert texts(session) == ["go", "kept"]
     assert is_usable(session)
 
 

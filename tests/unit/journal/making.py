@@ -84,13 +84,13 @@ def entries(*bodies: e.Body, first: int = 1) -> list[e.Entry]:
 
 def turn_after(*bodies: e.Body) -> TurnState:
     """A turn that started at seq 1, after these entries at 2, 3 …"""
-    turn = TurnState(1, started())
+    turn = TurnState(1, begun())
     for seq, body in enumerate(bodies, 2):
         turn.apply(seq, body)
     return turn
 
 
-def started(turn_id: str = TURN, fence: int = 1) -> e.TurnStarted:
+def begun(turn_id: str = TURN, fence: int = 1) -> e.TurnStarted:
     return e.TurnStarted(turn_id=turn_id, fence=fence, holder="here")
 
 
@@ -118,12 +118,27 @@ def ran(call_id: str = "c1", message_id: str = "m1") -> e.ToolStarted:
     return e.ToolStarted(turn_id=TURN, message_id=message_id, call_id=call_id)
 
 
-def answered(content: str = "done", call_id: str = "c1", message_id: str = "m1") -> e.ToolFinished:
-    return e.ToolFinished(turn_id=TURN, message_id=message_id, result=ToolResult(call_id, content))
+def answered(
+    content: str = "done",
+    call_id: str = "c1",
+    message_id: str = "m1",
+    *,
+    started: int | None = None,
+) -> e.ToolFinished:
+    """`started` is the seq at which the tool was started."""
+    result = ToolResult(call_id, content)
+    return e.ToolFinished(turn_id=TURN, message_id=message_id, result=result, started=started)
 
 
-def late(content: str = "done", call_id: str = "c1", message_id: str = "m1") -> e.LateResult:
-    return e.LateResult(turn_id=TURN, message_id=message_id, result=ToolResult(call_id, content))
+def late(
+    content: str = "done",
+    call_id: str = "c1",
+    message_id: str = "m1",
+    *,
+    started: int | None = None,
+) -> e.LateResult:
+    result = ToolResult(call_id, content)
+    return e.LateResult(turn_id=TURN, message_id=message_id, result=result, started=started)
 
 
 def no_deltas(_seq: int) -> Sequence[e.Delta]:

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.journal.fold import Messages, describe, fold_messages, fold_turns
+from holdfast.journal.identity import identity
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
 from holdfast.model.messages import Message
@@ -11,6 +12,7 @@ from holdfast.model.sessions import Description
 from tests.unit.journal.making import (
     TURN,
     answered,
+    begun,
     closed,
     ended,
     entries,
@@ -19,7 +21,6 @@ from tests.unit.journal.making import (
     opened,
     ran,
     said,
-    started,
 )
 
 CALL = ToolCall("c1", "shell", "{}")
@@ -46,7 +47,7 @@ def test_a_message_that_still_streams_is_shown_with_what_has_come() -> None:
 
 
 def test_a_message_with_nothing_in_it_is_not_shown_after_its_turn_has_ended() -> None:
-    assert fold(started(), opened(), ended("interrupted", "x")) == []
+    assert fold(begun(), opened(), ended("interrupted", "x")) == []
 
 
 def test_a_partial_message_is_shown_as_partial() -> None:
@@ -55,7 +56,13 @@ def test_a_partial_message_is_shown_as_partial() -> None:
 
 
 def test_a_result_stands_where_its_tool_started() -> None:
-    messages = fold(said(CALL, SECOND), ran("c1"), ran("c2"), answered("2", "c2"), answered("1"))
+    messages = fold(
+        said(CALL, SECOND),
+        ran("c1"),
+        ran("c2"),
+        answered("2", "c2", started=3),
+        answered("1", "c1", started=2),
+    )
     assert [(m.seq, m.role, m.parts[0]) for m in messages[1:]] == [
         (2, "tool", ToolResult("c1", "1")),
         (3, "tool", ToolResult("c2", "2")),
@@ -67,7 +74,7 @@ def test_a_started_tool_without_a_result_shows_no_message() -> None:
 
 
 def test_a_late_result_stands_where_its_tool_started() -> None:
-    messages = fold(started(), said(CALL), ran(), ended(), said(id="next"), late("real"))
+    messages = fold(begun(), said(CALL), ran(), ended(), said(id="next"), late("real", started=3))
     assert [(m.seq, m.id) for m in messages] == [(2, "m1"), (3, "m1/c1"), (5, "next")]
     assert messages[1].parts == (ToolResult("c1", "real"),)
 
@@ -81,10 +88,10 @@ def test_one_call_id_in_two_messages_gives_two_results_in_two_places() -> None:
     messages = fold(
         said(CALL),
         ran("c1", "m1"),
-        answered("first", "c1", "m1"),
+        answered("first", "c1", "m1", started=2),
         said(CALL, id="m2"),
         ran("c1", "m2"),
-        answered("second", "c1", "m2"),
+        answered("second", "c1", "m2", started=5),
     )
     assert [m.parts[0] for m in messages if m.role == "tool"] == [
         ToolResult("c1", "first"),
@@ -95,26 +102,26 @@ def test_one_call_id_in_two_messages_gives_two_results_in_two_places() -> None:
 
 def test_late_text_goes_on_where_the_partial_message_stopped() -> None:
     rest = e.LateText(turn_id=TURN, message_id="m1", deltas=(Delta(0, 2, "text", " far"),))
-    (message,) = fold(started(), opened(), closed(Text("so"), state="partial"), ended(), rest)
+    (message,) = fold(begun(), opened(), closed(Text("so"), state="partial"), ended(), rest)
     assert (message.seq, message.state, message.text) == (2, "partial", "so far")
 
 
 def test_late_text_that_is_the_whole_answer_completes_the_message() -> None:
     rest = e.LateText(turn_id=TURN, message_id="m1", deltas=(Delta(0, 2, "text", "!"),), whole=True)
-    (message,) = fold(started(), opened(), closed(Text("so"), state="partial"), ended(), rest)
+    (message,) = fold(begun(), opened(), closed(Text("so"), state="partial"), ended(), rest)
     assert (message.state, message.text) == ("complete", "so!")
 
 
 def test_late_text_shows_a_message_that_had_nothing_in_it() -> None:
     rest = e.LateText(turn_id=TURN, message_id="m1", deltas=(Delta(0, 0, "text", "all"),))
-    (message,) = fold(started(), opened(), ended("interrupted", "x"), rest)
+    (message,) = fold(begun(), opened(), ended("interrupted", "x"), rest)
     assert (message.state, message.text) == ("partial", "all")
 
 
 def test_a_tail_shows_what_began_in_it_and_nothing_of_what_began_before() -> None:
     messages = fold(
         closed(Text("old"), id="old"),
-        answered("old", "c9", "m9"),
+        answered("old", "c9", "m9", started=40),
         opened("new"),
         closed(Text("new"), id="new"),
         first=50,
@@ -130,13 +137,13 @@ def test_a_late_text_in_a_tail_without_its_message_changes_nothing() -> None:
 @pytest.mark.parametrize("cut", range(8))
 def test_every_tail_agrees_with_the_whole_on_what_began_in_it(cut: int) -> None:
     journal = entries(
-        started(),
+        begun(),
         said(CALL, SECOND),
         ran("c1"),
         ran("c2"),
-        answered("b", "c2"),
+        answered("b", "c2", started=4),
         opened("m2"),
-        answered("a", "c1"),
+        answered("a", "c1", started=3),
         closed(Text("x"), id="m2"),
         ended(),
     )
@@ -145,14 +152,24 @@ def test_every_tail_agrees_with_the_whole_on_what_began_in_it(cut: int) -> None:
     assert tail == [message for message in whole if message.seq > cut]
 
 
-def test_a_place_is_unresolved_until_its_result_or_its_end_has_come() -> None:
+def test_what_can_still_change_a_message_is_named_by_its_key() -> None:
+    """So that a page of the first messages need not read the whole journal."""
     messages = Messages()
-    for entry in entries(said(CALL), ran(), opened("m2")):
+    for entry in entries(begun(), said(CALL), ran(), opened("m2")):
         messages.take(entry)
-    assert not messages.unresolved([1])
-    assert messages.unresolved([2])
-    assert messages.unresolved([3])
-    assert messages.places() == [1, 2, 3]
+    rest = e.LateText(turn_id=TURN, message_id="m2", deltas=())
+    may_follow: list[e.Body] = [answered(started=3), closed(id="m2"), ended(), rest]
+    assert set(messages.awaiting()) == {identity(body) for body in may_follow}
+
+
+def test_nothing_more_can_change_messages_that_are_complete() -> None:
+    messages = Messages()
+    for entry in entries(
+        begun(), said(CALL), ran(), answered(started=3), opened("m2"), closed(id="m2")
+    ):
+        messages.take(entry)
+    assert messages.awaiting() == []
+    assert messages.count() == 3
 
 
 def test_an_unknown_entry_changes_no_message() -> None:
@@ -161,7 +178,7 @@ def test_an_unknown_entry_changes_no_message() -> None:
 
 def test_turns_come_in_order_with_how_they_ended() -> None:
     other = e.TurnStarted(turn_id="t2", fence=2, holder="h", continues=TURN)
-    first, second = fold_turns(entries(started(), ended("failed", "why"), other))
+    first, second = fold_turns(entries(begun(), ended("failed", "why"), other))
     assert (first.id, first.seq, first.status, first.reason) == (TURN, 1, "failed", "why")
     assert (first.started_at_us, first.ended_at_us) == (1, 2)
     assert (second.status, second.reason, second.ended_at) == ("running", None, None)

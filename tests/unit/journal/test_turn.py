@@ -6,6 +6,7 @@ from holdfast.model.parts import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,
+    begun,
     closed,
     ended,
     entries,
@@ -13,7 +14,6 @@ from tests.unit.journal.making import (
     opened,
     ran,
     said,
-    started,
     turn_after,
 )
 
@@ -141,7 +141,7 @@ def test_entries_of_another_turn_change_nothing() -> None:
 
 
 def test_a_fold_finds_the_first_turn_in_a_journal() -> None:
-    journal = entries(e.SessionCreated(), started(), said(), ended())
+    journal = entries(e.SessionCreated(), begun(), said(), ended())
     turn = fold_turn(journal)
     assert turn is not None
     assert (turn.id, turn.seq, turn.messages) == (TURN, 2, {"m1": 3})

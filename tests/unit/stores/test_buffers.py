@@ -145,9 +145,9 @@ def test_an_opaque_part_is_counted_until_it_is_durable_and_not_after() -> None:
 def test_a_failed_flush_is_told_to_the_next_delta() -> None:
     buffer = make()
     buffer.error = StoreDegraded("the disk is full")
-    with pytest.raises(StoreDegraded, match="the disk is full") as caught:
-        add(buffer, "x")
-    assert caught.value.__cause__ is buffer.error
+    for _ in range(2):
+        with pytest.raises(StoreDegraded, match="the disk is full"):
+            add(buffer, "x")
     assert taken(buffer) == ""
 
 

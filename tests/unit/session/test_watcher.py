@@ -1,0 +1,133 @@
+"""Noticing what others have committed, and nothing when nobody asks."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.errors import StoreReplaced
+from holdfast.session.watcher import Watcher
+
+SECONDS = 5.0
+
+
+class Sea:
+    """A change mark that a test moves, and how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.mark = 1
+        self.looks = 0
+        self.foreign = threading.Event()
+        self.looked = threading.Semaphore(0)
+        self.failing = False
+
+    def change_mark(self) -> int:
+        self.looks += 1
+        self.looked.release()
+        if self.failing:
+            raise StoreReplaced("gone")
+        return self.mark
+
+
+@pytest.fixture
+def sea() -> Sea:
+    return Sea()
+
+
+@pytest.fixture
+def watcher(sea: Sea) -> Iterator[Watcher]:
+    made = Watcher(sea.change_mark, sea.foreign.set)
+    yield made
+    made.close()
+
+
+def test_nothing_is_polled_while_nobody_follows_or_runs(sea: Sea, watcher: Watcher) -> None:
+    watcher.committed()
+    watcher.wait(-1, 0.02)
+    assert sea.looks == 0
+
+
+def test_a_follower_is_woken_by_a_commit_of_this_process(watcher: Watcher) -> None:
+    with watcher.following():
+        since = watcher.generation
+        watcher.committed()
+        watcher.wait(since, SECONDS)
+        assert watcher.generation > since
+
+
+def test_a_change_by_another_process_is_noticed(sea: Sea, watcher: Watcher) -> None:
+    with watcher.following():
+        assert sea.foreign.wait(SECONDS)
+        sea.foreign.clear()
+        sea.mark += 1
+        assert sea.foreign.wait(SECONDS)
+
+
+def test_a_running_turn_is_watched_over(sea: Sea, watcher: Watcher) -> None:
+    watcher.run_began()
+    assert sea.foreign.wait(SECONDS)
+    watcher.run_ended()
+
+
+def test_polling_ends_when_nobody_is_interested_any_more(sea: Sea, watcher: Watcher) -> None:
+    with watcher.following():
+        assert sea.looked.acquire(timeout=SECONDS)
+    thread = watcher._thread
+    assert thread is not None
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    with watcher.following():
+        assert sea.looked.acquire(timeout=SECONDS)
+
+
+def test_a_store_that_fails_does_not_end_the_watch(sea: Sea, watcher: Watcher) -> None:
+    sea.failing = True
+    with watcher.following():
+        for _ in range(3):
+            assert sea.looked.acquire(timeout=SECONDS)
+        sea.failing = False
+        assert sea.foreign.wait(SECONDS)
+
+
+def test_a_call_asked_for_comes_once(watcher: Watcher) -> None:
+    calls: list[int] = []
+    watcher.call_on_change(watcher.generation, lambda: calls.append(1))
+    assert calls == []
+    watcher.bump()
+    watcher.bump()
+    assert calls == [1]
+
+
+def test_a_call_asked_for_too_late_comes_at_once(watcher: Watcher) -> None:
+    calls: list[int] = []
+    since = watcher.generation
+    watcher.bump()
+    watcher.call_on_change(since, lambda: calls.append(1))
+    assert calls == [1]
+
+
+def test_a_call_that_was_forgotten_does_not_come(watcher: Watcher) -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(1)
+
+    watcher.call_on_change(watcher.generation, call)
+    watcher.forget(call)
+    watcher.bump()
+    assert calls == []
+
+
+def test_closing_wakes_whoever_waits(watcher: Watcher) -> None:
+    woken = threading.Event()
+
+    def wait() -> None:
+        watcher.wait(watcher.generation, SECONDS)
+        woken.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    watcher.close()
+    assert woken.wait(SECONDS)
+    waiting.join()
+    assert watcher.closed
