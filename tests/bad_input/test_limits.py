@@ -11,9 +11,11 @@ from holdfast import (
     Image,
     InvalidEntry,
     Message,
+    Opaque,
     Session,
     Store,
     Text,
+    ToolCall,
     ToolResult,
     TurnEnded,
     Usage,
@@ -128,6 +130,37 @@ def test_output_over_the_limit_does_not_leave_its_turn_without_an_ending(
     assert is_usable(session)
 
 
+def test_arguments_that_nest_without_end_do_not_leave_the_turn_without_an_ending(
+    session: Session,
+) -> None:
+    """A model that repeats itself writes such things; stopping it must work."""
+    with pytest.raises(KeyboardInterrupt), session.turn("go") as turn, turn.stream() as reply:
+        reply.text("kept")
+        reply.tool_call("c1", name="n", arguments='{"a":' + "[" * 5_000)
+        raise KeyboardInterrupt
+    assert session.turns()[-1].status == "interrupted"
+    assert texts(session)[-1] == "kept"
+    assert is_usable(session)
+
+
+def test_whole_arguments_that_nest_too_deeply_do_not_break_the_stream(session: Session) -> None:
+    deep = '{"a":' + "[" * 5_000 + "]" * 5_000 + "}"
+    with session.turn("go") as turn, turn.stream() as reply:
+        reply.tool_call("c1", name="n", arguments=deep)
+    assert session.messages()[-1].tool_calls == [ToolCall("c1", "n", deep)]
+    assert is_usable(session)
+
+
+def test_opaque_parts_that_are_durable_do_not_fill_the_buffer(path: Path) -> None:
+    with Store(path, window_seconds=0.001, buffer_bytes=10_000) as store:
+        session = store.create_session(id="s")
+        with session.turn("go") as turn, turn.stream() as reply:
+            for number in range(5):
+                reply.part(Opaque("p", bytes(4_000)))
+                until(lambda number=number: store.counts()["deltas"] == number + 1)  # type: ignore[misc]
+        assert len(session.messages()[-1].parts) == 5
+
+
 @pytest.mark.parametrize("key", ["", "k" * 1_025, "é" * 600])
 def test_an_empty_or_overlong_key_or_id_is_refused(
     store: Store, session: Session, key: str
@@ -163,7 +196,7 @@ def test_an_overlong_title_is_refused(store: Store, session: Session) -> None:
 
 def test_a_body_of_more_than_a_megabyte_is_kept_whole(path: Path) -> None:
     text = "0123456789abcdef" * 70_000
-    with Store(path) as store:
+    with Store(path, buffer_bytes=4 * len(text)) as store:
         session = store.create_session(id="s")
         with session.turn(text) as turn:
             turn.record(saying(text + "!"))

@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012, SIM117  (the block that an exception leaves is what is tested)
 
+from pathlib import Path
+
 import pytest
 
 from holdfast import (
@@ -19,7 +21,7 @@ from holdfast import (
     TurnNotFound,
 )
 from holdfast.model.entries import ApprovalAsked
-from tests.bad_input.helpers import calling, is_usable, nothing_stored, texts, until
+from tests.bad_input.helpers import calling, child, is_usable, nothing_stored, texts, until
 
 
 @pytest.mark.parametrize("session_id", ["gone", "", "s ", "S", "\0", "\ud800", "s\0"])
@@ -128,6 +130,34 @@ def test_a_streamed_part_with_an_unknown_blob_does_not_break_the_turn(
     assert session.turns()[-1].status == "failed"
     assert texts(session) == ["go", "kept"]
     assert is_usable(session)
+
+
+_DIES_WITH_AN_UNKNOWN_BLOB = """
+import os, sys
+from holdfast import Image, Store
+store = Store(sys.argv[1], window_seconds=0.001)
+with store.session("s").turn("go") as turn, turn.stream() as reply:
+    reply.text("kept")
+    reply.part(Image("b2:gone", "image/png"))
+    while not store.counts()["deltas"]:
+        pass
+    print("streaming", flush=True)
+    os._exit(9)
+"""
+
+
+def test_a_dead_turn_that_streamed_an_unknown_blob_is_closed_by_the_next_to_open_it(
+    path: Path,
+) -> None:
+    with Store(path) as store:
+        store.create_session(id="s")
+    with child(_DIES_WITH_AN_UNKNOWN_BLOB, path):
+        pass
+    with Store(path) as store:
+        session = store.session("s")
+        assert session.turns()[-1].reason == "crashed"
+        assert texts(session) == ["go", "kept"]
+        assert is_usable(session)
 
 
 @pytest.mark.parametrize("name", ["b2:gone", "", "\0", "\ud800"])
