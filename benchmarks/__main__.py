@@ -1,0 +1,79 @@
+"""`python -m benchmarks`: every measurement, or those that are named."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import report
+from benchmarks.appends import async_append, growth, sync_append
+from benchmarks.deltas import delta, streams
+from benchmarks.footprint import imports, size
+from benchmarks.reading import reading
+from benchmarks.results import Result, Setting
+from benchmarks.writers import writers_8, writers_64, writers_64_trio, writers_1000
+
+MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
+    "append": sync_append,
+    "append-async": async_append,
+    "writers-8": writers_8,
+    "writers-64": writers_64,
+    "writers-1000": writers_1000,
+    "writers-64-trio": writers_64_trio,
+    "growth": growth,
+    "reading": reading,
+    "delta": delta,
+    "streams": streams,
+    "size": size,
+    "import": imports,
+}
+
+
+def main() -> int:
+    options = _options()
+    names = options.only or list(MEASUREMENTS)
+    blocks = 6 if options.quick else options.blocks
+    scale = 0.1 if options.quick else 1.0
+    results: list[Result] = []
+    where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
+    for name in names:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
+            found = MEASUREMENTS[name](Setting(Path(folder), blocks, scale))
+        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+        results += found
+    print(report.table(results))
+    commit, date = report.commit_and_date()
+    run = report.Run(
+        commit=options.commit or commit,
+        date=options.date or date,
+        blocks=blocks,
+        machine=where,
+        results=results,
+    )
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(run)))
+    if options.write_docs:
+        report.write_document(run)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
+    parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
+    parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--write-docs", action="store_true", help="renew docs/performance.md")
+    parser.add_argument("--commit", help="name the commit instead of asking git")
+    parser.add_argument("--date", help="name the date instead of asking git")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

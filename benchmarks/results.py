@@ -1,0 +1,54 @@
+"""What one measurement found, and whether it is good enough."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.stats import Ratio
+
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table. Without a goal there is nothing to hold."""
+
+    what: str
+    figure: str
+    goal: str = ""
+    holds: bool | None = None
+    absolute: str = ""
+    ratio: Ratio | None = None
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """How much to measure, and where the files lie."""
+
+    folder: Path
+    blocks: int = 40
+    scale: float = 1.0
+
+    def some(self, count: int) -> int:
+        """A number of operations, fewer in a quick run."""
+        return max(2, int(count * self.scale))
+
+
+def at_most(what: str, ratio: Ratio, goal: float | None, absolute: str) -> Result:
+    return _of(what, ratio, goal, absolute, "≤", goal is not None and ratio.median <= goal)
+
+
+def at_least(what: str, ratio: Ratio, goal: float | None, absolute: str) -> Result:
+    return _of(what, ratio, goal, absolute, "≥", goal is not None and ratio.median >= goal)
+
+
+def _of(
+    what: str, ratio: Ratio, goal: float | None, absolute: str, sign: str, holds: object
+) -> Result:
+    return Result(
+        what=what,
+        figure=f"{ratio.median:.2f} {TIMES} ({ratio.low:.2f} to {ratio.high:.2f})",
+        goal="" if goal is None else f"{sign} {goal:g} {TIMES}",
+        holds=None if goal is None else bool(holds),
+        absolute=absolute,
+        ratio=ratio,
+    )

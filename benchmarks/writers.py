@@ -1,0 +1,107 @@
+"""Many asynchronous writers on one store, each with a session and a turn of its own."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+import anyio
+
+from benchmarks.appends import message, paired_async
+from benchmarks.raw import WARM_APPENDS, RawWriter
+from benchmarks.results import Result, Setting, at_least
+from benchmarks.stats import Pairs, per_second
+from holdfast import AsyncSession, AsyncStore
+
+_RAW_APPENDS = 200
+_OUR_APPENDS = 1_600
+
+
+class _Crew:
+    """Writers that record a given number of messages each, then rest until the next block."""
+
+    def __init__(self, size: int) -> None:
+        self.ready = anyio.Event()
+        self._expected = size
+        self._start = anyio.Event()
+        self._done = anyio.Event()
+        self._each = 0
+        self._size = 0
+        self._busy = 0
+
+    async def write(self, session: AsyncSession) -> None:
+        said = message()
+        async with session.turn("Go.") as turn:
+            self._size += 1
+            if self._size == self._expected:
+                self.ready.set()
+            while True:
+                await self._start.wait()
+                if not self._each:
+                    return
+                for _ in range(self._each):
+                    await turn.record(said)
+                self._busy -= 1
+                if self._busy:
+                    await self._done.wait()
+                else:
+                    self._start = anyio.Event()
+                    self._done.set()
+
+    async def block(self, each: int) -> float:
+        """Seconds for one append, all writers together."""
+        self._each, self._busy, self._done = each, self._size, anyio.Event()
+        began = perf_counter()
+        self._start.set()
+        await self._done.wait()
+        return (perf_counter() - began) / (each * self._size)
+
+    def dismiss(self) -> None:
+        self._each = 0
+        self._start.set()
+
+
+async def _measure(folder: Path, writers: int, blocks: int, scale: float) -> Pairs:
+    raw = RawWriter(folder)
+    crew = _Crew(writers)
+    each = max(2, int(_OUR_APPENDS * scale) // writers)
+    count = max(2, int(_RAW_APPENDS * scale))
+    async with AsyncStore(folder / "ours.db") as store, anyio.create_task_group() as group:
+        for _ in range(writers):
+            group.start_soon(crew.write, await store.create_session())
+        await crew.ready.wait()
+        await crew.block(max(2, WARM_APPENDS // writers))
+        pairs = await paired_async(lambda: crew.block(each), lambda: raw.block(count), blocks)
+        crew.dismiss()
+    raw.close()
+    return pairs
+
+
+def _run(
+    setting: Setting,
+    writers: int,
+    goal: float | None,
+    backend: Literal["asyncio", "trio"] = "asyncio",
+) -> list[Result]:
+    pairs = anyio.run(
+        _measure, setting.folder, writers, setting.blocks, setting.scale, backend=backend
+    )
+    absolute = f"{per_second(pairs.ours)}, one raw writer {per_second(pairs.raw)}"
+    return [
+        at_least(f"appends/s of {writers:,} {backend} writers", pairs.speedup(), goal, absolute)
+    ]
+
+
+def writers_8(setting: Setting) -> list[Result]:
+    return _run(setting, 8, None)
+
+
+def writers_64(setting: Setting) -> list[Result]:
+    return _run(setting, 64, 10.0)
+
+
+def writers_1000(setting: Setting) -> list[Result]:
+    return _run(setting, 1_000, None)
+
+
+def writers_64_trio(setting: Setting) -> list[Result]:
+    return _run(setting, 64, None, "trio")
