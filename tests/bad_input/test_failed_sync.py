@@ -145,22 +145,23 @@ def test_a_stream_is_told_and_its_text_is_there_afterwards(vfs: Failing, store: 
     assert texts(session)[-1] == "first last"
 
 
-def test_a_file_that_does_not_verify_is_not_written_any_more(
-    vfs: Failing, path: Path, store: Store
-) -> None:
-    session = store.create_session(id="s")
-    for number in range(50):
-        session.note(f"note {number}", "x" * 600)
-    vfs.broken = True
-    with pytest.raises(StoreDegraded):
-        session.note("bad")
-    with path.open("r+b") as file:
-        file.seek(4_096)
-        file.write(bytes(200))
-    Path(f"{path}-wal").write_bytes(b"")
-    vfs.broken = False
-    with pytest.raises(StoreDegraded):
-        session.note("worse")
+def test_a_file_that_does_not_verify_is_not_written_any_more(vfs: Failing, path: Path) -> None:
+    with Store(path) as store:
+        session = store.create_session(id="s")
+        for number in range(50):
+            session.note(f"note {number}", "x" * 600)
+    with Store(path) as store:
+        session = store.session("s")
+        vfs.broken = True
+        with pytest.raises(StoreDegraded):
+            session.note("bad")
+        with path.open("r+b") as file:
+            file.seek(-4_096, 2)
+            file.write(bytes(4_096))
+        vfs.broken = False
+        with pytest.raises(StoreDegraded, match="did not pass its check"):
+            session.note("worse")
+        assert store.status == "degraded"
 
 
 def test_the_session_goes_on_after_a_failed_sync(vfs: Failing, store: Store) -> None:
