@@ -6,9 +6,9 @@ hands to `run`; handing a delta over is a plain call here too.
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound, TurnStopped
 from holdfast.model import entries as e
@@ -29,7 +29,7 @@ from holdfast.session.options import (
     turn_options,
 )
 from holdfast.session.settling import StopScope, in_thread, settle
-from holdfast.session.steps import Flow, Pause, read
+from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas
 from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.stores.engine import Receipt
@@ -237,8 +237,8 @@ class AsyncSession:
         """Keep something beside the conversation. If interrupted: kept or not."""
         return await self._run(self._core.note(name, data, key))
 
-    async def _run(self, flow: Flow[T]) -> T:
-        return await settle(self._core.runtime(), flow)
+    def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
+        return settle(self._core.runtime(), flow)
 
 
 class AsyncTurn:
@@ -326,8 +326,8 @@ class AsyncTurn:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
         return await self._run(self._core.ask_approval(call_id, arguments))
 
-    async def _run(self, flow: Flow[T]) -> T:
-        return await settle(self._core.runtime, flow)
+    def _run(self, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
+        return settle(self._core.runtime, flow)
 
 
 class AsyncStream(Deltas):

@@ -14,8 +14,11 @@ from holdfast.stores.writer import Op
 T = TypeVar("T")
 
 
-def run(runtime: Runtime, flow: Flow[T]) -> T:
-    """Drive a flow to its end."""
+def run(runtime: Runtime, flow: Flow[T] | Write[T]) -> T:
+    """Drive a flow to its end, or take its only step."""
+    if isinstance(flow, Write):
+        outcome: T = _perform(runtime, flow)
+        return outcome
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -36,7 +39,10 @@ def _perform(runtime: Runtime, step: Step) -> Any:
         runtime.writer.submit(op)
         if not runtime.writer.is_current_thread():
             _settle(op)
-            return op.result()
+            value = op.result()
+            if step.then is not None:
+                step.then(value)
+            return value
         return None  # a finaliser on the writer's own thread: handed over, nothing to wait for
     if isinstance(step, Read):
         return runtime.read(step.read)

@@ -22,7 +22,7 @@ from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
 from holdfast.session.endings import attach, ending, interruption
 from holdfast.session.runtime import Runtime
-from holdfast.session.steps import Flow, Pause, read, write
+from holdfast.session.steps import Flow, Pause, Write, read, write
 from holdfast.stores.base import Listing, Reader, SessionRow
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Claim, Engine, IfBusy, Receipt, TurnBegun, TurnStart
@@ -494,17 +494,19 @@ class TurnCore:
                 raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")
             raise TurnEnded(f"turn {self.claim.turn_id!r} has ended; start a new turn")
 
-    def append(self, *bodies: e.Body) -> Flow[list[Receipt]]:
+    def append(self, *bodies: e.Body) -> Write[Receipt]:
+        """Fenced entries, all or none; the receipt is that of the last."""
         self.check_open()
         for body in bodies:
             rules.check_content(body)
         at = self.runtime.clock()
-        claim, key = self.claim, self.key
-        receipts = yield from write(lambda engine: engine.append(key, claim, bodies, at))
-        self.session.saw(receipts[-1].seq)
-        return receipts
+        claim, key, session = self.claim, self.key, self.session
+        return Write(
+            lambda engine: engine.append(key, claim, bodies, at)[-1],
+            lambda receipt: session.saw(receipt.seq),
+        )
 
-    def record(self, message: Message) -> Flow[Receipt]:
+    def record(self, message: Message) -> Write[Receipt]:
         body = e.MessageRecorded(
             id=message.id or self.runtime.ids("msg"),
             turn_id=self.claim.turn_id,
@@ -512,8 +514,7 @@ class TurnCore:
             parts=tuple(message.parts),
             model_call_id=message.model_call_id,
         )
-        receipts = yield from self.append(body)
-        return receipts[0]
+        return self.append(body)
 
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
         """Record that a call waits for a person, bound to its exact arguments."""

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -24,8 +24,12 @@ Submit = Callable[[Waiting], Op[Any]]
 """Starts an operation that somebody waits for on an event loop."""
 
 
-async def settle(runtime: Runtime, flow: Flow[T]) -> T:
-    """Drive a flow to its end."""
+def settle(runtime: Runtime, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
+    """Drive a flow to its end, or take its only step."""
+    return _perform(runtime, flow) if isinstance(flow, Write) else _drive(runtime, flow)
+
+
+async def _drive(runtime: Runtime, flow: Flow[T]) -> T:
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -45,12 +49,12 @@ def in_trio() -> bool:
     return trio is not None and bool(trio.lowlevel.in_trio_run())
 
 
-async def _perform(runtime: Runtime, step: Step) -> Any:
+def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
     if isinstance(step, Pause):
-        return await _pause(runtime, step)
+        return _pause(runtime, step)
     if in_trio():
-        return await _wait_in_trio(lambda waiting: _submit(runtime, step, waiting))
-    return await _wait_in_asyncio(lambda waiting: _submit(runtime, step, waiting))
+        return _wait_in_trio(lambda waiting: _submit(runtime, step, waiting), step)
+    return _wait_in_asyncio(lambda waiting: _submit(runtime, step, waiting), step)
 
 
 def _submit(runtime: Runtime, step: Write[Any] | Read[Any], waiting: Waiting) -> Op[Any]:
@@ -59,6 +63,13 @@ def _submit(runtime: Runtime, step: Write[Any] | Read[Any], waiting: Waiting) ->
     op: Op[Any] = Op(lambda engine: None, waiting)
     runtime.read_elsewhere(step.read, op)
     return op
+
+
+def _outcome(op: Op[Any], step: Step | None) -> Any:
+    value = op.result()
+    if isinstance(step, Write) and step.then is not None:
+        step.then(value)
+    return value
 
 
 # -- asyncio -----------------------------------------------------------------------------------
@@ -97,7 +108,7 @@ _loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioLoop]" = (
 )
 
 
-async def _wait_in_asyncio(submit: Submit) -> Any:
+async def _wait_in_asyncio(submit: Submit, step: Step | None = None) -> Any:
     loop = asyncio.get_running_loop()
     callers = _loops.get(loop)
     if callers is None:
@@ -109,7 +120,7 @@ async def _wait_in_asyncio(submit: Submit) -> Any:
     except asyncio.CancelledError as cancellation:
         await _outlast(loop, wait, op)
         raise cancellation from op.error
-    return op.result()
+    return _outcome(op, step)
 
 
 async def _outlast(loop: asyncio.AbstractEventLoop, wait: _Wait, op: Op[Any]) -> None:
@@ -147,7 +158,7 @@ class _TrioWait:
             self._token.run_sync_soon(self._event.set)
 
 
-async def _wait_in_trio(submit: Submit) -> Any:
+async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
     import trio
 
     event = trio.Event()
@@ -155,7 +166,7 @@ async def _wait_in_trio(submit: Submit) -> Any:
     with trio.CancelScope(shield=True):
         await event.wait()
     await trio.lowlevel.checkpoint_if_cancelled()
-    return op.result()
+    return _outcome(op, step)
 
 
 # -- both --------------------------------------------------------------------------------------

@@ -16,12 +16,19 @@ T = TypeVar("T")
 
 
 class Write(Generic[T]):
-    """One operation of the engine, durable when the flow goes on."""
+    """One operation of the engine, durable when the flow goes on.
 
-    __slots__ = ("apply",)
+    `then` is called with the outcome once it is durable. What only writes once, and often, is
+    handed to a face as a step, without a flow around it.
+    """
 
-    def __init__(self, apply: Callable[[Engine], T]) -> None:
+    __slots__ = ("apply", "then")
+
+    def __init__(
+        self, apply: Callable[[Engine], T], then: Callable[[T], object] | None = None
+    ) -> None:
         self.apply = apply
+        self.then = then
 
 
 class Read(Generic[T]):

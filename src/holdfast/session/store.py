@@ -28,7 +28,7 @@ from holdfast.session.options import (
     session_created,
     turn_options,
 )
-from holdfast.session.steps import Flow
+from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.stores.engine import Receipt
 
@@ -309,7 +309,7 @@ class Turn:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
         return self._run(self._core.ask_approval(call_id, arguments))
 
-    def _run(self, flow: Flow[T]) -> T:
+    def _run(self, flow: Flow[T] | Write[T]) -> T:
         return run(self._core.runtime, flow)
 
 

@@ -103,7 +103,7 @@ class StreamCore:
         turn.check_open()
         system = None if call.system is None else (yield from self._keep(call.system.encode()))
         tools = None if call.tools is None else (yield from self._keep(encode(call.tools)))
-        receipts = yield from turn.append(
+        receipt = yield turn.append(
             e.ModelCallStarted(
                 id=self.model_call_id,
                 turn_id=turn.claim.turn_id,
@@ -122,7 +122,7 @@ class StreamCore:
                 model_call_id=self.model_call_id,
             ),
         )
-        self._buffer = turn.open_buffer(receipts[-1].seq)
+        self._buffer = turn.open_buffer(receipt.seq)
 
     def _keep(self, data: bytes) -> Flow[str]:
         runtime = self.turn.runtime
