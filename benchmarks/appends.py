@@ -5,12 +5,14 @@ from time import perf_counter
 
 import anyio
 
-from benchmarks.raw import TEXT, WARM_APPENDS, RawWriter
+from benchmarks.raw import TEXT, WARM_APPENDS, RawWriter, log_grew, warm_up
 from benchmarks.results import Result, Setting, at_most
 from benchmarks.stats import Pairs, micros, paired, timed
 from holdfast import AsyncStore, Message, Store, Text
 
-_APPENDS = 60
+_APPENDS = 20
+_FINER = 3
+"""Short blocks, and so many times more of them: a busy machine then disturbs both of a pair."""
 _NEAR, _FAR, _WINDOW = 500, 10_000, 10
 _TOGETHER = 64
 
@@ -23,8 +25,9 @@ def sync_append(setting: Setting) -> list[Result]:
     """`turn.record` of a message of 600 bytes, one after another."""
     raw = RawWriter(setting.folder)
     said = message()
+    path = setting.folder / "ours.db"
     with (
-        Store(setting.folder / "ours.db") as store,
+        Store(path) as store,
         store.create_session().turn("Go.") as turn,
     ):
 
@@ -32,10 +35,12 @@ def sync_append(setting: Setting) -> list[Result]:
             for _ in range(appends):
                 turn.record(said)
 
-        ours(WARM_APPENDS)
+        warm_up(path, ours)
         count = setting.some(_APPENDS)
         pairs = paired(
-            lambda: timed(lambda: ours(count), count), lambda: raw.block(count), setting.blocks
+            lambda: timed(lambda: ours(count), count),
+            lambda: raw.block(count),
+            setting.blocks * _FINER,
         )
     raw.close()
     return [at_most("one durable append, Store", pairs.slowdown(), 1.5, beside(pairs))]
@@ -48,7 +53,8 @@ def async_append(setting: Setting) -> list[Result]:
         raw = RawWriter(setting.folder)
         said = message()
         count = setting.some(_APPENDS)
-        async with AsyncStore(setting.folder / "ours.db") as store:
+        path = setting.folder / "ours.db"
+        async with AsyncStore(path) as store:
             session = await store.create_session()
             async with session.turn("Go.") as turn:
 
@@ -58,9 +64,12 @@ def async_append(setting: Setting) -> list[Result]:
                         await turn.record(said)
                     return (perf_counter() - began) / appends
 
-                await ours(WARM_APPENDS)
+                grew, size = True, 0
+                while grew:
+                    await ours(WARM_APPENDS)
+                    grew, size = log_grew(path, size)
                 pairs = await paired_async(
-                    lambda: ours(count), lambda: raw.block(count), setting.blocks
+                    lambda: ours(count), lambda: raw.block(count), setting.blocks * _FINER
                 )
         raw.close()
         return pairs

@@ -9,6 +9,9 @@ from benchmarks.stats import Ratio
 
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
+_STEADY: Final = 1.4
+"""An interval wider than this says that the machine was busy with something else: run again."""
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table. Without a goal there is nothing to hold."""
@@ -44,9 +47,10 @@ def at_least(what: str, ratio: Ratio, goal: float | None, absolute: str) -> Resu
 def _of(
     what: str, ratio: Ratio, goal: float | None, absolute: str, sign: str, holds: object
 ) -> Result:
+    unsteady = ", unsteady" if ratio.high > _STEADY * ratio.low else ""
     return Result(
         what=what,
-        figure=f"{ratio.median:.2f} {TIMES} ({ratio.low:.2f} to {ratio.high:.2f})",
+        figure=f"{ratio.median:.2f} {TIMES} ({ratio.low:.2f} to {ratio.high:.2f}{unsteady})",
         goal="" if goal is None else f"{sign} {goal:g} {TIMES}",
         holds=None if goal is None else bool(holds),
         absolute=absolute,

@@ -7,7 +7,7 @@ from typing import Literal
 import anyio
 
 from benchmarks.appends import message, paired_async
-from benchmarks.raw import WARM_APPENDS, RawWriter
+from benchmarks.raw import WARM_APPENDS, RawWriter, log_grew
 from benchmarks.results import Result, Setting, at_least
 from benchmarks.stats import Pairs, per_second
 from holdfast import AsyncSession, AsyncStore
@@ -65,11 +65,15 @@ async def _measure(folder: Path, writers: int, blocks: int, scale: float) -> Pai
     crew = _Crew(writers)
     each = max(2, int(_OUR_APPENDS * scale) // writers)
     count = max(2, int(_RAW_APPENDS * scale))
-    async with AsyncStore(folder / "ours.db") as store, anyio.create_task_group() as group:
+    path = folder / "ours.db"
+    async with AsyncStore(path) as store, anyio.create_task_group() as group:
         for _ in range(writers):
             group.start_soon(crew.write, await store.create_session())
         await crew.ready.wait()
-        await crew.block(max(2, WARM_APPENDS // writers))
+        grew, size = True, 0
+        while grew:
+            await crew.block(max(2, WARM_APPENDS // writers))
+            grew, size = log_grew(path, size)
         pairs = await paired_async(lambda: crew.block(each), lambda: raw.block(count), blocks)
         crew.dismiss()
     raw.close()

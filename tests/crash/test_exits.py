@@ -374,8 +374,8 @@ GROWTH_BYTES = 16 * 1024 * 1024
 FILE_BYTES = STREAMS * 2_000
 """Four entries for every stream, each with its places in two indexes."""
 
-LOG_BYTES = 8 * 1024 * 1024
-"""SQLite begins its log anew after about 4 MB."""
+LOG_BYTES = 32 * 1024 * 1024
+"""The log is begun anew when it has been copied into the file, every 16 MB or so."""
 
 
 def cancel_streams(parent: Channel, path: str) -> None:

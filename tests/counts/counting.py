@@ -1,0 +1,125 @@
+"""A program that appends, and counts what that costs: statements, syncs and pages of the log.
+
+The store opens its file by path, so what it does is seen from below: a VFS that counts is made
+the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
+process, which is why this runs in one of its own: `python counting.py FOLDER lone|many`.
+"""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+
+from holdfast import AsyncStore, Message, Store, Text
+
+LOOKED_AT = (50, 1_000)
+"""The first append of each window that is counted."""
+
+WINDOW = 40
+"""Appends in a window: pages split now and then, so one append alone says little."""
+
+WRITERS, EACH = 64, 50
+
+_SYSTEM = apsw.vfs_names()[0]
+
+counts: Counter[str] = Counter()
+statements: list[tuple[apsw.Connection, str]] = []
+
+
+class _CountingFile(apsw.VFSFile):
+    """Counts writes and syncs of a log and of a database."""
+
+    def __init__(self, name: Any, flags: list[int]) -> None:
+        self._kind = "log" if flags[0] & apsw.SQLITE_OPEN_WAL else "database"
+        super().__init__(_SYSTEM, name, flags)
+
+    def xSync(self, flags: int) -> None:
+        counts[f"{self._kind} syncs"] += 1
+        super().xSync(flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        # A page of the log is written as its header of 24 bytes, then itself.
+        if len(data) >= 512:
+            counts[f"{self._kind} pages"] += 1
+        super().xWrite(data, offset)
+
+
+class _CountingVfs(apsw.VFS):
+    def __init__(self) -> None:
+        super().__init__("counting", _SYSTEM, makedefault=True)
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        return _CountingFile(name, flags)
+
+
+def _trace(connection: apsw.Connection) -> None:
+    def note(_: apsw.Cursor, statement: str, __: object) -> bool:
+        statements.append((connection, statement))
+        return True
+
+    connection.exec_trace = note
+
+
+def lone(folder: Path) -> dict[str, Any]:
+    """One caller: what each of its appends costs, early and late in a session."""
+    said = Message(role="assistant", parts=[Text("x" * 600)])
+    windows: dict[str, Any] = {}
+    with Store(folder / "counted.db") as store, store.create_session().turn("Go.") as turn:
+        for number in range(2, LOOKED_AT[-1] + WINDOW):
+            counts.clear()
+            statements.clear()
+            turn.record(said)
+            began = max((first for first in LOOKED_AT if first <= number), default=None)
+            if began is not None and number < began + WINDOW:
+                cost = {**counts, "statements": _of_the_writer()}
+                windows.setdefault(str(began), []).append(cost)
+    return windows
+
+
+def _of_the_writer() -> list[str]:
+    """The statements of the connection that commits; a watcher looks in on another one."""
+    writer = next(connection for connection, text in statements if text == "COMMIT")
+    return [text.split()[0] for connection, text in statements if connection is writer]
+
+
+def many(folder: Path) -> dict[str, Any]:
+    """Many writers, each in a session of its own: what all of their appends cost together."""
+
+    async def write(store: AsyncStore, ready: anyio.Event, go: anyio.Event) -> None:
+        session = await store.create_session()
+        async with session.turn("Go.") as turn:
+            ready.set()
+            await go.wait()
+            for _ in range(EACH):
+                await turn.record(Message(role="assistant", parts=[Text("x" * 600)]))
+            counts["appends"] += EACH
+            if counts["appends"] == WRITERS * EACH:
+                found.update(counts)
+
+    async def main() -> None:
+        go = anyio.Event()
+        async with (
+            AsyncStore(folder / "counted.db") as store,
+            anyio.create_task_group() as group,
+        ):
+            for _ in range(WRITERS):
+                ready = anyio.Event()
+                group.start_soon(write, store, ready, go)
+                await ready.wait()
+            counts.clear()
+            go.set()
+
+    found: dict[str, Any] = {}
+    anyio.run(main)
+    return found
+
+
+if __name__ == "__main__":
+    vfs = _CountingVfs()
+    apsw.connection_hooks.append(_trace)
+    what = lone if sys.argv[2] == "lone" else many
+    print(json.dumps(what(Path(sys.argv[1]))))
