@@ -47,6 +47,13 @@ class Writers:
             thread.join()
 
 
+def _fork() -> int:
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(40)  # a child that waits for a lock nobody holds must not wait for ever
+    return pid
+
+
 def _raises_foreign(call: Callable[[], object]) -> str:
     try:
         call()
@@ -115,9 +122,8 @@ def fork_while_busy(parent: Channel, path: str) -> None:
 def _fork_once(
     parent: Channel, store: Store, turn: Turn, reply: Stream, call: Tool, number: int
 ) -> None:
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
-        signal.alarm(20)  # a child that waits for a lock nobody holds must not wait for ever
         parent.send(in_child(store, turn, reply, call, number))
         if number % 2:
             sys.exit(0)  # leaves every block of the parent, then runs the exit handlers
@@ -174,7 +180,7 @@ def fork_and_raise(parent: Channel, path: str) -> None:
         try:
             with store.create_session(id="held").turn("mine") as turn, turn.stream() as reply:
                 reply.text("before ")
-                pid = os.fork()
+                pid = _fork()
                 if pid == 0:
                     raise KeyboardInterrupt
                 _, status = os.waitpid(pid, 0)
@@ -193,7 +199,7 @@ def outlive(parent: Channel, path: str, *, use: bool) -> None:
         reply.text("half an answer")
         reply.tool_call("call", name="shell", arguments="{}")
         with turn.tool("call"):
-            if os.fork() == 0:
+            if _fork() == 0:
                 session = store.create_session(id="child") if use else None
                 parent.send(os.getpid())
                 parent.hang()
@@ -242,7 +248,7 @@ def fork_holder(parent: Channel, path: str) -> None:
     """A child takes a turn through the inherited store while the parent's opening lives on."""
     store = Store(path)
     session = store.create_session(id="held")
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         turn = session.turn("the child's")
         turn.__enter__()
@@ -271,7 +277,7 @@ def close_before_child(parent: Channel, path: str) -> None:
     store = Store(path)
     store.create_session(id="parent")
     asked, told = os.pipe()
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         session = store.create_session(id="child")
         parent.send("reopened")
@@ -305,7 +311,7 @@ def forget_inherited(parent: Channel, path: str) -> None:
     """A child that lets go of the store it inherited, without ever having used it."""
     store = Store(path)
     store.create_session(id="parent").messages()
-    if os.fork() == 0:
+    if _fork() == 0:
         inherited = _files_of_process()
         store.create_session(id="child").messages()
         del store
