@@ -40,7 +40,7 @@ from holdfast.model.messages import Message
 from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.sessions import Parent, Project, SessionInfo, TurnInfo
 from holdfast.session.store import Session, Store, Stream, Tool, Turn
-from holdfast.stores.engine import Receipt
+from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:
     from holdfast.session.aio import AsyncSession, AsyncStore, AsyncStream, AsyncTool, AsyncTurn

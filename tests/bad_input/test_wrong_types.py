@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import HoldfastError, Message, Reasoning, Session, Store, Text, ToolCall, ToolResult
+from holdfast import (
+    HoldfastError,
+    InvalidEntry,
+    Message,
+    Reasoning,
+    Session,
+    Store,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from tests.bad_input.helpers import calling, is_usable, nothing_stored
 
 REFUSED = (HoldfastError, TypeError, ValueError)
@@ -79,6 +89,10 @@ def test_a_note_that_nests_too_deeply_is_refused_or_can_be_read_from_anywhere(
     data: Any = []
     for _ in range(900):
         data = [data]
+    with pytest.raises(InvalidEntry, match="levels deep"):
+        session.note("n", data)
+    for _ in range(850):
+        data = data[0]
     session.note("n", data)
 
     def read_from_deep(levels: int) -> int:

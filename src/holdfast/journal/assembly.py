@@ -108,7 +108,8 @@ def _begin(delta: Delta, onto: Sequence[Part]) -> _Growing:
 
 def _continues(last: Delta, delta: Delta) -> bool:
     closed = last.signature is not None or last.encrypted is not None
-    return delta.part == last.part and delta.head is None and not closed
+    follows = delta.part == last.part and delta.offset == last.offset + len(last.text)
+    return follows and delta.head is None and not closed
 
 
 def _join(run: list[Delta]) -> Delta:

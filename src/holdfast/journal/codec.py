@@ -2,8 +2,8 @@
 
 Rule 1: bytes are JSON, so that any tool can read a store.
 Rule 2: every Python string survives. JSON in UTF-8 has no lone surrogates, so a value that
-        contains one is written with all of its non-ASCII escaped, behind one leading space that
-        says so; a value without them, which is nearly every one, never starts with a space.
+        contains one has them as three bytes each, as UTF-8 would if it had any, behind one leading
+        space that says so; a value without them, which is nearly every one, starts with none.
 Rule 3: an entry kind that this code does not know is kept as it is and written as it was.
 """
 
@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.errors import InvalidEntry
 from holdfast.model.entries import Body, Delta, KnownBody, Unknown
-from holdfast.model.parts import Part
 
 T = TypeVar("T")
 
-_ESCAPED = b" "
+_WIDE = b" "
 
 
 class CodecError(ValueError):
@@ -31,7 +31,6 @@ class _Tag(msgspec.Struct):
 
 _encoder = msgspec.json.Encoder()
 _body_decoder: msgspec.json.Decoder[KnownBody] = msgspec.json.Decoder(KnownBody)
-_tag_decoder = msgspec.json.Decoder(_Tag)
 _deltas_decoder = msgspec.json.Decoder(tuple[Delta, ...])
 
 KNOWN_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in KnownBody.__args__)
@@ -44,16 +43,18 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _ESCAPED + json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"), ensure_ascii=False)
+        return _WIDE + to_bytes(text)
 
 
 def decode_body(data: bytes) -> Body:
-    """An entry's body; `Unknown` for a kind that a newer version wrote."""
+    """An entry's body; `Unknown` for a kind that a newer version wrote. Raises CodecError."""
     try:
-        if data[:1] == _ESCAPED:
-            return _decode_escaped_body(data)
+        if data[:1] == _WIDE:
+            body: KnownBody = msgspec.convert(_wide(data), KnownBody)
+            return body
         return _body_decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         tag = _find_tag(data)
         if tag is None or tag.kind in KNOWN_KINDS:
             raise CodecError(f"not an entry: {error}") from error
@@ -61,15 +62,28 @@ def decode_body(data: bytes) -> Body:
 
 
 def decode_deltas(data: bytes) -> tuple[Delta, ...]:
-    """The deltas of one flush of one stream."""
-    return decode(data, tuple[Delta, ...]) if data[:1] == _ESCAPED else _deltas_decoder.decode(data)
+    """The deltas of one flush of one stream. Raises CodecError."""
+    try:
+        return (
+            decode(data, tuple[Delta, ...]) if data[:1] == _WIDE else _deltas_decoder.decode(data)
+        )
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CodecError(f"not deltas: {error}") from error
 
 
 def decode(data: bytes, type_: type[T]) -> T:
     """Any other value of the model."""
-    if data[:1] == _ESCAPED:
-        return msgspec.convert(json.loads(data), type_)
+    if data[:1] == _WIDE:
+        return msgspec.convert(_wide(data), type_)
     return msgspec.json.decode(data, type=type_)
+
+
+def check_value(value: Any, type_: Any, what: str) -> None:
+    """Refuse a value whose fields are not of their types. Raises InvalidEntry."""
+    try:
+        decode(encode(value), type_)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidEntry(f"this {what} cannot be recorded: {error}") from error
 
 
 def to_bytes(text: str) -> bytes:
@@ -81,18 +95,12 @@ def to_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
-def parts_bytes(parts: tuple[Part, ...]) -> bytes:
-    """What a hash of a prompt is taken over."""
-    return encode(parts)
-
-
-def _decode_escaped_body(data: bytes) -> KnownBody:
-    body: KnownBody = msgspec.convert(json.loads(data), KnownBody)
-    return body
+def _wide(data: bytes) -> Any:
+    return json.loads(to_text(data))
 
 
 def _find_tag(data: bytes) -> _Tag | None:
     try:
-        return _tag_decoder.decode(data.strip())
-    except (msgspec.MsgspecError, ValueError):
+        return decode(data, _Tag)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from holdfast.journal.assembly import assemble
-from holdfast.journal.identity import result_identity
+from holdfast.journal.identity import (
+    ending_identity,
+    late_text_identity,
+    message_end_identity,
+    result_identity,
+)
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import Description, TurnInfo
@@ -102,8 +107,8 @@ class Messages:
         for message_id, seq in self._started.items():
             message = self._messages[seq]
             if message.state != "complete":
-                names += [f"{message_id}/message-end", f"{message_id}/late-text"]
-                names.append(f"{message.turn_id}/turn-end")
+                names += [message_end_identity(message_id), late_text_identity(message_id)]
+                names.append(ending_identity(message.turn_id or ""))
         for seq, started in self._tools.items():
             if seq not in self._messages:
                 names.append(result_identity(started.message_id, started.call_id))

@@ -13,33 +13,71 @@ def identity(body: e.Body) -> str:
     """The key under which a journal holds this entry at most once."""
     match body:
         case e.MessageRecorded() | e.MessageStarted():
-            return f"{body.id}/message"
+            return f"{_safe(body.id)}/message"
         case e.MessageEnded():
-            return f"{body.id}/message-end"
+            return message_end_identity(body.id)
         case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
             return _of_call(body.message_id, body.call_id, e.kind_of(body))
         case e.ToolFinished() | e.LateResult():
             # One key for both: a call has one result, whenever it comes.
             return result_identity(body.message_id, body.result.call_id)
         case e.LateText(call_id=str() as call_id):
-            return _of_call(body.message_id, call_id, "late-text")
+            return _of_call(body.message_id, call_id, "late_text")
         case e.LateText():
-            return f"{body.message_id}/late-text"
+            return late_text_identity(body.message_id)
         case e.TurnStarted():
-            return f"{body.turn_id}/turn"
+            return turn_identity(body.turn_id)
         case e.TurnEnded():
-            return f"{body.turn_id}/turn-end"
+            return ending_identity(body.turn_id)
         case e.SessionCreated():
             return "session"
         case e.Unknown():
-            return f"{blake2b(body.data, digest_size=16).hexdigest()}/{body.name}"
+            return f"{blake2b(body.data, digest_size=16).hexdigest()}/{_safe(body.name)}"
         case _:
-            return f"{body.id}/{e.kind_of(body)}"
+            return named_identity(body.id, e.kind_of(body))
+
+
+def turn_identity(turn_id: str) -> str:
+    return f"{_safe(turn_id)}/turn"
+
+
+def ending_identity(turn_id: str) -> str:
+    return f"{_safe(turn_id)}/turn-end"
+
+
+def message_end_identity(message_id: str) -> str:
+    return f"{_safe(message_id)}/message-end"
+
+
+def late_text_identity(message_id: str) -> str:
+    return f"{_safe(message_id)}/late_text"
 
 
 def result_identity(message_id: str, call_id: str) -> str:
     """The key of a call's one result, recorded in its turn or late."""
     return _of_call(message_id, call_id, "result")
+
+
+def named_identity(entry_id: str, kind: str) -> str:
+    """The key of an entry that has an id of its own."""
+    return f"{_safe(entry_id)}/{kind}"
+
+
+def subject(body: e.Body) -> str:
+    """What a person would call the thing that an entry is about."""
+    match body:
+        case e.ToolFinished() | e.LateResult():
+            return body.result.call_id
+        case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
+            return body.call_id
+        case e.TurnStarted() | e.TurnEnded():
+            return body.turn_id
+        case e.LateText():
+            return body.message_id
+        case e.SessionCreated() | e.Unknown():
+            return e.kind_of(body)
+        case _:
+            return body.id
 
 
 def keyed_id(prefix: str, session_id: str, key: str) -> str:
@@ -53,11 +91,6 @@ def digest(data: bytes) -> str:
     return "b2:" + blake2b(data, digest_size=32).hexdigest()
 
 
-def _of_call(message_id: str, call_id: str, name: str) -> str:
-    # The length keeps ("a", "b/c") and ("a/b", "c") apart: ids come from outside.
-    return f"{message_id}/{len(message_id)}/{name}/{call_id}"
-
-
 def same_content(stored: e.Body, offered: e.Body) -> bool:
     """Whether a repeated write says what is stored already, fields minted for it aside."""
     match stored, offered:
@@ -69,3 +102,14 @@ def same_content(stored: e.Body, offered: e.Body) -> bool:
             return stored.role == offered.role and stored.parts == offered.parts
         case _:
             return stored == offered
+
+
+def _of_call(message_id: str, call_id: str, name: str) -> str:
+    return f"{_safe(message_id)}/{name}/{_safe(call_id)}"
+
+
+def _safe(text: str) -> str:
+    """An id that cannot be taken for more than one part of a key: ids come from outside."""
+    if "/" in text or "%" in text:
+        return text.replace("%", "%25").replace("/", "%2F")
+    return text

@@ -10,6 +10,7 @@ Whether an id was used before is not decided here: the database knows, by the en
 """
 
 from collections.abc import Iterable
+from math import isfinite
 
 from holdfast.errors import (
     CallNotFound,
@@ -23,8 +24,14 @@ from holdfast.errors import (
 )
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
-from holdfast.model.limits import BODY_BYTES_MAX, ID_BYTES_MAX, PARTS_MAX, TITLE_CHARS_MAX
-from holdfast.model.parts import Part, ToolCall, ToolResult
+from holdfast.model.limits import (
+    BODY_BYTES_MAX,
+    ID_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    PARTS_MAX,
+    TITLE_CHARS_MAX,
+)
+from holdfast.model.parts import Json, Part, ToolCall, ToolResult
 
 
 def check_content(body: e.Body) -> None:
@@ -33,8 +40,16 @@ def check_content(body: e.Body) -> None:
         case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
             check_parts(body.parts)
             check_id(body.id, "message id")
+        case e.Note():
+            check_json(body.data, "note")
+        case e.ModelCallStarted():
+            check_json(body.settings, "settings of a model call")
+        case e.Imported():
+            check_json(body.report, "report of an import")
         case e.Renamed() | e.SessionCreated():
-            if body.title is not None and len(body.title) > TITLE_CHARS_MAX:
+            if isinstance(body, e.SessionCreated):
+                check_json(body.extra, "extra data of a session")
+            if isinstance(body.title, str) and len(body.title) > TITLE_CHARS_MAX:
                 raise InvalidEntry(
                     f"the title has {len(body.title)} characters; at most {TITLE_CHARS_MAX} fit"
                 )
@@ -55,11 +70,43 @@ def check_parts(parts: tuple[Part, ...]) -> None:
         if isinstance(part, ToolCall):
             check_id(part.id, "tool call id")
         elif isinstance(part, ToolResult):
-            check_id(part.call_id, "tool call id")
+            check_result(part)
+
+
+def check_result(result: ToolResult) -> None:
+    """Refuse a tool's result over a limit."""
+    check_id(result.call_id, "tool call id")
+    if not isinstance(result.content, str) and len(result.content) > PARTS_MAX:
+        raise InvalidEntry(
+            f"the result has {len(result.content)} parts; at most {PARTS_MAX} are kept in one"
+        )
+    check_json(result.structured, "structured content of a result")
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuse what is no text where it is handed over, not when it is written."""
+    if not isinstance(text, str):
+        raise InvalidEntry(f"{what} must be a string, and this is a {type(text).__name__}")
+
+
+def check_json(value: Json, what: str, depth: int = 0) -> None:
+    """Refuse data that JSON cannot hold exactly, or that nests too deeply to be read anywhere."""
+    if depth > JSON_DEPTH_MAX:
+        raise InvalidEntry(f"the {what} nests more than {JSON_DEPTH_MAX} levels deep")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidEntry(f"the {what} holds {value}, which JSON does not have")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_text(key, f"a key in the {what}")
+            check_json(inner, what, depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            check_json(inner, what, depth + 1)
 
 
 def check_id(text: str, what: str) -> None:
     """Refuse an id or key from outside that is empty or far too long."""
+    check_text(text, f"the {what}")
     if not text:
         raise InvalidEntry(f"the {what} is empty")
     # A character has at most four bytes, so most ids need not be encoded to be measured.
@@ -143,8 +190,14 @@ def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -
 def _admit_results(turn: TurnState, message_id: str, parts: Iterable[Part]) -> None:
     """Results inside a whole message need their call, from before or from the same message."""
     made = {part.id for part in parts if isinstance(part, ToolCall)}
+    answered: set[str] = set()
     for part in parts:
-        if not isinstance(part, ToolResult) or part.call_id in made:
+        if not isinstance(part, ToolResult):
+            continue
+        if part.call_id in answered:
+            raise IdConflict(f"tool call {part.call_id!r} has two results in one message")
+        answered.add(part.call_id)
+        if part.call_id in made:
             continue
         if require_call(turn, part.call_id).answered and message_id not in turn.messages:
             raise IdConflict(f"tool call {part.call_id!r} has its result already")

@@ -4,7 +4,7 @@ Arguments come in pieces. Parsing all of them again for each piece would cost th
 length, so a scanner follows the braces and only then is the text parsed, once.
 """
 
-import msgspec
+import json
 
 _BLANK = " \t\r\n"
 
@@ -56,7 +56,11 @@ class ObjectScanner:
 def is_whole_object(text: str) -> bool:
     """Whether the text is one JSON object and nothing else."""
     try:
-        value = msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
-    except (msgspec.MsgspecError, ValueError):
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, dict)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

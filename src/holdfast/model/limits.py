@@ -14,6 +14,9 @@ BODY_BYTES_INLINE: Final = 1024 * 1024
 ID_BYTES_MAX: Final = 1_024
 """An id or key that comes from outside."""
 
+JSON_DEPTH_MAX: Final = 100
+"""Levels of notes, settings and other data of an application."""
+
 TITLE_CHARS_MAX: Final = 1_000
 
 STREAM_BUFFER_BYTES: Final = 1024 * 1024

@@ -32,7 +32,7 @@ from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas
 from holdfast.session.streams import StreamCore, ToolCore
-from holdfast.stores.engine import Receipt
+from holdfast.stores.standing import Receipt
 
 T = TypeVar("T")
 

@@ -14,10 +14,14 @@ from holdfast.stores.writer import Op
 T = TypeVar("T")
 
 
-def run(runtime: Runtime, flow: Flow[T] | Write[T]) -> T:
-    """Drive a flow to its end, or take its only step."""
+def run(runtime: Runtime, flow: Flow[T] | Write[T], *, leaving: BaseException | None = None) -> T:
+    """Drive a flow to its end, or take its only step.
+
+    When an interruption is already `leaving` the block, the next one is the second.
+    """
+    patient = not isinstance(leaving, KeyboardInterrupt)
     if isinstance(flow, Write):
-        outcome: T = _perform(runtime, flow)
+        outcome: T = _perform(runtime, flow, patient=patient)
         return outcome
     value: Any = None
     error: BaseException | None = None
@@ -28,17 +32,17 @@ def run(runtime: Runtime, flow: Flow[T] | Write[T]) -> T:
             result: T = done.value
             return result
         try:
-            value, error = _perform(runtime, step), None
+            value, error = _perform(runtime, step, patient=patient), None
         except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
             error = caught
 
 
-def _perform(runtime: Runtime, step: Step) -> Any:
+def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
     if isinstance(step, Write):
         op = Op(step.apply)
         runtime.writer.submit(op)
         if not runtime.writer.is_current_thread():
-            _settle(op)
+            _settle(op, patient=patient)
             value = op.result()
             if step.then is not None:
                 step.then(value)
@@ -51,13 +55,13 @@ def _perform(runtime: Runtime, step: Step) -> Any:
     return None
 
 
-def _settle(op: Op[Any]) -> None:
+def _settle(op: Op[Any], *, patient: bool) -> None:
     interruption: BaseException | None = None
     while not op.finished:
         try:
             op.wait()
         except BaseException as caught:
-            if interruption is not None:
+            if interruption is not None or not patient:
                 raise
             interruption = caught
     if interruption is not None:

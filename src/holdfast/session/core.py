@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from holdfast.errors import (
     ForeignHandle,
+    InvalidEntry,
     PromptQueued,
     SessionBusy,
     SessionDeleted,
@@ -25,7 +26,8 @@ from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, Pause, Write, read, write
 from holdfast.stores.base import Listing, Reader, SessionRow
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Claim, Engine, IfBusy, Receipt, TurnBegun, TurnStart
+from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
+from holdfast.stores.standing import Claim, Receipt
 from holdfast.stores.writer import Op
 
 VERIFIED_ON_OPEN: Final = 10_000
@@ -70,6 +72,8 @@ class StoreCore:
                 session_id=minted, tenant=runtime.tenant, created=created, at_us=at
             )
         )
+        if row is None:
+            return (yield from self.session(minted))
         return SessionCore(self, row)
 
     def session(self, session_id: str) -> Flow["SessionCore"]:
@@ -150,6 +154,8 @@ class SessionCore:
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
+        if min(after, last or 0, limit or 0) < 0:
+            raise ValueError("after, last and limit count from zero")
         if last is not None:
             return (yield from read(lambda reader: self._last_messages(reader, after, last)))
         if limit is not None:
@@ -209,6 +215,8 @@ class SessionCore:
         return self.describe(e.Archived(id=self.runtime().ids("ent"), archived=archived))
 
     def note(self, name: str, data: Json, key: str | None) -> Flow[Receipt]:
+        if key is not None:
+            rules.check_id(key, "key")
         note_id = keyed_id("ent", self.id, key) if key is not None else self.runtime().ids("ent")
         return self.describe(e.Note(id=note_id, name=name, data=data))
 
@@ -234,7 +242,10 @@ class SessionCore:
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:
         """Keep a prompt for the next turn; its id."""
         runtime = self.runtime()
-        assert prompt is not None
+        if prompt is None:
+            raise InvalidEntry("there is no prompt to keep")
+        if key is not None:
+            rules.check_id(key, "key")
         message = self._prompt(prompt, "", key)
         at = runtime.clock()
         yield from write(lambda engine: engine.queue(self.key, message, at))

@@ -43,8 +43,13 @@ def interruption(error: BaseException) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person; never empty."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """One line for a person; never empty, whatever the exception's own words are."""
+    name = type(error).__name__
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001  (an exception that cannot describe itself still has a name)
+        words = ""
+    return f"{name}: {words}" if words else name
 
 
 def attach(error: BaseException, failure: BaseException) -> None:

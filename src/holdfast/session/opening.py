@@ -81,6 +81,8 @@ def _path(url: str | os.PathLike[str] | None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
     text = os.fspath(named)
+    if text == ":memory:":
+        raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
     if text.startswith(("postgresql://", "postgres://")):
         raise StoreError("this version of Holdfast has no PostgreSQL store; name a file")
     if text.startswith("sqlite:///"):

@@ -16,7 +16,8 @@ from holdfast.errors import HandleClosed, HoldfastError
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.watcher import Watcher
 from holdfast.stores.base import Database, Reader
-from holdfast.stores.engine import Claim, Engine
+from holdfast.stores.engine import Engine
+from holdfast.stores.standing import Claim
 from holdfast.stores.writer import Op, Writer, finish
 
 EXIT_SECONDS: Final = 5.0
@@ -85,6 +86,8 @@ class Runtime:
 
     def read_elsewhere(self, read: Callable[[Reader], Any], op: Op[Any]) -> None:
         """Read on another thread, for callers that may not block; the outcome is in `op`."""
+        if self.closed:
+            raise HandleClosed("the store was closed; open it again")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="holdfast-reader")
         self._pool.submit(self._read_into, read, op)

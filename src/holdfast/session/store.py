@@ -30,7 +30,7 @@ from holdfast.session.options import (
 )
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
-from holdfast.stores.engine import Receipt
+from holdfast.stores.standing import Receipt
 
 T = TypeVar("T")
 
@@ -287,7 +287,7 @@ class Turn:
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self._run(self._core.leave(error))
+        run(self._core.runtime, self._core.leave(error), leaving=error)
 
     def record(self, message: Message) -> Receipt:
         """Record a whole message, durable on return.
@@ -364,10 +364,7 @@ class Deltas:
         provider_ids: dict[str, str] | None = None,
     ) -> None:
         """What the provider said at the end; recorded when the block is left."""
-        core = self._core
-        core.finish_reason = finish_reason or core.finish_reason
-        core.usage = usage or core.usage
-        core.provider_ids = {**core.provider_ids, **(provider_ids or {})}
+        self._core.finish(finish_reason, usage, provider_ids)
 
 
 class Stream(Deltas):
@@ -386,7 +383,7 @@ class Stream(Deltas):
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        run(self._core.turn.runtime, self._core.leave(error))
+        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
 
 
 class Tool:
@@ -405,7 +402,7 @@ class Tool:
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        run(self._core.turn.runtime, self._core.leave(error))
+        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
 
     def output(self, text: str) -> None:
         """A piece of what the tool prints; does not wait."""

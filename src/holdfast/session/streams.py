@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
+
 from holdfast.errors import (
     ForeignHandle,
     HandleClosed,
@@ -16,18 +18,19 @@ from holdfast.errors import (
     TurnEnded,
 )
 from holdfast.journal import rules
-from holdfast.journal.codec import encode
+from holdfast.journal.codec import check_value, encode, to_bytes
 from holdfast.journal.identity import digest
 from holdfast.journal.wholeness import ObjectScanner, is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.limits import PARTS_MAX
 from holdfast.model.messages import Role
-from holdfast.model.parts import Json, Opaque, Part, ToolCall
+from holdfast.model.parts import Json, Part, ToolCall
 from holdfast.session.core import Content, TurnCore, tool_result
 from holdfast.session.endings import attach, describe, interruption
 from holdfast.session.steps import Flow, write
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Engine, Receipt
+from holdfast.stores.engine import Engine
+from holdfast.stores.standing import Receipt
 from holdfast.stores.writer import Op
 
 ToolType = Literal["function", "custom", "mcp", "hosted"]
@@ -82,9 +85,7 @@ class StreamCore:
         self._call = call
         self.id = turn.runtime.ids("msg")
         self.model_call_id = turn.runtime.ids("call")
-        self.finish_reason: str | None = None
-        self.usage: e.Usage | None = None
-        self.provider_ids: dict[str, str] = {}
+        self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id=turn.claim.turn_id)
         self._buffer: StreamBuffer | None = None
         self._mutex = threading.Lock()
         self._count = 0
@@ -101,7 +102,7 @@ class StreamCore:
         """
         turn, call = self.turn, self._call
         turn.check_open()
-        system = None if call.system is None else (yield from self._keep(call.system.encode()))
+        system = None if call.system is None else (yield from self._keep(to_bytes(call.system)))
         tools = None if call.tools is None else (yield from self._keep(encode(call.tools)))
         receipt = yield turn.append(
             e.ModelCallStarted(
@@ -160,13 +161,8 @@ class StreamCore:
     ) -> Callable[[Engine], Receipt | TurnEnded]:
         turn = self.turn
         state: Literal["complete", "partial"] = "complete" if error is None else "partial"
-        after = e.ModelCallEnded(
-            id=self.model_call_id,
-            turn_id=turn.claim.turn_id,
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-            provider_ids=self.provider_ids,
-            error=None if error is None else describe(error),
+        after = msgspec.structs.replace(
+            self._ended, error=None if error is None else describe(error)
         )
         at = turn.runtime.clock()
         return lambda engine: engine.end_message(
@@ -176,10 +172,13 @@ class StreamCore:
     # -- deltas --------------------------------------------------------------------------------
 
     def text(self, text: str) -> None:
+        rules.check_text(text, "a piece of text")
         if text:
             self._grow("text", text)
 
     def reasoning(self, text: str, signature: str | None, encrypted: str | None) -> None:
+        for given in (text, signature or "", encrypted or ""):
+            rules.check_text(given, "reasoning")
         if text or signature or encrypted:
             self._grow("reasoning", text, signature, encrypted)
 
@@ -196,7 +195,7 @@ class StreamCore:
             number = self._new_number() if fresh else self._count - 1
             offset = 0 if fresh else self._length
             delta = e.Delta(number, offset, kind, text, None, signature, encrypted)
-            buffer.add(delta, len(text))
+            buffer.add(delta)
             self._count = number + 1
             self._length = offset + len(text)
             # A signature closes its part: what is thought next is another thought.
@@ -205,6 +204,7 @@ class StreamCore:
     def tool_call(
         self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
     ) -> None:
+        rules.check_text(arguments, "a tool call's arguments")
         buffer = self._writable()
         with self._mutex:
             call = self._calls.get(call_id)
@@ -216,7 +216,7 @@ class StreamCore:
                 raise InvalidEntry(f"the arguments of tool call {call_id!r} were whole already")
             if head is not None or arguments:
                 delta = e.Delta(call.number, call.length, "arguments", arguments, head)
-                buffer.add(delta, len(arguments))
+                buffer.add(delta)
             if head is not None:
                 self._calls[call_id] = call
                 self._count, self._open = call.number + 1, None
@@ -228,18 +228,20 @@ class StreamCore:
                 self._seal(buffer, call_id)
 
     def part(self, part: Part) -> None:
+        check_value(part, Part, "part")
         buffer = self._writable()
         with self._mutex:
             number = self._new_number()
-            size = len(part.data) if isinstance(part, Opaque) else 0
-            buffer.add(e.Delta(number, 0, "part", "", part), size)
+            buffer.add(e.Delta(number, 0, "part", "", part))
             self._count, self._open = number + 1, None
 
     def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
         rules.check_id(call_id, "tool call id")
         if not name:
             raise InvalidEntry(f"the first piece of tool call {call_id!r} needs the tool's name")
-        return ToolCall(call_id, name, "", tool_type)
+        head = ToolCall(call_id, name, "", tool_type)
+        check_value(head, Part, "tool call")
+        return head
 
     def _new_number(self) -> int:
         if self._count >= PARTS_MAX:
@@ -249,6 +251,20 @@ class StreamCore:
     def _is_whole(self, call: _Call) -> bool:
         scanner = call.scanner
         return scanner.closed and not scanner.broken and is_whole_object("".join(call.pieces))
+
+    def finish(
+        self, reason: str | None, usage: e.Usage | None, provider_ids: dict[str, str] | None
+    ) -> None:
+        """What the provider said at the end; checked now, recorded when the block is left."""
+        ended = e.ModelCallEnded(
+            id=self.model_call_id,
+            turn_id=self.turn.claim.turn_id,
+            finish_reason=reason or self._ended.finish_reason,
+            usage=usage or self._ended.usage,
+            provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
+        )
+        check_value(ended, e.ModelCallEnded, "end of a model call")
+        self._ended = ended
 
     def _seal(self, buffer: StreamBuffer, call_id: str) -> None:
         """Make the call durable at once, without waiting: whoever starts its tool comes after."""
@@ -304,9 +320,10 @@ class ToolCore:
         if self._buffer is None:
             raise HandleClosed("the tool has finished; its output belongs before finish()")
         self.turn.check_open()
+        rules.check_text(text, "a tool's output")
         if text:
             with self._mutex:
-                self._buffer.add(e.Delta(0, self._length, "output", text), len(text))
+                self._buffer.add(e.Delta(0, self._length, "output", text))
                 self._length += len(text)
 
     def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:

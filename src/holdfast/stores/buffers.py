@@ -5,11 +5,15 @@ has committed and comes back when it was rolled back, so a failed flush loses no
 """
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
-from holdfast.errors import HoldfastError, StoreDegraded
+from holdfast.errors import HoldfastError, InvalidEntry, StoreDegraded
 from holdfast.model.entries import Delta
-from holdfast.model.limits import FLUSH_BYTES, STREAM_BUFFER_BYTES
+from holdfast.model.limits import BODY_BYTES_MAX, FLUSH_BYTES, STREAM_BUFFER_BYTES
+from holdfast.model.parts import Opaque
+
+_STREAM_BYTES_MAX: Final = BODY_BYTES_MAX // 2
+"""What a stream may become; encoded as an entry it is at most about twice as long."""
 
 
 class Wake(Protocol):
@@ -26,7 +30,6 @@ class StreamBuffer:
         "_added",
         "_limit",
         "_pending",
-        "_settled",
         "_taken",
         "_wake",
         "_written",
@@ -62,26 +65,31 @@ class StreamBuffer:
         self.urgent = False
         self._wake = wake
         self._limit = limit
-        self._pending: deque[Delta] = deque()
-        self._taken: list[Delta] = []
-        self._settled = 0
+        self._pending: deque[tuple[Delta, int]] = deque()
+        self._taken: list[list[tuple[Delta, int]]] = []
         self._added = 0
         self._written = 0
 
-    def add(self, delta: Delta, size: int) -> None:
+    def add(self, delta: Delta) -> None:
         """Hand a delta over; does not wait. Raises when the disk cannot keep up or has failed.
 
         If interrupted: the delta was handed over or it was not; nothing is half there.
         """
         if self.error is not None:
             raise self.error.with_traceback(None)
+        size = _size(delta)
         waiting = self._added - self._written
         if waiting + size > self._limit and waiting:
             raise StoreDegraded(
-                f"{waiting} characters of this stream wait for the disk, over the limit of "
+                f"{waiting} bytes of this stream wait for the disk, over the limit of "
                 f"{self._limit}; the delta was not taken: wait, or stop the stream"
             )
-        self._pending.append(delta)
+        if self._added + size > _STREAM_BYTES_MAX:
+            raise InvalidEntry(
+                f"the stream has {self._added} bytes; at most {_STREAM_BYTES_MAX} are kept in one, "
+                "so begin another message"
+            )
+        self._pending.append((delta, size))
         self._added += size
         if not self.armed:
             self.armed = True
@@ -96,20 +104,24 @@ class StreamBuffer:
         fresh = []
         while self._pending:
             fresh.append(self._pending.popleft())
-        if fresh:
-            self._taken.extend(fresh)
-            self.number += 1
-        return fresh
+        self._taken.append(fresh)
+        self.number += bool(fresh)
+        return [delta for delta, _ in fresh]
+
+    def give_back(self) -> None:
+        """What was taken last was not written: it waits again, before what came since."""
+        fresh = self._taken.pop()
+        self._pending.extendleft(reversed(fresh))
+        self.number -= bool(fresh)
 
     def settle(self) -> None:
         """The transaction has committed: what was taken is durable."""
-        self._written += sum(len(delta.text) for delta in self._taken)
+        self._written += sum(size for fresh in self._taken for _, size in fresh)
         self._taken.clear()
-        self._settled = self.number
         self.error = None
 
-    def restore(self) -> None:
-        """The transaction was rolled back: what was taken waits again, before what came since."""
-        self._pending.extendleft(reversed(self._taken))
-        self._taken.clear()
-        self.number = self._settled
+
+def _size(delta: Delta) -> int:
+    text = delta.text
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return size + len(delta.head.data) if isinstance(delta.head, Opaque) else size

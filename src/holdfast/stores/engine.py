@@ -19,39 +19,30 @@ from holdfast.errors import (
     IdConflict,
     InvalidEntry,
     SessionBusy,
-    SessionNotFound,
     TurnEnded,
-    TurnNotFound,
 )
 from holdfast.journal import rules
 from holdfast.journal.assembly import assemble, merge, output_text
 from holdfast.journal.closing import closing, open_streams
-from holdfast.journal.codec import encode
+from holdfast.journal.codec import decode_body, encode
 from holdfast.journal.fold import describe
-from holdfast.journal.identity import digest, identity, same_content
-from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.journal.identity import (
+    digest,
+    ending_identity,
+    identity,
+    message_end_identity,
+    named_identity,
+    same_content,
+)
+from holdfast.journal.turn import TurnState
 from holdfast.model import entries as e
-from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
-from holdfast.model.parts import BLOB_PARTS, Part, Text, ToolResult
+from holdfast.model.parts import Part, Text, ToolResult
 from holdfast.model.sessions import Description
-from holdfast.stores.base import SessionRow, Transaction
+from holdfast.stores.base import SessionRow
 from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.standing import Claim, Receipt, Standing, Standings
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What a write did: the entry's place, and whether it was there before."""
-
-    seq: int
-    repeated: bool = False
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """What a holder shows with every fenced write."""
-
-    turn_id: str
-    fence: int
 
 
 class TurnStart(msgspec.Struct, frozen=True):
@@ -78,74 +69,24 @@ class TurnBegun(msgspec.Struct, frozen=True):
     busy: tuple[str, str] | None = None
 
 
-class NeedsBody(Exception):
-    """A body is too large for the shared commit; store it first, then come back."""
-
-    def __init__(self, tenant: str, digest: str, data: bytes) -> None:
-        super().__init__(digest)
-        self.tenant = tenant
-        self.digest = digest
-        self.data = data
-
-
-class Standing:
-    """One session as the writer knows it: its row, and the running turn folded."""
-
-    __slots__ = ("epoch", "row", "turn")
-
-    def __init__(self, row: SessionRow, turn: TurnState | None, epoch: int) -> None:
-        self.row = row
-        self.turn = turn
-        self.epoch = epoch
-
-
-_STANDINGS_MAX = 4_096
-
-
-class Engine:
+class Engine(Standings):
     """Carries out operations on the transaction it was given by `begin`."""
 
     def __init__(self, is_alive: Callable[[str], bool]) -> None:
+        super().__init__()
         self._is_alive = is_alive
-        self._tx: Transaction
-        self._epoch = 0
-        self._standings: dict[int, Standing] = {}
-        self._touched: set[int] = set()
-        self._taken: list[StreamBuffer] = []
-
-    # -- around a transaction ------------------------------------------------------------------
-
-    def begin(self, tx: Transaction) -> None:
-        self._tx = tx
-        self._touched.clear()
-        self._taken.clear()
-        if len(self._standings) > _STANDINGS_MAX:
-            self._standings.clear()
-        if tx.others_wrote():
-            self._epoch += 1
-
-    def committed(self) -> None:
-        """What was taken from streams is durable."""
-        for buffer in self._taken:
-            buffer.settle()
-
-    def rolled_back(self) -> None:
-        """Forget what was folded from entries that are not in the journal after all."""
-        for key in self._touched:
-            self._standings.pop(key, None)
-        for buffer in self._taken:
-            buffer.restore()
 
     # -- sessions ------------------------------------------------------------------------------
 
     def create_session(
         self, *, session_id: str, tenant: str, created: e.SessionCreated, at_us: int
-    ) -> SessionRow:
+    ) -> SessionRow | None:
+        """Begin a session; None when it exists already, with the same beginning."""
         found = self._tx.find_session(tenant, session_id)
         if found is not None:
             stored = self._tx.find_entry(found.key, identity(created))
-            if stored is not None and same_content(stored.body, created):
-                return found
+            if stored is not None and same_content(stored.body, decode_body(encode(created))):
+                return None
             raise IdConflict(f"session {session_id!r} exists already, with another beginning")
         row = SessionRow(
             key=0,
@@ -219,6 +160,9 @@ class Engine:
         prompt: e.MessageRecorded | None,
         at_us: int,
     ) -> TurnBegun:
+        for linked in (body.continues, body.retry_of):
+            if linked is not None:
+                self._past_turn(standing, linked)
         waiting = self._waiting_prompts(standing)
         receipt = self._write(standing, body, at_us)
         if receipt.repeated:
@@ -243,7 +187,8 @@ class Engine:
         """A prompt that was queued under this key ran in the turn that took it."""
         if start.prompt is None:
             return body
-        taken = self._tx.find_entry(standing.row.key, f"{start.prompt.id}/prompt_taken")
+        name = named_identity(start.prompt.id, "prompt_taken")
+        taken = self._tx.find_entry(standing.row.key, name)
         if taken is None or not isinstance(taken.body, e.PromptTaken):
             return body
         self._repeat(standing, _queued(start.prompt))
@@ -266,7 +211,7 @@ class Engine:
         )
 
     def _ending(self, standing: Standing, turn_id: str) -> e.TurnEnded | None:
-        end = self._tx.find_entry(standing.row.key, f"{turn_id}/turn-end")
+        end = self._tx.find_entry(standing.row.key, ending_identity(turn_id))
         return end.body if end is not None and isinstance(end.body, e.TurnEnded) else None
 
     def _busy(self, standing: Standing, turn: TurnState, start: TurnStart, at_us: int) -> TurnBegun:
@@ -397,8 +342,6 @@ class Engine:
         call = rules.require_call(turn, call_id)
         left = self._left_output(standing, turn, call.message_id, call_id)
         printed = output_text([*left, *self._deltas(standing, call.started_seq, buffer)])
-        if buffer is not None:
-            buffer.closed = True
         result = result or ToolResult(call_id, printed)
         output = printed if printed and printed != result.content else None
         make = e.LateResult if turn.ended is not None else e.ToolFinished
@@ -427,12 +370,11 @@ class Engine:
             return self._keep_rest(standing, claim, [buffer], at_us, lost)
         call = rules.require_call(turn, call_id)
         output = output_text(self._deltas(standing, buffer.seq, buffer))
-        buffer.closed = True
         if output:
             body = e.ToolOutput(
                 turn_id=turn.id, message_id=call.message_id, call_id=call_id, output=output
             )
-            self._write(standing, body, at_us)
+            self._write_closing(standing, body, at_us)
             self._drop(standing, buffer.seq)
         return None
 
@@ -457,16 +399,15 @@ class Engine:
         except TurnEnded as lost:
             return self._keep_rest(standing, claim, [buffer], at_us, lost)
         parts = assemble(self._deltas(standing, buffer.seq, buffer))
-        rules.check_parts(parts)
-        buffer.closed = True
         receipt = Receipt(buffer.seq)
         if parts or state == "complete":
             body = e.MessageEnded(id=message_id, turn_id=turn.id, state=state, parts=parts)
             rules.admit(turn, body)
-            receipt = self._write(standing, body, at_us)
+            write = self._write if state == "complete" else self._write_closing
+            receipt = write(standing, body, at_us)
             self._drop(standing, buffer.seq)
         if after.id in turn.model_calls:
-            self._write(standing, after, at_us)
+            self._write_closing(standing, after, at_us)
         return receipt
 
     def seal_call(
@@ -523,7 +464,7 @@ class Engine:
     def decide_approval(self, key: int, body: e.ApprovalDecided, at_us: int) -> Receipt:
         """A person's decision on the exact call that was asked about."""
         standing = self._live(key)
-        asked = self._tx.find_entry(key, f"{body.id}/approval_asked")
+        asked = self._tx.find_entry(key, named_identity(body.id, "approval_asked"))
         if asked is None or not isinstance(asked.body, e.ApprovalAsked):
             raise InvalidEntry(f"no approval {body.id!r} was asked for in this session")
         if asked.body.arguments_hash != body.arguments_hash:
@@ -542,108 +483,6 @@ class Engine:
     def collect_blobs(self) -> int:
         return self._tx.collect_blobs()
 
-    # -- the parts they share ------------------------------------------------------------------
-
-    def _standing(self, key: int) -> Standing:
-        known = self._standings.get(key)
-        self._touched.add(key)
-        if known is not None and known.epoch == self._epoch:
-            return known
-        row = self._tx.session(key)
-        if row is None:
-            raise SessionNotFound("the session does not exist any more; it was erased")
-        if known is not None and known.row.turn_seq == row.turn_seq:
-            return self._catch_up(known, row)
-        standing = Standing(row, self._fold_running(row), self._epoch)
-        self._standings[key] = standing
-        return standing
-
-    def _catch_up(self, known: Standing, row: SessionRow) -> Standing:
-        """The same turn runs, or none: fold only what others have appended since."""
-        if known.turn is not None and known.row.head < row.head:
-            for entry in self._tx.entries(row.key, after=known.row.head):
-                known.turn.apply(entry.seq, entry.body)
-        known.row, known.epoch = row, self._epoch
-        return known
-
-    def _fold_running(self, row: SessionRow) -> TurnState | None:
-        if row.turn_seq is None:
-            return None
-        entries = self._tx.entries(row.key, after=row.turn_seq - 1)
-        return fold_turn(entries)
-
-    def _live(self, key: int) -> Standing:
-        standing = self._standing(key)
-        rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
-        return standing
-
-    def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
-        return rules.check_claim(
-            standing.turn,
-            turn_id=claim.turn_id,
-            fence=claim.fence,
-            newest_fence=standing.row.fence,
-        )
-
-    def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
-        key = standing.row.key
-        start = self._tx.find_entry(key, f"{turn_id}/turn")
-        if start is None:
-            raise TurnNotFound(f"session {standing.row.id!r} has no turn {turn_id!r}")
-        end = self._tx.find_entry(key, f"{turn_id}/turn-end")
-        through = None if end is None else end.seq
-        turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
-        assert turn is not None
-        return turn
-
-    def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
-        """Append one entry, or find that it is there already. Raises IdConflict."""
-        row = standing.row
-        key = identity(body)
-        data = encode(body)
-        large = len(data) > BODY_BYTES_INLINE
-        stored_as = self._body_blob(row, data) if large else None
-        seq = row.head + 1
-        self._refer(row, body)
-        if not self._tx.insert_entry(row.key, seq, key, at_us, b"" if large else data, stored_as):
-            repeat = self._repeat(standing, body)
-            assert repeat is not None
-            return repeat
-        row.head = seq
-        if standing.turn is not None:
-            standing.turn.apply(seq, body)
-        return Receipt(seq)
-
-    def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
-        stored = self._tx.find_entry(standing.row.key, identity(body))
-        if stored is None:
-            return None
-        if not same_content(stored.body, body):
-            raise IdConflict(
-                f"{e.kind_of(body)} {_subject(body)!r} is recorded already at seq {stored.seq}, "
-                "with other content; use another id, or read what is stored"
-            )
-        return Receipt(stored.seq, repeated=True)
-
-    def _refer(self, row: SessionRow, body: e.Body) -> None:
-        for name in blobs_of(body):
-            if not self._tx.refer(row.key, row.tenant, name):
-                raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
-
-    def _body_blob(self, row: SessionRow, data: bytes) -> str:
-        if len(data) > BODY_BYTES_MAX:
-            raise InvalidEntry(
-                f"the entry has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored in one"
-            )
-        name = digest(data)
-        if not self._tx.refer(row.key, row.tenant, name):
-            raise NeedsBody(row.tenant, name, data)
-        return name
-
-    def _save(self, standing: Standing, at_us: int) -> None:
-        standing.row.updated_at_us = at_us
-        self._tx.save_session(standing.row)
-
     def _close(
         self,
         standing: Standing,
@@ -654,12 +493,10 @@ class Engine:
         turn = standing.turn
         assert turn is not None
         waiting = {buffer.seq: buffer for buffer in buffers}
-        for buffer in buffers:
-            buffer.closed = True
         streams = open_streams(turn)
         bodies = closing(turn, ending, lambda seq: self._deltas(standing, seq, waiting.get(seq)))
         for body in bodies:
-            self._write(standing, body, at_us)
+            self._write_closing(standing, body, at_us)
         for seq in streams:
             self._drop(standing, seq)
         standing.turn = None
@@ -680,37 +517,14 @@ class Engine:
         if turn.ended is not None:
             lost.status, lost.reason = turn.ended.status, turn.ended.reason
         for buffer in buffers:
-            buffer.closed = True
-            deltas = merge(self._take(buffer))
+            deltas = merge(self._take(buffer, last=True))
             if deltas:
                 message_id, call_id = turn.stream_at(buffer.seq)
                 body = e.LateText(
                     turn_id=turn.id, message_id=message_id, deltas=deltas, call_id=call_id
                 )
-                self._write(standing, body, at_us)
+                self._write_closing(standing, body, at_us)
         return lost
-
-    def _deltas(
-        self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
-    ) -> list[e.Delta]:
-        if seq is None:
-            return []
-        flushes = self._tx.deltas(standing.row.key, seq)
-        stored = [delta for _, flush in flushes for delta in flush]
-        return stored if buffer is None else [*stored, *self._take(buffer)]
-
-    def _drop(self, standing: Standing, seq: int) -> None:
-        self._tx.drop_deltas(standing.row.key, seq)
-
-    def _flush_one(self, standing: Standing, buffer: StreamBuffer) -> None:
-        deltas = self._take(buffer)
-        if deltas:
-            data = encode(merge(deltas))
-            self._tx.put_deltas(standing.row.key, buffer.seq, buffer.number, data)
-
-    def _take(self, buffer: StreamBuffer) -> list[e.Delta]:
-        self._taken.append(buffer)
-        return buffer.take()
 
     def _left_output(
         self, standing: Standing, turn: TurnState, message_id: str, call_id: str
@@ -725,40 +539,12 @@ class Engine:
         return [e.Delta(0, 0, "output", entry.body.output)]
 
     def _stored_parts(self, standing: Standing, message_id: str) -> tuple[Part, ...]:
-        entry = self._tx.find_entry(standing.row.key, f"{message_id}/message-end")
+        entry = self._tx.find_entry(standing.row.key, message_end_identity(message_id))
         if entry is None or not isinstance(entry.body, e.MessageEnded):
             return ()
         if entry.body.state == "complete":
             raise IdConflict(f"message {message_id!r} is complete; nothing of it can be late")
         return entry.body.parts
-
-
-def blobs_of(body: e.Body) -> list[str]:
-    """The blobs that an entry names."""
-    match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
-            return [name for part in body.parts for name in _blobs_of_part(part)]
-        case e.ToolFinished() | e.LateResult():
-            return _blobs_of_part(body.result)
-        case e.ModelCallStarted():
-            return [name for name in (body.system, body.tools) if name is not None]
-        case _:
-            return []
-
-
-def _blobs_of_part(part: Part) -> list[str]:
-    if isinstance(part, BLOB_PARTS):
-        return [part.blob]
-    if isinstance(part, ToolResult) and not isinstance(part.content, str):
-        return [inner.blob for inner in part.content if isinstance(inner, BLOB_PARTS)]
-    return []
-
-
-def _subject(body: e.Body) -> str:
-    """What a person would call the thing that an entry is about."""
-    if isinstance(body, e.ToolFinished | e.LateResult):
-        return body.result.call_id
-    return identity(body).rsplit("/", 1)[0]
 
 
 def _continuing(stored: Sequence[Part], text: str) -> e.Delta:

@@ -15,7 +15,8 @@ from holdfast.errors import HandleClosed, HoldfastError, StoreDegraded, StoreErr
 from holdfast.model.limits import WINDOW_SECONDS
 from holdfast.stores.base import Database
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Engine, NeedsBody
+from holdfast.stores.engine import Engine
+from holdfast.stores.standing import NeedsBody
 
 T = TypeVar("T")
 
@@ -255,7 +256,7 @@ class Writer:
     def _judge_broken(self, op: Op[Any], broken: "_Broken") -> list[tuple[Op[Any], NeedsBody]]:
         if isinstance(broken.cause, NeedsBody):
             return [(op, broken.cause)]
-        op.error = broken.cause
+        op.error = self._database.explain(broken.cause)
         return []
 
     def _transact(self, ops: Sequence[Op[Any]]) -> list[tuple[Op[Any], NeedsBody]]:
@@ -264,12 +265,13 @@ class Writer:
             with self._database.writing() as tx:
                 self._engine.begin(tx)
                 for op in ops:
-                    before = tx.writes
+                    before, mark = tx.writes, self._engine.mark()
                     try:
                         op.value = op.apply(self._engine)
                     except BaseException as error:
                         if tx.writes != before or not isinstance(error, HoldfastError | NeedsBody):
                             raise _Broken(error) from error
+                        self._engine.give_back(mark)
                         if isinstance(error, NeedsBody):
                             deferred.append((op, error))
                         else:

@@ -43,6 +43,9 @@ class Failpoints:
         with self._database.reading() as reader:
             yield reader
 
+    def explain(self, error: BaseException) -> BaseException:
+        return self._database.explain(error)
+
     def is_alive(self, holder: str) -> bool:
         return self._database.is_alive(holder)
 

@@ -5,6 +5,7 @@ import pytest
 from holdfast.errors import StoreDegraded, TurnEnded
 from holdfast.model.entries import Delta
 from holdfast.model.limits import FLUSH_BYTES
+from holdfast.model.parts import Opaque
 from holdfast.stores.buffers import StreamBuffer
 
 
@@ -28,7 +29,7 @@ def make(bell: Bell | None = None, limit: int = 1_000_000) -> StreamBuffer:
 
 def add(buffer: StreamBuffer, *texts: str) -> None:
     for text in texts:
-        buffer.add(Delta(0, 0, "text", text), len(text))
+        buffer.add(Delta(0, 0, "text", text))
 
 
 def taken(buffer: StreamBuffer) -> str:
@@ -47,7 +48,7 @@ def test_what_a_rolled_back_transaction_took_comes_back_before_what_came_since()
     add(buffer, "a", "b")
     buffer.take()
     add(buffer, "c")
-    buffer.restore()
+    buffer.give_back()
     add(buffer, "d")
     assert taken(buffer) == "abcd"
 
@@ -59,17 +60,21 @@ def test_what_two_takes_of_one_transaction_took_comes_back_in_order() -> None:
     add(buffer, "b")
     buffer.take()
     add(buffer, "c")
-    buffer.restore()
+    buffer.give_back()
+    buffer.give_back()
     assert taken(buffer) == "abc"
 
 
-def test_what_a_committed_transaction_took_does_not_come_back() -> None:
+def test_only_what_was_taken_last_is_given_back() -> None:
+    """An operation that is refused gives back its own; what another of its commit took stays."""
     buffer = make()
     add(buffer, "a")
     buffer.take()
+    add(buffer, "b")
+    buffer.take()
+    buffer.give_back()
     buffer.settle()
-    buffer.restore()
-    assert taken(buffer) == ""
+    assert taken(buffer) == "b"
 
 
 def test_flushes_are_numbered_and_an_empty_one_takes_no_number() -> None:
@@ -91,7 +96,7 @@ def test_a_flush_that_was_rolled_back_is_written_again_under_its_number() -> Non
     buffer.settle()
     add(buffer, "b")
     buffer.take()
-    buffer.restore()
+    buffer.give_back()
     assert buffer.number == 1
     add(buffer, "c")
     assert taken(buffer) == "bc"
@@ -101,7 +106,7 @@ def test_a_flush_that_was_rolled_back_is_written_again_under_its_number() -> Non
 def test_a_delta_over_the_limit_is_refused_and_nothing_of_it_is_kept() -> None:
     buffer = make(limit=10)
     add(buffer, "12345678")
-    with pytest.raises(StoreDegraded, match=r"8 characters.*limit of 10.*not taken"):
+    with pytest.raises(StoreDegraded, match=r"8 bytes.*limit of 10.*not taken"):
         add(buffer, "abc")
     assert taken(buffer) == "12345678"
 
@@ -121,7 +126,7 @@ def test_the_limit_does_not_count_a_rolled_back_flush_twice() -> None:
     buffer = make(limit=10)
     add(buffer, "12345")
     buffer.take()
-    buffer.restore()
+    buffer.give_back()
     add(buffer, "67890")
     assert taken(buffer) == "1234567890"
 
@@ -133,13 +138,16 @@ def test_one_delta_that_is_larger_than_the_limit_is_taken_when_nothing_waits() -
 
 
 def test_an_opaque_part_is_counted_until_it_is_durable_and_not_after() -> None:
-    """The size given with a delta, not its text, is what waits for the disk."""
+    """The part's own bytes, not its text, are what waits for the disk."""
     buffer = make(limit=10)
+    part = Delta(0, 0, "part", "", Opaque("p", b"12345678"))
     for _ in range(5):
-        buffer.add(Delta(0, 0, "part", ""), 8)
+        buffer.add(part)
         buffer.take()
         buffer.settle()
-    buffer.add(Delta(0, 0, "part", ""), 8)
+    buffer.add(part)
+    with pytest.raises(StoreDegraded):
+        buffer.add(part)
 
 
 def test_a_failed_flush_is_told_to_the_next_delta() -> None:

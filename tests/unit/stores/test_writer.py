@@ -10,10 +10,11 @@ import pytest
 from holdfast.errors import HandleClosed, SessionNotFound, StoreDegraded, StoreReplaced
 from holdfast.model import entries as e
 from holdfast.model.parts import Text
-from holdfast.stores import engine as engine_module
+from holdfast.stores import standing
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Claim, Engine, TurnStart
+from holdfast.stores.engine import Engine, TurnStart
 from holdfast.stores.sqlite import SqliteDatabase
+from holdfast.stores.standing import Claim
 from holdfast.stores.writer import Op, Writer
 
 SECONDS = 10.0
@@ -183,7 +184,7 @@ def test_a_rolled_back_operation_leaves_no_trace_in_what_the_writer_remembers(
 def test_a_large_body_is_stored_before_its_entry_and_reads_back_equal(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
     large = e.Note(id="large", name="x" * 500)
     before = bench.commits
     bench.do(lambda engine: engine.about(bench.key, large, 1))
@@ -195,7 +196,7 @@ def test_a_large_body_is_stored_before_its_entry_and_reads_back_equal(
 def test_a_large_body_does_not_hold_up_the_others_in_its_commit(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
     ops = bench.in_one_commit(bench.note("a"), bench.note("x" * 500), bench.note("b"))
     assert [op.error for op in ops] == [None, None, None]
     assert sorted(bench.names()) == sorted(["a", "x" * 500, "b"])
@@ -204,7 +205,7 @@ def test_a_large_body_does_not_hold_up_the_others_in_its_commit(
 def test_a_large_body_written_twice_is_one_blob_and_one_entry(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
     bench.do(bench.note("x" * 500))
     receipt, _ = bench.do(bench.note("x" * 500))
     assert receipt.repeated
@@ -215,7 +216,7 @@ def test_a_large_body_behind_a_small_entry_of_one_operation_is_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The start of a turn writes two entries; the second of them is the prompt."""
-    monkeypatch.setattr(engine_module, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
     bench.begin("p" * 500)
     body = bench.entries()[-1].body
     assert isinstance(body, e.MessageRecorded)
@@ -225,10 +226,10 @@ def test_a_large_body_behind_a_small_entry_of_one_operation_is_stored(
 def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
     claim = bench.begin()
     buffer = bench.stream(claim)
-    buffer.add(e.Delta(0, 0, "text", "a" * 500), 500)
+    buffer.add(e.Delta(0, 0, "text", "a" * 500))
     after = e.ModelCallEnded(id="none", turn_id="t")
     bench.do(lambda g: g.end_message(bench.key, claim, "m", "complete", buffer, after, 1))
     body = bench.entries()[-1].body
@@ -238,7 +239,7 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
 
 def test_a_flush_makes_the_deltas_of_a_stream_durable(bench: Bench) -> None:
     buffer = bench.stream(bench.begin())
-    buffer.add(e.Delta(0, 0, "text", "so far"), 6)
+    buffer.add(e.Delta(0, 0, "text", "so far"))
     bench.do(lambda engine: engine.flush(buffer))
     with bench.database.reading() as reader:
         assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
@@ -248,7 +249,7 @@ def test_closing_writes_everything_that_was_handed_over(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "work.db")
     buffer = bench.stream(bench.begin())
     ops = [bench.submit(bench.note(str(number))) for number in range(200)]
-    buffer.add(e.Delta(0, 0, "text", "last words"), 10)
+    buffer.add(e.Delta(0, 0, "text", "last words"))
     assert bench.writer.close(SECONDS)
     assert all(op.finished and op.error is None for op in ops)
     assert bench.names() == [str(number) for number in range(200)]
@@ -294,10 +295,10 @@ def test_a_failed_flush_is_told_to_the_stream_and_its_text_is_written_later(benc
     buffer = bench.stream(bench.begin())
     away = bench.path.with_name("away.db")
     bench.path.rename(away)
-    buffer.add(e.Delta(0, 0, "text", "kept"), 4)
+    buffer.add(e.Delta(0, 0, "text", "kept"))
     _until(lambda: buffer.error is not None)
     with pytest.raises(StoreDegraded, match="could not be written"):
-        buffer.add(e.Delta(0, 4, "text", "more"), 4)
+        buffer.add(e.Delta(0, 4, "text", "more"))
     away.rename(bench.path)
     _until(lambda: buffer.error is None)
     assert bench.counts()["deltas"] == 1

@@ -1,6 +1,5 @@
 """Opening a connection the one way we do, and SQLite's errors in our words."""
 
-import ctypes
 import os
 import sys
 import threading
@@ -152,12 +151,3 @@ class Gate:
 
 
 gate: Final = Gate()
-
-
-def abandon(connection: apsw.Connection) -> None:
-    """Keep an inherited connection from ever being closed in this process.
-
-    Closing it here would drop the parent's locks and could corrupt the file; so would letting the
-    garbage collector or the end of the interpreter close it.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

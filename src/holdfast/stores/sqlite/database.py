@@ -1,7 +1,9 @@
 """The SQLite store: rows in and out, one transaction helper, nothing decided here."""
 
+import contextlib
 import os
 import re
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,14 +31,13 @@ from holdfast.stores.base import Listing, SessionRow
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.connection import (
     Durability,
-    abandon,
     check_library,
     connect,
     gate,
     in_our_words,
     translated,
 )
-from holdfast.stores.sqlite.lockfile import LockFile
+from holdfast.stores.sqlite.lockfile import LockFile, locker_of
 from holdfast.stores.sqlite.migrate import bring_up_to_date
 from holdfast.stores.sqlite.queries import SQL
 
@@ -53,7 +54,7 @@ class SqliteReader:
         self._execute = connection.execute
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
-        return self._row(SQL.find_session, (tenant, to_bytes(session_id)))
+        return self._row(SQL.find_session, (to_bytes(tenant), to_bytes(session_id)))
 
     def session(self, key: int) -> SessionRow | None:
         return self._row(SQL.session, (key,))
@@ -65,23 +66,29 @@ class SqliteReader:
         return SessionRow(
             key=row[0],
             id=to_text(row[1]),
-            tenant=row[2],
+            tenant=to_text(row[2]),
             fence=row[3],
             turn_seq=row[4],
             stop_seq=row[5],
             queue_seq=row[6],
             created_at_us=row[7],
             updated_at_us=row[8],
-            about=_about(row[9]),
+            about=self._about(row[0], row[9]),
             head=row[10],
         )
+
+    def _about(self, key: int, data: bytes) -> Description:
+        try:
+            return decode(data, Description)
+        except ValueError as error:
+            raise self._damaged(key, None, error) from error
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (_EVERYTHING, "")
         rows = self._execute(
             SQL.sessions,
             {
-                "tenant": listing.tenant,
+                "tenant": to_bytes(listing.tenant),
                 "deleted": listing.deleted,
                 "archived": listing.archived,
                 "before_us": before_us,
@@ -92,8 +99,8 @@ class SqliteReader:
         return [
             SessionInfo(
                 id=to_text(row[0]),
-                about=_about(row[1]),
-                tenant=row[2],
+                about=_shown(row[1]),
+                tenant=to_text(row[2]),
                 created_at_us=row[3],
                 updated_at_us=row[4],
             )
@@ -105,27 +112,31 @@ class SqliteReader:
     ) -> list[Entry]:
         last = _EVERYTHING if through is None else through
         most = -1 if limit is None else limit
-        return self._entries(key, self._execute(SQL.entries, (key, after, last, most)), after)
+        entries = self._entries(key, SQL.entries, (key, after, last, most), after)
+        if entries and entries[-1].seq != after + len(entries):
+            gap = next(n for n, entry in enumerate(entries, after + 1) if entry.seq != n)
+            raise self._damaged(key, gap, CodecError("an entry is missing"))
+        return entries
 
     def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
         below = _EVERYTHING if before is None else before
-        rows = self._execute(SQL.newest_entries, (key, below, limit))
-        return self._entries(key, rows, below)[::-1]
+        return self._entries(key, SQL.newest_entries, (key, below, limit), None)[::-1]
 
     def turn_entries(self, key: int) -> list[Entry]:
-        return self._entries(key, self._execute(SQL.turn_entries, (key,)), None)
+        return self._entries(key, SQL.turn_entries, (key,), None)
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
-        rows = self._execute(SQL.find_entry, (key, identity_key(identity)))
-        found = self._entries(key, rows, None)
+        found = self._entries(key, SQL.find_entry, (key, identity_key(identity)), None)
         return found[0] if found else None
 
-    def _entries(self, key: int, rows: apsw.Cursor, near: int | None) -> list[Entry]:
+    def _entries(
+        self, key: int, sql: str, bindings: Sequence[Any], near: int | None
+    ) -> list[Entry]:
         entries: list[Entry] = []
         crc32 = zlib.crc32
         seq = near
         try:
-            fetched: list[Any] = rows.fetchall()
+            fetched: list[Any] = self._execute(sql, bindings).fetchall()
             for seq, at_us, crc, body, blob in fetched:
                 if blob is not None:
                     body = self._execute(SQL.blob_by_key, (blob,)).get
@@ -154,12 +165,12 @@ class SqliteReader:
             raise self._damaged(key, seq, error) from error
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
-        data = self._execute(SQL.blob, (tenant, digest)).get
+        data = self._execute(SQL.blob, (to_bytes(tenant), to_bytes(digest))).get
         assert data is None or isinstance(data, bytes)
         return data
 
     def has_blob(self, tenant: str, digest: str) -> bool:
-        return self._execute(SQL.blob_key, (tenant, digest)).get is not None
+        return self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get is not None
 
     def counts(self) -> dict[str, int]:
         return {
@@ -190,7 +201,7 @@ class SqliteTransaction(SqliteReader):
         self._write(
             SQL.create_session,
             (
-                row.tenant,
+                to_bytes(row.tenant),
                 to_bytes(row.id),
                 row.fence,
                 row.created_at_us,
@@ -223,17 +234,20 @@ class SqliteTransaction(SqliteReader):
     ) -> bool:
         stored = self._stored_blob(key, blob) if blob is not None else None
         crc = zlib.crc32(body) if stored is None else stored[1]
-        self._execute(
-            SQL.insert_entry,
-            (key, seq, identity_key(identity), at_us, crc, body, stored and stored[0]),
-        )
+        try:
+            self._execute(
+                SQL.insert_entry,
+                (key, seq, identity_key(identity), at_us, crc, body, stored and stored[0]),
+            )
+        except apsw.CorruptError as error:
+            raise self._damaged(key, seq, error) from error
         inserted = self.connection.changes() == 1
         self.writes += inserted
         return inserted
 
     def _stored_blob(self, key: int, digest: str) -> tuple[int, int]:
         tenant = self._execute("SELECT tenant FROM sessions WHERE key = ?", (key,)).get
-        blob_key = self._execute(SQL.blob_key, (tenant, digest)).get
+        blob_key = self._execute(SQL.blob_key, (tenant, to_bytes(digest))).get
         data = self._execute(SQL.blob_by_key, (blob_key,)).get
         assert isinstance(blob_key, int)
         assert isinstance(data, bytes)
@@ -246,10 +260,10 @@ class SqliteTransaction(SqliteReader):
         self._write(SQL.drop_deltas, (key, seq))
 
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
-        self._write(SQL.put_blob, (tenant, digest, holder, data))
+        self._write(SQL.put_blob, (to_bytes(tenant), to_bytes(digest), holder, data))
 
     def refer(self, key: int, tenant: str, digest: str) -> bool:
-        blob_key = self._execute(SQL.blob_key, (tenant, digest)).get
+        blob_key = self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get
         if blob_key is None:
             return False
         self._write(SQL.refer, (blob_key, key))
@@ -297,7 +311,7 @@ class _Writing:
         finally:
             database.end()
         if isinstance(failed, apsw.Error):
-            raise in_our_words(failed, f"writing to {database.path}") from failed
+            raise database.explain(failed) from failed
         if failed is not None and failed is not error:
             raise failed
 
@@ -320,6 +334,7 @@ class SqliteDatabase:
         self._readers: list[apsw.Connection] = []
         self._writer: apsw.Connection | None = None
         self._watching: apsw.Connection | None = None
+        self._watchings = 0
         self._version: int | None = None
         self._poisoned: StoreError | None = None
         self._closed = False
@@ -327,6 +342,7 @@ class SqliteDatabase:
         self.read_only = not files.is_writable(self.path)
         self._lock: LockFile | None = None
         self._inode = files.inode(self.path)
+        _databases.add(self)
         if self.read_only:
             self.holder = "read-only"
             return
@@ -359,7 +375,7 @@ class SqliteDatabase:
         except BaseException as error:
             self.end()
             if isinstance(error, apsw.Error):
-                raise in_our_words(error, f"writing to {self.path}") from error
+                raise self.explain(error) from error
             raise
         return SqliteTransaction(connection, self)
 
@@ -380,7 +396,7 @@ class SqliteDatabase:
             except apsw.Error as failed:
                 self._poisoned = in_our_words(failed, "rolling back")
         cause = error if isinstance(error, apsw.Error) else error.__cause__
-        if isinstance(cause, apsw.IOError | apsw.CorruptError | apsw.NotADBError):
+        if isinstance(cause, apsw.IOError | apsw.NotADBError):
             self._poisoned = in_our_words(cause, "writing")
 
     def _sound_connection(self) -> apsw.Connection:
@@ -394,17 +410,24 @@ class SqliteDatabase:
         if self._poisoned is not None:
             self._discard_writer()
             connection = self._connect(writable=True)
-            verdict = connection.pragma("quick_check(1)")
-            if verdict != "ok":
-                connection.close()
-                raise StoreDegraded(f"{self.path} did not pass its check: {verdict}")
-            if connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)[0] < 0:
-                connection.close()
-                raise StoreBusy(f"{self.path} is being read; it is checked again at the next write")
+            try:
+                self._verify(connection)
+            except BaseException:
+                connection.close(force=True)
+                raise
             self._writer, self._poisoned, self._version = connection, None, None
         if self._writer is None:
-            raise StoreDegraded(f"{self.path} has no connection; close the store and open it again")
+            self._writer, self._version = self._connect(writable=True), None
         return self._writer
+
+    def _verify(self, connection: apsw.Connection) -> None:
+        # Entries and deltas are verified whenever they are read: damage to one session must not
+        # keep the others from being written. What all sessions share is checked here.
+        for table in ("meta", "sessions"):
+            verdict = connection.pragma("quick_check", table)
+            if verdict != "ok":
+                raise StoreDegraded(f"{self.path} did not pass its check: {verdict}")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     @contextmanager
     def reading(self) -> Iterator[SqliteReader]:
@@ -439,6 +462,22 @@ class SqliteDatabase:
 
     # -- others --------------------------------------------------------------------------------
 
+    def explain(self, error: BaseException) -> BaseException:
+        if not isinstance(error, apsw.Error):
+            return error
+        explained = self._in_our_words(error, f"writing to {self.path}")
+        explained.__cause__ = error
+        return explained
+
+    def _in_our_words(self, error: apsw.Error, what: str) -> StoreError:
+        if isinstance(error, apsw.BusyError):
+            owner = locker_of(Path(f"{self.path}-shm"))
+            return StoreBusy(
+                f"{what}: waited {self._wait_seconds:g} s for SQLite's lock, held by {owner}; end "
+                "it or let it finish, then try again"
+            )
+        return in_our_words(error, what)
+
     def is_alive(self, holder: str) -> bool:
         return self._lock is None or self._lock.is_alive(holder)
 
@@ -452,7 +491,8 @@ class SqliteDatabase:
             # The number is only comparable on one connection, so watching has one of its own.
             if self._watching is None:
                 self._watching = self._connect(writable=False)
-            return int(self._watching.pragma("data_version"))
+                self._watchings += 1
+            return self._watchings << 32 | int(self._watching.pragma("data_version"))
 
     # -- opening and closing -------------------------------------------------------------------
 
@@ -488,24 +528,32 @@ class SqliteDatabase:
             return
         self._closed = True
         if os.getpid() != self._pid:
-            self.abandon()
-            return
-        with gate(), translated(f"closing {self.path}"):
-            while self._readers:
-                self._readers.pop().close()
-            if self._watching is not None:
-                self._watching.close()
-            self._discard_writer()
-        if self._lock is not None:
-            self._lock.release_holder(self.holder)
-            self._lock.close()
+            return  # nothing was inherited that could be closed
+        try:
+            # What was acknowledged is on the disk; a checkpoint that fails now can be made later.
+            with gate(), contextlib.suppress(apsw.Error):
+                while self._readers:
+                    self._readers.pop().close()
+                if self._watching is not None:
+                    self._watching.close()
+                self._discard_writer()
+        finally:
+            if self._lock is not None:
+                self._lock.release_holder(self.holder)
+                self._lock.close()
 
-    def abandon(self) -> None:
-        """In a child after fork(): never use, and never close, what was inherited."""
-        for connection in (*self._readers, self._writer, self._watching):
+    def let_go(self) -> None:
+        """Close every connection, before fork(); each is opened again when it is needed.
+
+        A child that inherits a connection inherits SQLite's belief that its locks are held, while
+        the kernel gives them to the parent alone. Nothing may be open when the two part.
+        """
+        connections = (*self._readers, self._writer, self._watching)
+        self._readers, self._writer, self._watching = [], None, None
+        for connection in connections:
             if connection is not None:
-                abandon(connection)
-        self._readers, self._writer, self._watching, self._closed = [], None, None, True
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                connection.close(force=True)
 
 
 def identity_key(identity: str) -> bytes:
@@ -517,11 +565,21 @@ def identity_key(identity: str) -> bytes:
     return when + hashed + (b"\1" if data.endswith((b"/turn", b"/turn-end")) else b"\0")
 
 
-def _about(data: bytes) -> Description:
+def _shown(about: bytes) -> Description:
+    """A damaged session is listed all the same, and says so when it is opened."""
     try:
-        return decode(data, Description)
+        return decode(about, Description)
     except ValueError:
-        return Description(title=None, extra={"damaged": True})
+        return Description(extra={"damaged": True})
+
+
+_databases: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    gate.shut()
+    for database in list(_databases):
+        database.let_go()
 
 
 def _after_fork_in_child() -> None:
@@ -530,5 +588,5 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=gate.shut, after_in_parent=gate.open, after_in_child=_after_fork_in_child
+    before=_before_fork, after_in_parent=gate.open, after_in_child=_after_fork_in_child
 )

@@ -6,6 +6,7 @@ backup makes a whole copy.
 """
 
 import os
+import re
 from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 from typing import Final
@@ -80,7 +81,7 @@ def file_system(path: Path, mounts: str) -> str | None:
         fields = left.split()
         if len(fields) < 5 or not right:
             continue
-        point = fields[4].encode().decode("unicode_escape")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
         inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
             best, kind = len(point), right.split()[0]

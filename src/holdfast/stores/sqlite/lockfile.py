@@ -69,15 +69,18 @@ class LockFile:
             if self._users == 0:
                 self._open.pop(str(self._path), None)
                 if self._helper is not None:
-                    self._helper.end()
-                os.close(self._fd)
+                    self._helper.end()  # it closes the descriptor when it waits no longer
+                else:
+                    os.close(self._fd)
 
     # -- whose turn it is ----------------------------------------------------------------------
 
     def acquire_turn(self, seconds: float) -> None:
         """Wait for the turn to write. Raises StoreBusy, naming who has it, when time runs out."""
         if not self._turn.acquire(timeout=seconds):
-            raise StoreBusy(self._describe_wait(seconds, f"pid {os.getpid()}, this process"))
+            other = self._locker(_TURN)
+            owner = f"pid {os.getpid()}, this process" if other is None else describe_process(other)
+            raise StoreBusy(self._describe_wait(seconds, owner))
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _TURN)
         except BlockingIOError:
@@ -191,6 +194,7 @@ class _Blocking:
             fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
             if not request.grant():
                 give_up()
+        os.close(self._fd)
 
 
 def describe_process(pid: int) -> str:
@@ -204,8 +208,25 @@ def describe_process(pid: int) -> str:
     return f"pid {pid} ({command.decode(errors='replace')[:80]})"
 
 
+def locker_of(path: Path) -> str:
+    """Who holds a lock on a file that is not ours to open: closing it would drop our own locks."""
+    try:
+        status = path.stat()
+        locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "another program"
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for line in locks.splitlines():
+        fields = line.split()
+        if "WRITE" in fields and device in fields:
+            pid = fields[fields.index("WRITE") + 1]
+            return describe_process(int(pid))
+    return "another program"
+
+
 def _number_of(holder: str) -> int | None:
     try:
-        return int(holder.rsplit("/", 1)[1], 16)
+        number = int(holder.rsplit("/", 1)[1], 16)
     except (IndexError, ValueError):
         return None
+    return number if 0 <= number < 1 << _NUMBER_BITS else None

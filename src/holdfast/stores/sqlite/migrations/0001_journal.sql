@@ -1,5 +1,5 @@
 -- The journal, what is derived from it to make writing cheap, deltas of open streams, and blobs.
--- Ids and titles are BLOBs: every Python string is kept exactly, NUL and lone surrogates included.
+-- Ids, titles and tenants are BLOBs: every Python string is kept exactly, NUL and lone surrogates included.
 
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
@@ -16,7 +16,7 @@ CREATE TABLE migrations (
 -- `key` is never reused; everything else but id, tenant and created_at_us is derived from entries.
 CREATE TABLE sessions (
     key           INTEGER PRIMARY KEY AUTOINCREMENT,
-    tenant        TEXT NOT NULL,
+    tenant        BLOB NOT NULL,
     id            BLOB NOT NULL,
     fence         INTEGER NOT NULL,
     turn_seq      INTEGER,
@@ -62,8 +62,8 @@ CREATE UNIQUE INDEX deltas_by_stream ON deltas (session, seq, number);
 -- Bytes by their hash, once for each tenant. `holder` keeps a blob that nothing refers to yet.
 CREATE TABLE blobs (
     key    INTEGER PRIMARY KEY,
-    tenant TEXT NOT NULL,
-    digest TEXT NOT NULL,
+    tenant BLOB NOT NULL,
+    digest BLOB NOT NULL,
     holder TEXT NOT NULL,
     data   BLOB NOT NULL
 ) STRICT;

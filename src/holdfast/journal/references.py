@@ -1,0 +1,25 @@
+"""The blobs that an entry names, which must be kept as long as it is."""
+
+from holdfast.model import entries as e
+from holdfast.model.parts import BLOB_PARTS, Part, ToolResult
+
+
+def blobs_of(body: e.Body) -> list[str]:
+    """The blobs that an entry names."""
+    match body:
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+            return [name for part in body.parts for name in _blobs_of_part(part)]
+        case e.ToolFinished() | e.LateResult():
+            return _blobs_of_part(body.result)
+        case e.ModelCallStarted():
+            return [name for name in (body.system, body.tools) if name is not None]
+        case _:
+            return []
+
+
+def _blobs_of_part(part: Part) -> list[str]:
+    if isinstance(part, BLOB_PARTS):
+        return [part.blob]
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        return [inner.blob for inner in part.content if isinstance(inner, BLOB_PARTS)]
+    return []

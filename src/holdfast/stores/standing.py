@@ -1,0 +1,257 @@
+"""What the writer knows of a session while it writes, and how one entry is appended.
+
+A `Standing` is the session's row and its running turn, folded. It is kept from one transaction to
+the next and is valid as long as nobody else has committed; otherwise it is read again, or caught up
+with. It is never written back: what is derived from the journal is saved by the operation that
+appended to it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
+from holdfast.journal import rules
+from holdfast.journal.assembly import merge
+from holdfast.journal.codec import CodecError, decode_body, encode
+from holdfast.journal.identity import (
+    digest,
+    ending_identity,
+    identity,
+    same_content,
+    subject,
+    turn_identity,
+)
+from holdfast.journal.references import blobs_of
+from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.model import entries as e
+from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
+from holdfast.stores.base import SessionRow, Transaction
+from holdfast.stores.buffers import StreamBuffer
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a write did: the entry's place, and whether it was there before."""
+
+    seq: int
+    repeated: bool = False
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a holder shows with every fenced write."""
+
+    turn_id: str
+    fence: int
+
+
+class NeedsBody(Exception):
+    """A body is too large for the shared commit; store it first, then come back."""
+
+    def __init__(self, tenant: str, digest: str, data: bytes) -> None:
+        super().__init__(digest)
+        self.tenant = tenant
+        self.digest = digest
+        self.data = data
+
+
+class Standing:
+    """One session as the writer knows it: its row, and the running turn folded."""
+
+    __slots__ = ("epoch", "row", "turn")
+
+    def __init__(self, row: SessionRow, turn: TurnState | None, epoch: int) -> None:
+        self.row = row
+        self.turn = turn
+        self.epoch = epoch
+
+
+_STANDINGS_MAX = 4_096
+
+
+class Standings:
+    """The sessions that a writer has to do with; the engine's operations build on it."""
+
+    def __init__(self) -> None:
+        self._tx: Transaction
+        self._epoch = 0
+        self._standings: dict[int, Standing] = {}
+        self._touched: set[int] = set()
+        self._taken: list[tuple[StreamBuffer, bool]] = []
+
+    # -- around a transaction ------------------------------------------------------------------
+
+    def begin(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._touched.clear()
+        self._taken.clear()
+        if len(self._standings) > _STANDINGS_MAX:
+            self._standings.clear()
+        if tx.others_wrote():
+            self._epoch += 1
+
+    def committed(self) -> None:
+        """What was taken from streams is durable."""
+        for buffer, _ in self._taken:
+            buffer.settle()
+
+    def rolled_back(self) -> None:
+        """Forget what was folded from entries that are not in the journal after all."""
+        for key in self._touched:
+            self._standings.pop(key, None)
+        self.give_back(0)
+
+    def mark(self) -> int:
+        """Where an operation begins, so that what it takes can be given back if it is refused."""
+        return len(self._taken)
+
+    def give_back(self, mark: int) -> None:
+        """What was taken from streams since the mark was not written; they have it again."""
+        while len(self._taken) > mark:
+            buffer, was_closed = self._taken.pop()
+            buffer.give_back()
+            buffer.closed = was_closed
+
+    # -- sessions and turns --------------------------------------------------------------------
+
+    def _standing(self, key: int) -> Standing:
+        known = self._standings.get(key)
+        self._touched.add(key)
+        if known is not None and known.epoch == self._epoch:
+            return known
+        row = self._tx.session(key)
+        if row is None:
+            raise SessionNotFound("the session does not exist any more; it was erased")
+        if known is not None and known.row.turn_seq == row.turn_seq:
+            return self._catch_up(known, row)
+        standing = Standing(row, self._fold_running(row), self._epoch)
+        self._standings[key] = standing
+        return standing
+
+    def _catch_up(self, known: Standing, row: SessionRow) -> Standing:
+        """The same turn runs, or none: fold only what others have appended since."""
+        if known.turn is not None and known.row.head < row.head:
+            for entry in self._tx.entries(row.key, after=known.row.head):
+                known.turn.apply(entry.seq, entry.body)
+        known.row, known.epoch = row, self._epoch
+        return known
+
+    def _fold_running(self, row: SessionRow) -> TurnState | None:
+        if row.turn_seq is None:
+            return None
+        entries = self._tx.entries(row.key, after=row.turn_seq - 1)
+        return fold_turn(entries)
+
+    def _live(self, key: int) -> Standing:
+        standing = self._standing(key)
+        rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
+        return standing
+
+    def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
+        return rules.check_claim(
+            standing.turn,
+            turn_id=claim.turn_id,
+            fence=claim.fence,
+            newest_fence=standing.row.fence,
+        )
+
+    def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
+        key = standing.row.key
+        start = self._tx.find_entry(key, turn_identity(turn_id))
+        if start is None:
+            raise TurnNotFound(f"session {standing.row.id!r} has no turn {turn_id!r}")
+        end = self._tx.find_entry(key, ending_identity(turn_id))
+        through = None if end is None else end.seq
+        turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
+        assert turn is not None
+        return turn
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+        """Append one entry, or find that it is there already.
+
+        Raises InvalidEntry for what could not be read back as it is, and IdConflict.
+        """
+        data = encode(body)
+        try:
+            body = decode_body(data)
+        except CodecError as error:
+            raise InvalidEntry(f"this {e.kind_of(body)} cannot be recorded: {error}") from error
+        if len(data) > BODY_BYTES_MAX:
+            raise InvalidEntry(
+                f"the entry has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored in one"
+            )
+        for name in blobs_of(body):
+            if not self._tx.refer(standing.row.key, standing.row.tenant, name):
+                raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
+        return self._insert(standing, body, data, at_us)
+
+    def _write_closing(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+        """Append an entry of a turn that is being closed, which nothing may refuse.
+
+        A blob that does not exist stays a name; the text around it is not lost for it.
+        """
+        for name in blobs_of(body):
+            self._tx.refer(standing.row.key, standing.row.tenant, name)
+        return self._insert(standing, body, encode(body), at_us)
+
+    def _insert(self, standing: Standing, body: e.Body, data: bytes, at_us: int) -> Receipt:
+        row, seq = standing.row, standing.row.head + 1
+        large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
+        inline = data if large is None else b""
+        if not self._tx.insert_entry(row.key, seq, identity(body), at_us, inline, large):
+            repeat = self._repeat(standing, body)
+            assert repeat is not None
+            return repeat
+        row.head = seq
+        if standing.turn is not None:
+            standing.turn.apply(seq, body)
+        return Receipt(seq)
+
+    def _large_body(self, row: SessionRow, data: bytes) -> str:
+        name = digest(data)
+        if not self._tx.refer(row.key, row.tenant, name):
+            raise NeedsBody(row.tenant, name, data)
+        return name
+
+    def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
+        stored = self._tx.find_entry(standing.row.key, identity(body))
+        if stored is None:
+            return None
+        if not same_content(stored.body, body):
+            raise IdConflict(
+                f"{e.kind_of(body)} {subject(body)!r} is recorded already at seq {stored.seq}, "
+                "with other content; use another id, or read what is stored"
+            )
+        return Receipt(stored.seq, repeated=True)
+
+    def _save(self, standing: Standing, at_us: int) -> None:
+        standing.row.updated_at_us = at_us
+        self._tx.save_session(standing.row)
+
+    # -- deltas --------------------------------------------------------------------------------
+
+    def _deltas(
+        self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
+    ) -> list[e.Delta]:
+        """Everything a stream was given, to be folded into the entry that ends it."""
+        if seq is None:
+            return []
+        flushes = self._tx.deltas(standing.row.key, seq)
+        stored = [delta for _, flush in flushes for delta in flush]
+        return stored if buffer is None else [*stored, *self._take(buffer, last=True)]
+
+    def _drop(self, standing: Standing, seq: int) -> None:
+        self._tx.drop_deltas(standing.row.key, seq)
+
+    def _flush_one(self, standing: Standing, buffer: StreamBuffer) -> None:
+        deltas = self._take(buffer, last=False)
+        if deltas:
+            data = encode(merge(deltas))
+            self._tx.put_deltas(standing.row.key, buffer.seq, buffer.number, data)
+
+    def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
+        """What a stream holds; the `last` time, when it is being ended, it is closed as well."""
+        self._taken.append((buffer, buffer.closed))
+        buffer.closed = buffer.closed or last
+        return buffer.take()

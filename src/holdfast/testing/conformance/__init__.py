@@ -1,0 +1,20 @@
+"""What every store must do, on both faces.
+
+Run it for a store of your own::
+
+    from holdfast.testing.conformance import CHECKS, World
+    from holdfast.testing.faces import FACES
+
+    @pytest.mark.parametrize("face", FACES)
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check, face, tmp_path):
+        World(face, lambda: MyDatabase(tmp_path)).run(check)
+
+The function given to `World` opens the same database again each time it is called. A check is a
+sentence that must be true; its docstring says it.
+"""
+
+from holdfast.testing.conformance import leases, reading, sessions, tools, turns
+from holdfast.testing.conformance.world import CHECKS, Check, World
+
+__all__ = ["CHECKS", "Check", "World", "leases", "reading", "sessions", "tools", "turns"]
