@@ -240,6 +240,7 @@ class SqliteTransaction(SqliteReader):
                 (key, seq, identity_key(identity), at_us, crc, body, stored and stored[0]),
             )
         except apsw.CorruptError as error:
+            self.writes += 1  # whatever it has left behind must not be committed with the others
             raise self._damaged(key, seq, error) from error
         inserted = self.connection.changes() == 1
         self.writes += inserted
