@@ -12,6 +12,7 @@ import msgspec
 from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.deltas import delta, streams
+from benchmarks.floor import floor
 from benchmarks.footprint import imports, size
 from benchmarks.reading import reading
 from benchmarks.results import Result, Setting
@@ -20,6 +21,7 @@ from benchmarks.writers import writers_8, writers_64, writers_64_trio, writers_1
 MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "append": sync_append,
     "append-async": async_append,
+    "floor": floor,
     "writers-8": writers_8,
     "writers-64": writers_64,
     "writers-1000": writers_1000,

@@ -7,10 +7,13 @@ from typing import Final
 import apsw
 
 from benchmarks.stats import timed
-from holdfast.stores.sqlite.connection import _CHECKPOINT_PAGES as CHECKPOINT_PAGES
+from holdfast.stores.sqlite import connection
 
 BODY_BYTES: Final = 600
 TEXT: Final = ("All work and no play makes a dull row. " * 16)[:BODY_BYTES]
+
+CHECKPOINT_PAGES: Final = connection._CHECKPOINT_PAGES
+"""What the store is set to: neither side may copy its log back more often than the other."""
 
 WARM_APPENDS: Final = 500
 """Appends between two looks at the log while warming up."""
@@ -45,7 +48,6 @@ class RawWriter:
         self._connection = apsw.Connection(str(path))
         self._connection.pragma("journal_mode", "wal")
         self._connection.pragma("synchronous", "full")
-        # As far apart as the store has them, so that neither side copies pages back more often.
         self._connection.wal_autocheckpoint(CHECKPOINT_PAGES)
         self._connection.execute("CREATE TABLE rows (key INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         self._body = TEXT.encode()
