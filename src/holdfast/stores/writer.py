@@ -223,7 +223,7 @@ class Writer:
             except Empty:
                 break
             buffers[id(buffer)] = buffer
-        return [_Flush(buffer) for buffer in buffers.values()]
+        return [_Flush(list(buffers.values()))] if buffers else []
 
     def _commit(self, ops: Sequence[Op[Any]]) -> None:
         """One transaction for all; one each when an operation broke it for the others."""
@@ -299,10 +299,11 @@ class Writer:
     def _settle(
         self, ops: Sequence[Op[Any]], deferred: Sequence[tuple[Op[Any], NeedsBody]]
     ) -> None:
-        waiting = {id(op) for op, _ in deferred}
-        self._judge([op for op in ops if id(op) not in waiting])
+        later = {id(op) for op, _ in deferred}
+        done = [op for op in ops if id(op) not in later] if later else ops
+        self._judge(done)
+        finish(done)
         self._on_commit()
-        finish([op for op in ops if id(op) not in waiting])
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""
@@ -311,13 +312,19 @@ class Writer:
                 self.status = "degraded"
             elif op.error is None:
                 self.status = "ok"
-            if isinstance(op, _Flush) and op.error is not None:
-                self._retry(op.buffer, op.error)
+            if isinstance(op, _Flush):
+                self._judge_flush(op)
+
+    def _judge_flush(self, flush: "_Flush") -> None:
+        refused = {} if flush.error is not None else flush.value
+        for buffer in flush.buffers:
+            error = flush.error or refused.get(id(buffer))
+            if isinstance(error, HoldfastError) and not isinstance(error, StoreError):
+                buffer.error = error  # the turn is over; its end keeps the text as late
+            elif error is not None:
+                self._retry(buffer, error)
 
     def _retry(self, buffer: StreamBuffer, error: BaseException) -> None:
-        if isinstance(error, HoldfastError) and not isinstance(error, StoreError):
-            buffer.error = error  # the turn is over; its end keeps the text as late
-            return
         failed = StoreDegraded(f"the stream's text could not be written: {error}")
         failed.__cause__ = error
         buffer.error = failed
@@ -326,14 +333,23 @@ class Writer:
         self._deadline = time.monotonic() + _RETRY_SECONDS
 
 
-class _Flush(Op[None]):
-    """The writer's own operation: nobody waits for it."""
+class _Flush(Op[dict[int, HoldfastError]]):
+    """The writer's own operation: nobody waits for it. A stream that is refused stops no other."""
 
-    __slots__ = ("buffer",)
+    __slots__ = ("buffers",)
 
-    def __init__(self, buffer: StreamBuffer) -> None:
-        super().__init__(lambda engine: engine.flush(buffer))
-        self.buffer = buffer
+    def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
+        super().__init__(self._flush)
+        self.buffers = buffers
+
+    def _flush(self, engine: Engine) -> dict[int, HoldfastError]:
+        refused: dict[int, HoldfastError] = {}
+        for buffer in self.buffers:
+            try:
+                engine.flush(buffer)
+            except HoldfastError as error:
+                refused[id(buffer)] = error
+        return refused
 
 
 class _Broken(Exception):

@@ -5,6 +5,7 @@ import os
 import re
 import weakref
 import zlib
+from binascii import unhexlify
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -43,6 +44,7 @@ from holdfast.stores.sqlite.queries import SQL
 
 _READERS_IDLE: Final = 4
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
+_TURNS: Final = ("/turn", "/turn-end")
 _EVERYTHING: Final = 2**62
 
 
@@ -126,7 +128,7 @@ class SqliteReader:
         return self._entries(key, SQL.turn_entries, (key,), None)
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
-        found = self._entries(key, SQL.find_entry, (key, identity_key(identity)), None)
+        found = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
         return found[0] if found else None
 
     def _entries(
@@ -237,7 +239,16 @@ class SqliteTransaction(SqliteReader):
         try:
             self._execute(
                 SQL.insert_entry,
-                (key, seq, identity_key(identity), at_us, crc, body, stored and stored[0]),
+                (
+                    key,
+                    seq,
+                    identity_key(key, identity),
+                    at_us,
+                    crc,
+                    body,
+                    stored and stored[0],
+                    1 if identity.endswith(_TURNS) else None,
+                ),
             )
         except apsw.CorruptError as error:
             self.writes += 1  # whatever it has left behind must not be committed with the others
@@ -557,13 +568,12 @@ class SqliteDatabase:
                 connection.close(force=True)
 
 
-def identity_key(identity: str) -> bytes:
+def identity_key(session: int, identity: str) -> bytes:
     """An identity as the index holds it; the schema says why it has this shape."""
     data = to_bytes(identity)
-    hashed = blake2b(data, digest_size=11).digest()
+    hashed = blake2b(data, digest_size=14, key=session.to_bytes(8)).digest()
     minted = _MINTED.match(data)
-    when = bytes.fromhex(minted[1].decode()) if minted is not None else hashed[:6]
-    return when + hashed + (b"\1" if data.endswith((b"/turn", b"/turn-end")) else b"\0")
+    return (unhexlify(minted[1]) if minted is not None else hashed[:6]) + hashed
 
 
 def _shown(about: bytes) -> Description:

@@ -30,9 +30,9 @@ WHERE key = :key;
 
 -- insert_entry --
 -- The identity decides; a second entry with the same one is not written.
-INSERT INTO entries (session, seq, identity, at_us, crc, body, blob)
-VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob)
-ON CONFLICT (session, identity) DO NOTHING;
+INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, turn)
+VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :turn)
+ON CONFLICT (identity) DO NOTHING;
 
 -- entries --
 SELECT seq, at_us, crc, body, blob
@@ -45,14 +45,12 @@ FROM entries WHERE session = :session AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
 
 -- turn_entries --
--- By the last byte of their identity, so that only the index is read for all other entries.
-SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_by_identity
-WHERE session = :session AND substr(identity, 18) = x'01'
-ORDER BY seq;
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_turns
+WHERE session = :session AND turn = 1 ORDER BY seq;
 
 -- find_entry --
 SELECT seq, at_us, crc, body, blob
-FROM entries WHERE session = :session AND identity = :identity;
+FROM entries WHERE identity = :identity;
 
 -- deltas --
 SELECT number, body

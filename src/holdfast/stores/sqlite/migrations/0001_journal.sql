@@ -34,8 +34,9 @@ CREATE INDEX sessions_by_time ON sessions (tenant, deleted, updated_at_us, id);
 
 -- Rows are added at the end of the table whatever their session, so a commit of many sessions
 -- touches few pages. The head of a session is its largest seq: one step in the first index.
--- `identity` is 18 bytes: when its id was minted, a hash of all of it, and 1 for a turn's start or
--- ending. So the second index grows at its end, is small, and finds the turns without the rows.
+-- `identity` is 20 bytes: when its id was minted, then a hash of the session and all of it. So its
+-- index grows at its end too, whatever the sessions of a commit. `turn` is 1 for the start and the
+-- ending of a turn, which are found without reading the entries between them.
 CREATE TABLE entries (
     session  INTEGER NOT NULL,
     seq      INTEGER NOT NULL,
@@ -43,11 +44,13 @@ CREATE TABLE entries (
     at_us    INTEGER NOT NULL,
     crc      INTEGER NOT NULL,
     body     BLOB NOT NULL,
-    blob     INTEGER
+    blob     INTEGER,
+    turn     INTEGER
 ) STRICT;
 
 CREATE UNIQUE INDEX entries_by_seq ON entries (session, seq);
-CREATE UNIQUE INDEX entries_by_identity ON entries (session, identity);
+CREATE UNIQUE INDEX entries_by_identity ON entries (identity);
+CREATE INDEX entries_of_turns ON entries (session, seq) WHERE turn = 1;
 
 -- One row for each flush of one stream; (session, seq) is the entry that opened it.
 CREATE TABLE deltas (
