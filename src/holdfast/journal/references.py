@@ -1,14 +1,15 @@
 """The blobs that an entry names, which must be kept as long as it is."""
 
 from holdfast.model import entries as e
-from holdfast.model.parts import BLOB_PARTS, Part, ToolResult
+from holdfast.model.parts import BLOB_PARTS, Part, Text, ToolResult
 
 
 def blobs_of(body: e.Body) -> list[str]:
     """The blobs that an entry names."""
     match body:
         case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
-            return [name for part in body.parts for name in _blobs_of_part(part)]
+            parts = (part for part in body.parts if type(part) is not Text)
+            return [name for part in parts for name in _blobs_of_part(part)]
         case e.ToolFinished() | e.LateResult():
             return _blobs_of_part(body.result)
         case e.ModelCallStarted():

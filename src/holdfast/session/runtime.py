@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from holdfast.errors import HandleClosed, HoldfastError
 from holdfast.session.sources import Clock, IdSource
@@ -24,6 +24,19 @@ EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""
 
 _READ_THREADS: Final = 4
+
+
+class _Process:
+    """Stands for this process; a child after fork() has another. Comparing it is no system call."""
+
+    current: ClassVar[object] = object()
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.current = object()
+
+
+os.register_at_fork(after_in_child=_Process.begin)
 
 
 class RunningTurn(Protocol):
@@ -55,7 +68,7 @@ class Runtime:
         self.clock = clock
         self.ids = ids
         self.buffer_bytes = buffer_bytes
-        self.pid = os.getpid()
+        self._process = _Process.current
         self.watcher = Watcher(database.change_mark, self._look_for_stops)
         self.writer = Writer(
             database, window_seconds=window_seconds, on_commit=self.watcher.committed
@@ -71,7 +84,7 @@ class Runtime:
 
     def is_ours(self) -> bool:
         """False in a child that inherited this through fork()."""
-        return self.pid == os.getpid()
+        return self._process is _Process.current
 
     def post(self, apply: Callable[[Engine], object]) -> None:
         """Hand an operation over and wait for nothing: for finalisers, which may run anywhere."""

@@ -140,29 +140,47 @@ async def _outlast(loop: asyncio.AbstractEventLoop, wait: _Wait, op: Op[Any]) ->
 # -- trio --------------------------------------------------------------------------------------
 
 
-class _TrioWait:
-    """One caller under trio, and its own way to be woken: trio has no cheaper one for many."""
+class _TrioLoop:
+    """The callers of one run of trio."""
 
-    def __init__(self, token: Any, event: Any) -> None:
-        self._token = token
-        self._event = event
+    def __init__(self, token: Any) -> None:
+        self._token = weakref.ref(token)
 
-    @property
-    def loop(self) -> "_TrioWait":
-        return self
-
-    def wake(self, _: Sequence[Any]) -> None:
+    def wake(self, waiting: Sequence["_TrioWait"]) -> None:
         import trio
 
-        with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._event.set)
+        token = self._token()
+        if token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(self._answer, waiting)
+
+    def _answer(self, waiting: Sequence["_TrioWait"]) -> None:
+        for one in waiting:
+            one.event.set()
+
+
+class _TrioWait:
+    """One caller that waits."""
+
+    __slots__ = ("event", "loop")
+
+    def __init__(self, event: Any, loop: _TrioLoop) -> None:
+        self.event = event
+        self.loop = loop
+
+
+_trio_loops: "weakref.WeakKeyDictionary[Any, _TrioLoop]" = weakref.WeakKeyDictionary()
 
 
 async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
     import trio
 
+    token = trio.lowlevel.current_trio_token()
+    callers = _trio_loops.get(token)
+    if callers is None:
+        callers = _trio_loops[token] = _TrioLoop(token)
     event = trio.Event()
-    op = submit(_TrioWait(trio.lowlevel.current_trio_token(), event))
+    op = submit(_TrioWait(event, callers))
     with trio.CancelScope(shield=True):
         await event.wait()
     await trio.lowlevel.checkpoint_if_cancelled()

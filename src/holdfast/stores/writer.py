@@ -68,18 +68,22 @@ class Op(Generic[T]):
         self.finished = False
         self.waiting = waiting
         # A bare lock is the one primitive whose wait a signal can interrupt without harm.
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._done: threading.Lock | None = None
+        if waiting is None:
+            self._done = threading.Lock()
+            self._done.acquire()
 
     def finish(self) -> None:
         """Called once, by whoever carried it out, when the outcome is final."""
         self.finished = True
-        self._done.release()
+        if self._done is not None:
+            self._done.release()
 
     def wait(self, timeout: float = -1) -> bool:
         """Block until the outcome is known; False when the time ran out first."""
         if self.finished:
             return True
+        assert self._done is not None, "whoever waits on an event loop does not block"
         if not self._done.acquire(timeout=timeout):
             return False
         self._done.release()
@@ -177,22 +181,22 @@ class Writer:
         ops: list[Op[Any]] = []
         try:
             item = self._queue.get(timeout=self._patience())
-            self._let_others_come()
-            while True:
-                if item is _CLOSE:
-                    return ops, True
-                if isinstance(item, Op):
-                    ops.append(item)
-                    if len(ops) == _BATCH_MAX:
-                        break
-                elif item is _FLUSH:
-                    self._deadline = 0.0
-                elif self._deadline is None:
-                    self._deadline = time.monotonic() + self._gather_seconds
-                item = self._queue.get_nowait()
         except Empty:
-            pass
-        return ops, False
+            return ops, False
+        self._let_others_come()
+        while True:
+            if isinstance(item, Op):
+                ops.append(item)
+            elif item is _CLOSE:
+                return ops, True
+            elif item is _FLUSH:
+                self._deadline = 0.0
+            elif self._deadline is None:
+                self._deadline = time.monotonic() + self._gather_seconds
+            # Only this thread takes, so what is there now is there when it is taken.
+            if self._queue.empty() or len(ops) == _BATCH_MAX:
+                return ops, False
+            item = self._queue.get_nowait()
 
     def _let_others_come(self) -> None:
         """Callers answered together come back together: let them, when there were many.

@@ -111,18 +111,19 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
         self._inside = 0
         self._shut = False
 
     def enter(self) -> None:
-        with self._changed:
+        with self._mutex:
             while self._shut:
                 self._changed.wait()
             self._inside += 1
 
     def leave(self) -> None:
-        with self._changed:
+        with self._mutex:
             self._inside -= 1
             if self._shut:
                 self._changed.notify_all()

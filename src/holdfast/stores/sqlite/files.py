@@ -93,10 +93,10 @@ def inode(path: Path) -> Inode:
     return status.st_dev, status.st_ino
 
 
-def check_same(path: Path, opened: Inode) -> None:
+def check_same(path: str, opened: Inode) -> None:
     """Notice that the file was replaced or deleted under an open store."""
     try:
-        now = os.stat(path)  # noqa: PTH116  (on the path of every write: half the cost)
+        now = os.stat(path)  # noqa: PTH116  (on the way of every write: a Path costs twice)
     except FileNotFoundError:
         raise StoreReplaced(
             f"{path} was deleted while it was open; nothing more is written to it"

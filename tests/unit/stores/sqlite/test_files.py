@@ -100,7 +100,7 @@ def test_a_folder_is_no_store(tmp_path: Path) -> None:
 
 def test_the_same_file_is_the_same(tmp_path: Path) -> None:
     path = files.prepare(tmp_path / "work.db", network=False)
-    files.check_same(path, files.inode(path))
+    files.check_same(str(path), files.inode(path))
 
 
 def test_a_deleted_file_is_noticed(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_deleted_file_is_noticed(tmp_path: Path) -> None:
     opened = files.inode(path)
     path.unlink()
     with pytest.raises(StoreReplaced, match="deleted"):
-        files.check_same(path, opened)
+        files.check_same(str(path), opened)
 
 
 def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     opened = files.inode(path)
     other.rename(path)
     with pytest.raises(StoreReplaced, match="replaced"):
-        files.check_same(path, opened)
+        files.check_same(str(path), opened)
