@@ -21,11 +21,11 @@ SYNCS = 1
 PAGES = 3
 """The end of the table and of its two indexes."""
 
-PAGES_AT_MOST = 5
-"""When the table begins a new page, its parent and the file's first page are written too."""
+PAGES_AT_MOST = 9
+"""When the table and an index begin new pages, their parents and the file's first page too."""
 
-PAGES_IN_A_WINDOW = 136
-"""Of 40 appends of 600 bytes."""
+PAGES_IN_A_WINDOW = 150
+"""Of 40 appends of 600 bytes, at most: an index begins a new page in some windows, not in all."""
 
 APPENDS_FOR_EACH_SYNC = 16
 """At least, with 64 writers at once."""
@@ -71,7 +71,8 @@ def test_an_append_is_three_pages_of_the_log(windows: dict[str, Any], first: int
 
 def test_the_thousandth_append_costs_what_the_fiftieth_did(windows: dict[str, Any]) -> None:
     pages = [sum(cost["log pages"] for cost in windows[str(first)]) for first in LOOKED_AT]
-    assert pages == [PAGES_IN_A_WINDOW] * len(LOOKED_AT)
+    assert max(pages) <= PAGES_IN_A_WINDOW
+    assert max(pages) - min(pages) <= PAGES_AT_MOST
 
 
 def test_many_writers_share_their_syncs(tmp_path: Path) -> None:
@@ -87,6 +88,6 @@ def test_the_document_states_these_numbers() -> None:
         "statements": str(len(STATEMENTS)),
         "syncs of the log": str(SYNCS),
         "pages written to the log": str(PAGES),
-        "pages when the table begins a new one, at most": str(PAGES_AT_MOST),
+        "pages when a table or index begins one, at most": str(PAGES_AT_MOST),
         "appends for each sync of 64 writers, at least": str(APPENDS_FOR_EACH_SYNC),
     }

@@ -115,6 +115,9 @@ class Player:
             return type(error).__name__
         finally:
             self.flush(number)
+            # A stop reaches the other opening at once here, not at its next look.
+            for side in self._sides:
+                side.store._core.runtime()._look_for_stops()
         return outcome
 
     def _start_turn(self, side: _Side, prompt: str, key: str | None, if_busy: str) -> Any:
