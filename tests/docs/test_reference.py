@@ -11,8 +11,12 @@ from holdfast import errors
 from holdfast.journal.codec import KNOWN_KINDS
 from holdfast.journal.identity import identity
 from holdfast.model import entries as e
+from holdfast.model import limits
+from holdfast.session.core import VERIFIED_ON_OPEN
+from holdfast.session.runtime import EXIT_SECONDS
 from tests.docs.pages import DOCS, PAGES, first_column
 
+SOURCE = DOCS.parent / "src" / "holdfast"
 JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", JOURNAL, re.MULTILINE | re.DOTALL))
 BODIES: dict[str, Any] = {str(kind.__struct_config__.tag): kind for kind in e.KnownBody.__args__}
@@ -49,8 +53,7 @@ def test_every_field_is_described_in_order(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(BODIES))
 def test_identity_is_described(kind: str) -> None:
-    found = identity(sample(kind)).replace(f"/{len('{message_id}')}/", "/{length}/")
-    assert f"Identity `{found}`." in SECTIONS[kind]
+    assert f"Identity `{identity(sample(kind))}`." in SECTIONS[kind]
 
 
 @pytest.mark.parametrize("kind", sorted(BODIES))
@@ -92,13 +95,42 @@ def test_glossary_has_the_words_of_the_contract() -> None:
 def test_names_in_the_architecture_exist() -> None:
     """A module, class or function that ARCHITECTURE.md names is in the source."""
     text = next(page for page in PAGES if page.name == "ARCHITECTURE.md").read_text("utf-8")
-    source_files = sorted((DOCS.parent / "src" / "holdfast").rglob("*.*"))
+    source_files = sorted(SOURCE.rglob("*.*"))
     source = "\n".join(p.read_text("utf-8") for p in source_files if p.suffix in {".py", ".sql"})
     for owner, member in re.findall(r"`([A-Z]\w+)\.(\w+)`", text):
         assert f"class {owner}" in source, owner
         assert f"def {member}(" in source, member
-    for path in re.findall(r"`(?:src/holdfast/)?((?:model|journal|stores|session)/\w+\.py)`", text):
-        assert (DOCS.parent / "src" / "holdfast" / path).exists(), path
+    for path in re.findall(r"`((?:model|journal|stores|session)/[\w/]+\.py)`", text):
+        assert (SOURCE / path).exists(), path
+
+
+def test_modules_in_the_table_of_layers_exist() -> None:
+    """What a row of the table names lies in the folder of that row."""
+    text = next(page for page in PAGES if page.name == "ARCHITECTURE.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", text, re.MULTILINE)
+    assert len(rows) == 6
+    for folder, holds in rows:
+        for module in re.findall(r"`([a-z]+)/?`", holds):
+            path = SOURCE / folder / module
+            assert path.is_dir() or path.with_suffix(".py").exists(), path
+
+
+@pytest.mark.parametrize(
+    ("page", "stated"),
+    [
+        ("ARCHITECTURE.md", f"{limits.FLUSH_BYTES:,} bytes of one stream"),
+        ("docs/guarantees.md", f"{limits.STREAM_BUFFER_BYTES:,} bytes of one stream"),
+        ("docs/guarantees.md", f"at most {limits.BODY_BYTES_MAX // 2:,} bytes in all"),
+        ("docs/guarantees.md", f"{limits.WINDOW_SECONDS * 1000:.0f} ms unless"),
+        ("docs/guarantees.md", f"newest {VERIFIED_ON_OPEN:,} entries"),
+        ("docs/guarantees.md", f"at most {EXIT_SECONDS:.0f} s"),
+        ("docs/journal.md", f"over {limits.BODY_BYTES_INLINE >> 20} MiB lies in a blob"),
+        ("docs/journal.md", f"over {limits.BODY_BYTES_MAX >> 20} MiB"),
+    ],
+)
+def test_limits_are_those_of_the_code(page: str, stated: str) -> None:
+    words = " ".join((DOCS.parent / page).read_text("utf-8").split())
+    assert stated in words
 
 
 def test_reasons_of_endings_are_those_of_the_code() -> None:
@@ -106,7 +138,7 @@ def test_reasons_of_endings_are_those_of_the_code() -> None:
     text = (DOCS / "how-to" / "record-a-turn.md").read_text("utf-8")
     listed = set(re.findall(r"\| `interrupted` \| `(\w+)` \|", text))
     listed |= set(re.findall(r"`(\w+)`", text.split("can be ended too")[1].split("A tool's")[0]))
-    source_files = sorted((DOCS.parent / "src" / "holdfast").rglob("*.py"))
+    source_files = sorted(SOURCE.rglob("*.py"))
     source = "\n".join(p.read_text("utf-8") for p in source_files)
     assert {reason for reason in listed if f'"{reason}"' not in source} == set()
     assert len(listed) == 10
