@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from holdfast.errors import (
     ForeignHandle,
@@ -29,6 +29,10 @@ from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
 from holdfast.stores.standing import Claim, Receipt
 from holdfast.stores.writer import Op
+from holdfast.views.context import Budget, Context, compute
+from holdfast.views.neutral import Partial
+from holdfast.views.timeline import TimedTurn, timeline
+from holdfast.views.transcript import Shown, transcript
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -40,6 +44,13 @@ _PAGE: Final = 1_000
 
 Content = str | Sequence[Text | Image | File | Opaque]
 """What a tool returns: text, or parts."""
+
+
+class ContextSettings(TypedDict, total=False):
+    """How a context is shown: what becomes of a partial answer, and whether reasoning is sent."""
+
+    partial: Partial
+    reasoning: bool
 
 
 class StoreCore:
@@ -196,6 +207,34 @@ class SessionCore:
 
     def turns(self) -> Flow[list[TurnInfo]]:
         return (yield from read(lambda reader: fold_turns(reader.turn_entries(self.key))))
+
+    def context(self, format_: str, budget: Budget, options: ContextSettings) -> Flow[Context]:
+        """What a model would be sent now."""
+        return (yield from read(lambda reader: self._context(reader, format_, budget, options)))
+
+    def _context(
+        self, reader: Reader, format_: str, budget: Budget, options: ContextSettings
+    ) -> Context:
+        tenant = self.runtime().tenant
+        return compute(
+            self._read(reader, 0, None),
+            format_,
+            blobs=lambda name: reader.blob(tenant, name),
+            budget=budget,
+            **options,
+        )
+
+    def transcript(self) -> Flow[list[Shown]]:
+        return (
+            yield from read(
+                lambda reader: transcript(
+                    self._read(reader, 0, None), lambda seq: _stored_deltas(reader, self.key, seq)
+                )
+            )
+        )
+
+    def timeline(self) -> Flow[list[TimedTurn]]:
+        return (yield from read(lambda reader: timeline(self._read(reader, 0, None))))
 
     # -- about the session ---------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
 from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
-from holdfast.session.core import Content, SessionCore, StoreCore, TurnCore
+from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore, TurnCore
 from holdfast.session.following import Followed, Follower
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
@@ -31,6 +31,9 @@ from holdfast.session.options import (
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.stores.standing import Receipt
+from holdfast.views.context import Budget, Context, Format
+from holdfast.views.timeline import TimedTurn
+from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
 
@@ -158,6 +161,30 @@ class Session:
     def turns(self) -> list[TurnInfo]:
         """All turns in order, with how they ended."""
         return self._run(self._core.turns())
+
+    def context(
+        self,
+        format: Format,  # noqa: A002  (the contract's name)
+        *,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        **settings: Unpack[ContextSettings],
+    ) -> Context:
+        """What a model would be sent now, repaired, in one provider's shape.
+
+        `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
+        `reasoning=False` leaves reasoning out.
+        """
+        budget = Budget(max_messages, max_tokens)
+        return self._run(self._core.context(format, budget, settings))
+
+    def transcript(self) -> list[Shown]:
+        """What a person saw, with partial messages, tools and their state, and interruptions."""
+        return self._run(self._core.transcript())
+
+    def timeline(self) -> list[TimedTurn]:
+        """Turns with durations, model calls, attempts, tools and tokens."""
+        return self._run(self._core.timeline())
 
     def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
         """The journal itself."""

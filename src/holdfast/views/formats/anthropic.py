@@ -1,0 +1,111 @@
+"""Anthropic Messages: user and assistant take turns; results open the next user message."""
+
+from collections.abc import Sequence
+
+from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from holdfast.views import media, wording
+from holdfast.views.formats.common import (
+    Json,
+    Options,
+    Rendered,
+    arguments_object,
+    clean,
+    opaque_object,
+)
+from holdfast.views.neutral import Neutral
+
+
+def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+    rendered = Rendered([], [])
+    for one in neutral:
+        role = "assistant" if one.role == "assistant" else "user"
+        blocks = _blocks(one, options)
+        if not blocks:
+            continue
+        if not rendered.messages and role == "assistant":
+            first = {"type": "text", "text": wording.beginning()}
+            rendered.add({"role": "user", "content": [first]}, ())
+        if rendered.messages and rendered.messages[-1]["role"] == role:
+            rendered.messages[-1]["content"] += blocks
+            rendered.extend_last(one.seqs)
+        else:
+            rendered.add({"role": role, "content": blocks}, one.seqs)
+    return rendered
+
+
+def _blocks(one: Neutral, options: Options) -> list[Json]:
+    blocks = [block for part in one.parts for block in _block(part, one, options)]
+    if one.role != "assistant":
+        return blocks
+    # The last block may not be thinking, and a last text may not end in white space.
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        blocks.pop()
+    for block in blocks:
+        if block["type"] == "text":
+            block["text"] = block["text"].rstrip()
+    return blocks
+
+
+def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
+    match part:
+        case Text():
+            text = wording.system_said(part.text) if one.role == "system" else part.text
+            return [{"type": "text", "text": clean(text)}]
+        case ToolCall():
+            return [
+                {
+                    "type": "tool_use",
+                    "id": part.id,
+                    "name": part.name,
+                    "input": arguments_object(part),
+                }
+            ]
+        case ToolResult():
+            return [_result(part, options)]
+        case Reasoning():
+            return _thinking(part, one, options)
+        case Image() | File() if one.role == "assistant":
+            left = wording.left_out(f"Something of type {part.media_type}")
+            return [{"type": "text", "text": left}]
+        case Image() | File():
+            return [_media(part, options)]
+        case Opaque():
+            value = opaque_object(part, "anthropic")
+            return [] if value is None else [value]
+
+
+def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+    """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
+    if not options.reasoning or one.provider not in (None, "anthropic"):
+        return []
+    if part.encrypted:
+        return [{"type": "redacted_thinking", "data": part.encrypted}]
+    if part.signature:
+        return [{"type": "thinking", "thinking": part.text, "signature": part.signature}]
+    return []
+
+
+def _result(part: ToolResult, options: Options) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": part.call_id}
+    if isinstance(part.content, str):
+        content = [Text(part.content)] if part.content.strip() else []
+    else:
+        content = list(part.content)  # type: ignore[arg-type]
+    blocks = []
+    for inner in content:
+        if isinstance(inner, Text) and inner.text.strip():
+            blocks.append({"type": "text", "text": clean(inner.text)})
+        elif isinstance(inner, Image | File):
+            blocks.append(_media(inner, options))
+    block["content"] = blocks or [{"type": "text", "text": "(no output)"}]
+    if part.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _media(part: Image | File, options: Options) -> Json:
+    loaded = media.load(part, options.blobs)
+    if isinstance(loaded, str):
+        return {"type": "text", "text": loaded}
+    source = {"type": "base64", "media_type": loaded.media_type, "data": loaded.data}
+    return {"type": "image" if isinstance(part, Image) else "document", "source": source}

@@ -1,0 +1,98 @@
+"""Google Gemini: contents of role user and model; responses follow their calls directly."""
+
+from collections.abc import Sequence
+
+from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from holdfast.views import media, wording
+from holdfast.views.formats.common import (
+    Json,
+    Options,
+    Rendered,
+    arguments_object,
+    clean,
+    opaque_object,
+    result_text,
+)
+from holdfast.views.neutral import Neutral
+
+
+def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+    rendered = Rendered([], [])
+    names: dict[str, str] = {}
+    for one in neutral:
+        role = "model" if one.role == "assistant" else "user"
+        parts = [made for part in one.parts for made in _part(part, one, names, options)]
+        if not parts:
+            continue
+        if not rendered.messages and role == "model":
+            rendered.add({"role": "user", "parts": [{"text": wording.beginning()}]}, ())
+        if _joins(rendered, role, one):
+            rendered.messages[-1]["parts"] += parts
+            rendered.extend_last(one.seqs)
+        else:
+            rendered.add({"role": role, "parts": parts}, one.seqs)
+        shown = _media_of(one, options)
+        if shown:
+            rendered.add({"role": "user", "parts": shown}, one.seqs)
+    return rendered
+
+
+def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
+    """Whether this goes into the message before it. Responses stand alone behind their calls."""
+    if not rendered.messages or rendered.messages[-1]["role"] != role or one.role == "tool":
+        return False
+    return not any("function_response" in part for part in rendered.messages[-1]["parts"])
+
+
+def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
+    match part:
+        case Text():
+            text = wording.system_said(part.text) if one.role == "system" else part.text
+            return [{"text": clean(text)}]
+        case ToolCall():
+            names[part.id] = part.name
+            call = {"id": part.id, "name": part.name, "args": arguments_object(part)}
+            return [{"function_call": call}]
+        case ToolResult():
+            key = "error" if part.is_error else "output"
+            response = {
+                "id": part.call_id,
+                "name": names.get(part.call_id, "tool"),
+                "response": {key: result_text(part)},
+            }
+            return [{"function_response": response}]
+        case Reasoning():
+            return _thought(part, one, options)
+        case Image() | File() if one.role == "assistant":
+            return [{"text": wording.left_out(f"Something of type {part.media_type}")}]
+        case Image() | File():
+            return [_media(part, options)]
+        case Opaque():
+            value = opaque_object(part, "gemini")
+            return [] if value is None else [value]
+
+
+def _thought(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+    ours = one.provider in (None, "gemini", "google")
+    if not options.reasoning or not ours or not part.signature or not part.text:
+        return []
+    return [{"text": clean(part.text), "thought": True, "thought_signature": part.signature}]
+
+
+def _media_of(one: Neutral, options: Options) -> list[Json]:
+    """Images of results: a response is data, so they follow in a content of their own."""
+    if one.role != "tool":
+        return []
+    parts: list[Json] = []
+    for result in one.parts:
+        if isinstance(result, ToolResult) and not isinstance(result.content, str):
+            shown = [part for part in result.content if isinstance(part, Image | File)]
+            parts += [_media(part, options) for part in shown]
+    return parts
+
+
+def _media(part: Image | File, options: Options) -> Json:
+    loaded = media.load(part, options.blobs)
+    if isinstance(loaded, str):
+        return {"text": loaded}
+    return {"inline_data": {"mime_type": loaded.media_type, "data": loaded.data}}

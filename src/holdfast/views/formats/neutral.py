@@ -1,0 +1,16 @@
+"""No provider's shape: roles and parts as they are recorded, for adapters."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.views.formats.common import Options, Rendered
+from holdfast.views.neutral import Neutral
+
+
+def render(neutral: Sequence[Neutral], _: Options) -> Rendered:
+    rendered = Rendered([], [])
+    for one in neutral:
+        parts = msgspec.to_builtins(one.parts)
+        rendered.add({"role": one.role, "parts": parts, "synthetic": one.synthetic}, one.seqs)
+    return rendered

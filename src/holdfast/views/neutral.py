@@ -1,0 +1,374 @@
+"""From a journal to the repaired list of messages that every provider's context is made of.
+
+Rule 1: entries are taken in order, and nothing that a model was sent is changed afterwards. A model
+        call freezes what came before it; what arrives later for something frozen is told as text,
+        in its own place.
+Rule 2: every call has exactly one result, directly behind the message that made it. A missing one
+        is made up from what the journal knows: not started, or started with an unknown outcome.
+Rule 3: a call that was cut off in its arguments is no call. It is told as text.
+Rule 4: nothing is dropped or made up without a repair that says so.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+
+from holdfast.journal.assembly import assemble
+from holdfast.journal.wholeness import is_whole_object
+from holdfast.model import entries as e
+from holdfast.model.parts import File, Image, Part, Text, ToolCall, ToolResult
+from holdfast.views import wording
+
+Role = Literal["user", "assistant", "tool", "system"]
+Partial = Literal["note", "plain", "omit"]
+
+_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """What was done to which entry on its way into the context, and why."""
+
+    seq: int
+    action: str
+    reason: str
+
+
+class Neutral(msgspec.Struct, frozen=True):
+    """One message of the context before it has a provider's shape.
+
+    `seqs` are the entries it comes from; it is `synthetic` when nobody said it. `provider` is the
+    one whose answer it is, which alone may be given its signatures and opaque data back.
+    """
+
+    role: Role
+    parts: tuple[Part, ...]
+    seqs: tuple[int, ...]
+    synthetic: bool = False
+    provider: str | None = None
+
+
+class _Call:
+    """A tool call on its way to its one result."""
+
+    def __init__(self, call: ToolCall, unique_id: str) -> None:
+        self.call = call
+        self.unique_id = unique_id
+        self.started = False
+        self.ended_turn = False
+        self.output = ""
+        self.result: ToolResult | None = None
+        self.sent: ToolResult | None = None
+        self.seqs: list[int] = []
+
+    def answer(self) -> ToolResult:
+        """What the model is told: what it was told before, the result, or what is known."""
+        if self.sent is not None:
+            return self.sent
+        if self.result is not None:
+            return msgspec.structs.replace(self.result, call_id=self.unique_id)
+        if not self.started:
+            return ToolResult(self.unique_id, wording.did_not_run(), is_error=True)
+        text = wording.unknown(self.output, running=not self.ended_turn)
+        return ToolResult(self.unique_id, text, is_error=True)
+
+
+class _Saying:
+    """A message under construction, with the calls it makes."""
+
+    def __init__(self, role: Role, seq: int) -> None:
+        self.role = role
+        self.seqs = [seq]
+        self.raw: tuple[Part, ...] = ()
+        self.parts: list[Part] = []
+        self.calls: list[_Call] = []
+        self.synthetic = False
+        self.frozen = False
+        self.partial = False
+        self.provider: str | None = None
+        self.model_call_id: str | None = None
+        self.message_id = ""
+
+
+class _Open:
+    """A streamed message that has started and not ended: where it will stand."""
+
+    def __init__(self, seq: int, freezes: int, body: e.MessageStarted) -> None:
+        self.seq = seq
+        self.freezes = freezes
+        self.body = body
+
+
+class Builder:
+    """Takes a journal's entries in order; `finish` gives what would be sent now."""
+
+    def __init__(self, *, partial: Partial = "note") -> None:
+        self._partial = partial
+        self._sayings: list[_Saying] = []
+        self._open: dict[str, _Open] = {}
+        self._calls: dict[tuple[str, str], _Call] = {}
+        self._newest: dict[str, _Call] = {}
+        self._ids: dict[str, int] = {}
+        self._messages: dict[str, _Saying] = {}
+        self._providers: dict[str, str | None] = {}
+        self._turn_calls: list[_Call] = []
+        self._cut: _Saying | None = None
+        self._cut_calls: list[str] = []
+        self._freezes = 0
+        self.repairs: list[Repair] = []
+        self.system: str | None = None
+
+    def take(self, entry: e.Entry) -> None:
+        seq, body = entry.seq, entry.body
+        match body:
+            case e.MessageRecorded():
+                self._record(seq, body)
+            case e.MessageStarted():
+                self._open[body.id] = _Open(seq, self._freezes, body)
+            case e.MessageEnded():
+                self._end_message(seq, body)
+            case e.ToolCalled():
+                call = ToolCall(body.call_id, body.name)
+                self._make_call(body.message_id, call)
+            case e.ToolStarted():
+                self._known_call(body.message_id, body.call_id).started = True
+            case e.ToolOutput():
+                self._known_call(body.message_id, body.call_id).output = body.output
+            case e.ToolFinished() | e.LateResult():
+                call_state = self._known_call(body.message_id, body.result.call_id)
+                self._answer(seq, call_state, body.result)
+            case e.LateText():
+                self._take_late_text(seq, body)
+            case e.ModelCallStarted():
+                self._start_model_call(body)
+            case e.TurnEnded():
+                self._end_turn(seq, body)
+            case _:
+                pass
+
+    def finish(self) -> list[Neutral]:
+        """The list as of the entries taken so far; no more can be taken afterwards."""
+        self._settle_cut(0)
+        for saying in self._sayings:
+            for call in saying.calls:
+                if call.result is None:
+                    known = "its outcome is unknown" if call.started else "it did not run"
+                    self._repair(saying.seqs[0], "made up a result", f"{call.call.id!r}: {known}")
+        return [one for saying in self._sayings for one in self._neutral(saying)]
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def _record(self, seq: int, body: e.MessageRecorded) -> None:
+        self._settle_cut(seq)
+        saying = _Saying(body.role, seq)
+        saying.message_id, saying.model_call_id = body.id, body.model_call_id
+        saying.provider = self._providers.get(body.model_call_id or "")
+        results = [part for part in body.parts if isinstance(part, ToolResult)]
+        saying.raw = tuple(part for part in body.parts if not isinstance(part, ToolResult))
+        if body.role == "tool":
+            saying.role = "user"
+        self._fill(saying)
+        self._messages[body.id] = saying
+        if saying.parts or saying.calls:
+            self._sayings.append(saying)
+        elif not results:
+            self._repair(seq, "left out", "the message is empty")
+        for result in results:
+            call = self._newest.get(result.call_id)
+            if call is None:
+                text = wording.orphan_result(result.call_id, _text_of(result))
+                self._say(seq, text, *_media(result))
+                self._repair(seq, "told as text", "the result has no call")
+            else:
+                self._answer(seq, call, result)
+
+    def _end_message(self, seq: int, body: e.MessageEnded) -> None:
+        opened = self._open.pop(body.id, None)
+        if opened is None:
+            return
+        self._settle_cut(seq)
+        saying = _Saying(opened.body.role, opened.seq)
+        saying.seqs.append(seq)
+        saying.message_id, saying.model_call_id = body.id, opened.body.model_call_id
+        saying.provider = self._providers.get(opened.body.model_call_id or "")
+        saying.partial = body.state == "partial"
+        saying.raw = body.parts
+        self._fill(saying)
+        self._messages[body.id] = saying
+        if saying.partial:
+            self._cut = saying
+        if not saying.parts and not saying.calls:
+            return
+        place = len(self._sayings)
+        if opened.freezes == self._freezes:  # otherwise something was sent meanwhile, without it
+            while place and self._sayings[place - 1].seqs[0] > opened.seq:
+                place -= 1
+        self._sayings.insert(place, saying)
+
+    def _fill(self, saying: _Saying) -> None:
+        """The parts of a message that can be sent; calls that are whole become calls."""
+        saying.parts, saying.calls = [], []
+        for part in saying.raw:
+            if isinstance(part, ToolCall):
+                self._fill_call(saying, part)
+            elif isinstance(part, Text) and not part.text.strip():
+                continue
+            elif not (saying.partial and self._partial == "omit" and isinstance(part, Text)):
+                saying.parts.append(part)
+
+    def _fill_call(self, saying: _Saying, part: ToolCall) -> None:
+        if saying.partial and not is_whole_object(part.arguments):
+            self._cut_calls.append(_safe_name(part.name))
+            self._repair(saying.seqs[0], "told as text", f"call {part.id!r} was cut off")
+            return
+        call = self._calls.get((saying.message_id, part.id))
+        if call is None or any(call is made for made in saying.calls):
+            call = self._make_call(saying.message_id, part)
+        call.call = part
+        saying.calls.append(call)
+        saying.parts.append(
+            ToolCall(call.unique_id, _safe_name(part.name), part.arguments, part.tool_type)
+        )
+
+    def _take_late_text(self, seq: int, body: e.LateText) -> None:
+        if body.call_id is not None:
+            call = self._known_call(body.message_id, body.call_id)
+            call.output += "".join(delta.text for delta in body.deltas)
+            return
+        saying = self._messages.get(body.message_id)
+        if saying is None or saying.frozen:
+            self._say(seq, wording.late_text("".join(delta.text for delta in body.deltas)))
+            self._repair(seq, "told as text", "a model was sent the answer without it")
+            return
+        saying.raw = assemble(body.deltas, onto=saying.raw)
+        saying.partial = saying.partial and not body.whole
+        saying.seqs.append(seq)
+        empty_before = saying not in self._sayings
+        self._fill(saying)
+        if empty_before and saying.parts:
+            self._sayings.append(saying)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _make_call(self, message_id: str, part: ToolCall) -> _Call:
+        call = _Call(part, self._unique(part.id))
+        self._calls.setdefault((message_id, part.id), call)
+        self._newest[part.id] = call
+        self._turn_calls.append(call)
+        return call
+
+    def _known_call(self, message_id: str, call_id: str) -> _Call:
+        call = self._calls.get((message_id, call_id))
+        return call if call is not None else self._make_call(message_id, ToolCall(call_id, "tool"))
+
+    def _unique(self, call_id: str) -> str:
+        """An id that every provider takes and that occurs once: providers repeat theirs."""
+        safe = call_id if _SAFE_ID.match(call_id) else f"call_{_hash(call_id)}"
+        count = self._ids[safe] = self._ids.get(safe, 0) + 1
+        return safe if count == 1 else self._unique(f"{safe[:48]}_{count}")
+
+    def _answer(self, seq: int, call: _Call, result: ToolResult) -> None:
+        if call.sent is not None and call.result is None:
+            call.result = result
+            text = wording.late_result(
+                _safe_name(call.call.name),
+                call.unique_id,
+                _text_of(result),
+                is_error=result.is_error,
+            )
+            self._say(seq, text, *_media(result))
+            self._repair(seq, "told as text", "a model was told before that it had no result")
+        elif call.result is not None:
+            self._repair(seq, "left out", f"call {call.call.id!r} has a result already")
+        else:
+            call.result = result
+            call.seqs.append(seq)
+
+    # -- turns and model calls -------------------------------------------------------------------
+
+    def _start_model_call(self, body: e.ModelCallStarted) -> None:
+        self._providers[body.id] = body.provider
+        self._settle_cut(0)
+        for saying in self._sayings:
+            saying.frozen = True
+            for call in saying.calls:
+                call.sent = call.answer()
+        self._freezes += 1
+        self.system = body.system or self.system
+
+    def _end_turn(self, seq: int, body: e.TurnEnded) -> None:
+        for call in self._turn_calls:
+            call.ended_turn = True
+        self._turn_calls = []
+        for message_id in [i for i, one in self._open.items() if one.body.turn_id == body.turn_id]:
+            del self._open[message_id]
+        cut, self._cut, self._cut_calls = self._cut_calls, None, []
+        if body.status != "completed":
+            self._say(seq, wording.ended(body.status, body.reason, cut))
+
+    def _settle_cut(self, seq: int) -> None:
+        """An answer broke off and its turn goes on: say so before what comes next."""
+        if self._cut is None:
+            return
+        cut, self._cut = self._cut, None
+        names, self._cut_calls = self._cut_calls, []
+        if self._partial == "note" or names:
+            self._say(seq or cut.seqs[-1], wording.cut_off(names))
+
+    # -- small things ----------------------------------------------------------------------------
+
+    def _say(self, seq: int, text: str, *parts: Part) -> None:
+        note = _Saying("user", seq)
+        note.raw = (Text(text), *parts)
+        note.parts = list(note.raw)
+        note.synthetic = True
+        self._sayings.append(note)
+
+    def _neutral(self, saying: _Saying) -> Iterable[Neutral]:
+        if saying.parts:
+            yield Neutral(
+                saying.role,
+                tuple(saying.parts),
+                tuple(saying.seqs),
+                saying.synthetic,
+                saying.provider,
+            )
+        if saying.calls:
+            results = tuple(call.answer() for call in saying.calls)
+            seqs = tuple(seq for call in saying.calls for seq in call.seqs)
+            made_up = all(call.result is None for call in saying.calls)
+            yield Neutral("tool", results, seqs or tuple(saying.seqs), made_up)
+
+    def _repair(self, seq: int, action: str, reason: str) -> None:
+        self.repairs.append(Repair(seq, action, reason))
+
+
+def build(entries: Iterable[e.Entry], *, partial: Partial = "note") -> Builder:
+    """Take all entries of a journal."""
+    builder = Builder(partial=partial)
+    for entry in entries:
+        builder.take(entry)
+    return builder
+
+
+def _safe_name(name: str) -> str:
+    return _UNSAFE.sub("_", name)[:64] or "tool"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _text_of(result: ToolResult) -> str:
+    if isinstance(result.content, str):
+        return result.content
+    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def _media(result: ToolResult) -> Sequence[Part]:
+    if isinstance(result.content, str):
+        return ()
+    return [part for part in result.content if isinstance(part, Image | File)]

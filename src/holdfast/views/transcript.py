@@ -1,0 +1,166 @@
+"""What a person saw, in order: messages, what became of each tool, and where it broke off."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from holdfast.journal.assembly import output_text
+from holdfast.journal.fold import Messages
+from holdfast.journal.wholeness import is_whole_object
+from holdfast.model import entries as e
+from holdfast.model.messages import Message, Role, State
+from holdfast.model.parts import Part, Text, ToolCall, ToolResult
+from holdfast.model.sessions import moment
+
+Deltas = Callable[[int], Sequence[e.Delta]]
+ToolState = Literal["not started", "running", "finished", "failed", "unknown", "cut off"]
+
+
+class ShownTool(msgspec.Struct, frozen=True):
+    """A tool call and what became of it. `output` is what it printed, where that was kept."""
+
+    call_id: str
+    name: str
+    arguments: str
+    state: ToolState
+    result: ToolResult | None = None
+    output: str | None = None
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One thing a person sees: a message with its tools, or that a turn did not complete."""
+
+    kind: Literal["message", "ending"]
+    role: Role
+    parts: tuple[Part, ...]
+    state: State
+    seq: int
+    turn_id: str | None
+    at_us: int
+    tools: tuple[ShownTool, ...] = ()
+    status: str | None = None
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def at(self) -> datetime:
+        return moment(self.at_us)
+
+
+class _Tool:
+    """What the journal says of one call."""
+
+    def __init__(self) -> None:
+        self.started: int | None = None
+        self.output: str | None = None
+        self.result: ToolResult | None = None
+
+
+class _Facts:
+    """Everything a transcript needs beside the messages themselves."""
+
+    def __init__(self) -> None:
+        self.tools: dict[tuple[str, str], _Tool] = {}
+        self.results: dict[str, ToolResult] = {}
+        self.times: dict[int, int] = {}
+        self.endings: list[tuple[e.Entry, e.TurnEnded]] = []
+        self.ended: set[str] = set()
+
+    def take(self, entry: e.Entry) -> None:
+        self.times[entry.seq] = entry.at_us
+        match entry.body:
+            case e.ToolStarted() as body:
+                self._tool(body.message_id, body.call_id).started = entry.seq
+            case e.ToolOutput() as body:
+                self._tool(body.message_id, body.call_id).output = body.output
+            case e.ToolFinished() | e.LateResult() as body:
+                tool = self._tool(body.message_id, body.result.call_id)
+                tool.result, tool.output = body.result, body.output or tool.output
+            case e.MessageRecorded() as body:
+                results = [part for part in body.parts if isinstance(part, ToolResult)]
+                self.results.update((result.call_id, result) for result in results)
+            case e.TurnEnded() as body:
+                self.ended.add(body.turn_id)
+                self.endings.append((entry, body))
+            case _:
+                pass
+
+    def _tool(self, message_id: str, call_id: str) -> _Tool:
+        return self.tools.setdefault((message_id, call_id), _Tool())
+
+    def show(self, message: Message, call: ToolCall, deltas: Deltas) -> ShownTool:
+        tool = self.tools.get((message.id, call.id), _Tool())
+        result = tool.result or self.results.get(call.id)
+        over = message.turn_id in self.ended
+        output = tool.output
+        if result is None and tool.started is not None and output is None:
+            output = output_text(deltas(tool.started)) or None
+        return ShownTool(
+            call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            state=_state(message, call, tool, result, over=over),
+            result=result,
+            output=output,
+        )
+
+
+def transcript(entries: Iterable[e.Entry], deltas: Deltas) -> list[Shown]:
+    """The conversation as it was shown, broken turns included."""
+    fold, facts = Messages(), _Facts()
+    for entry in entries:
+        fold.take(entry)
+        facts.take(entry)
+    shown = [
+        _message(message, facts, deltas)
+        for message in fold.finish(deltas)
+        if message.role != "tool"
+    ]
+    shown += [
+        Shown(
+            "ending",
+            "system",
+            (),
+            "complete",
+            entry.seq,
+            body.turn_id,
+            entry.at_us,
+            (),
+            body.status,
+            body.reason,
+        )
+        for entry, body in facts.endings
+        if body.status != "completed"
+    ]
+    return sorted(shown, key=lambda one: one.seq)
+
+
+def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    return Shown(
+        kind="message",
+        role=message.role,
+        parts=tuple(part for part in message.parts if not isinstance(part, ToolCall)),
+        state=message.state,
+        seq=message.seq,
+        turn_id=message.turn_id,
+        at_us=facts.times.get(message.seq, 0),
+        tools=tuple(facts.show(message, call, deltas) for call in calls),
+    )
+
+
+def _state(
+    message: Message, call: ToolCall, tool: _Tool, result: ToolResult | None, *, over: bool
+) -> ToolState:
+    if result is not None:
+        return "failed" if result.is_error else "finished"
+    if tool.started is not None:
+        return "unknown" if over else "running"
+    if message.state == "partial" and not is_whole_object(call.arguments):
+        return "cut off"
+    return "not started"
