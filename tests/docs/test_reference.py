@@ -108,7 +108,7 @@ def test_modules_in_the_table_of_layers_exist() -> None:
     """What a row of the table names lies in the folder of that row."""
     text = next(page for page in PAGES if page.name == "ARCHITECTURE.md").read_text("utf-8")
     rows = re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", text, re.MULTILINE)
-    assert len(rows) == 6
+    assert rows
     for folder, holds in rows:
         for module in re.findall(r"`([a-z]+)/?`", holds):
             path = SOURCE / folder / module
