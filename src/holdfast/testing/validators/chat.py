@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.testing.validators.media import Media, data_url
-from holdfast.testing.validators.report import NONE, Report, Shape, Violation
+from holdfast.testing.validators.report import NONE, Report, Shape, Types, Violation, tag
 
 RULES: Mapping[str, str] = {
     "not-json": "the body is JSON",
@@ -64,7 +64,7 @@ MESSAGES: Mapping[str, Shape] = {
     "tool": Shape({"role": str, "content": _CONTENT, "tool_call_id": str}),
 }
 
-_CACHE = {"prompt_cache_breakpoint": dict}
+_CACHE: Mapping[str, Types] = {"prompt_cache_breakpoint": dict}
 PARTS: Mapping[str, Shape] = {
     "text": Shape({"type": str, "text": str}, _CACHE),
     "refusal": Shape({"type": str, "refusal": str}),
@@ -107,19 +107,20 @@ def openai_chat(
 def _complete(report: Report, messages: Sequence[Mapping[str, Any]]) -> None:
     if not messages:
         report.add("empty-request", "messages", "there is no message")
-    elif isinstance(messages[-1], dict) and messages[-1].get("role") == "assistant":
+    elif tag(messages[-1], "role") == "assistant":
         where = f"messages[{len(messages) - 1}]"
         report.add("ends-with-assistant", where, "the last message is the assistant's")
 
 
 def _message(report: Report, message: object, where: str) -> bool:
     """Whether the message can be looked at for calls and results."""
-    role = message.get("role") if isinstance(message, dict) else None
+    role = tag(message, "role")
     if isinstance(message, dict) and role not in MESSAGES:
         report.add("role", where, f"{role!r} is not a role")
         return False
-    shape = MESSAGES[role] if isinstance(role, str) else Shape({})
-    if not report.fits(message, shape, where) or not isinstance(message, dict):
+    if not report.fits(message, MESSAGES.get(role, Shape({})), where) or not isinstance(
+        message, dict
+    ):
         return False
     _content(report, message, where)
     for index, call in enumerate(message.get("tool_calls") or ()):
@@ -147,13 +148,12 @@ def _content(report: Report, message: dict[str, Any], where: str) -> None:
 
 
 def _part(report: Report, part: object, role: str, where: str) -> None:
-    name = part.get("type") if isinstance(part, dict) else None
+    name = tag(part)
     if isinstance(part, dict) and name not in PARTS_OF.get(role, ("text",)):
         rule = "media-role" if name in MEDIA_PARTS else "content-type"
         report.add(rule, where, f"a {role} message takes no part of type {name!r}")
         return
-    shape = PARTS[name] if isinstance(name, str) else Shape({})
-    if not report.fits(part, shape, where) or not isinstance(part, dict):
+    if not report.fits(part, PARTS.get(name, Shape({})), where) or not isinstance(part, dict):
         return
     if name in ("text", "refusal") and not part[name]:
         report.add("empty-text", where, "an empty string")
@@ -196,12 +196,11 @@ def file(report: Report, value: dict[str, Any], where: str) -> None:
 
 
 def _call(report: Report, call: object, where: str) -> None:
-    name = call.get("type") if isinstance(call, dict) else None
+    name = tag(call)
     if isinstance(call, dict) and name not in CALLS:
         report.add("shape", f"{where}.type", f"{name!r} is not a type of tool call")
         return
-    shape = CALLS[name] if isinstance(name, str) else Shape({})
-    if not report.fits(call, shape, where) or not isinstance(call, dict):
+    if not report.fits(call, CALLS.get(name, Shape({})), where) or not isinstance(call, dict):
         return
     report.matches("call-id", CALL_ID, call["id"], f"{where}.id")
     inner = call[call["type"]]
@@ -238,8 +237,8 @@ def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequenc
 def _calls(report: Report, message: Mapping[str, Any], where: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, call in enumerate(message.get("tool_calls") or ()):
-        call_id = call.get("id") if isinstance(call, dict) else None
-        if not isinstance(call_id, str):
+        call_id = tag(call, "id")
+        if not call_id:
             continue
         path = f"{where}.tool_calls[{index}]"
         if call_id in found:

@@ -128,6 +128,12 @@ class Report:
             self.add("media-size", where, f"{size} pixels, {limits.pixels} at most on a side")
 
 
+def tag(value: object, key: str = "type") -> str:
+    """The text under a key, empty when there is none; anything may have been handed over."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def kind(value: object) -> str:
     """A type's name in the words of JSON."""
     names = {NONE: "null", dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
