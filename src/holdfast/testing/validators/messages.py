@@ -262,10 +262,12 @@ def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequenc
     for index, message in enumerate(messages):
         content = message["content"] if valid[index] else []
         blocks = content if isinstance(content, list) else []
-        _results(report, blocks, open_calls, f"messages[{index}]")
+        spoken = tag(message, "role") == "assistant"
+        if not spoken:
+            _results(report, blocks, open_calls, f"messages[{index}]")
         _missing(report, open_calls)
         open_calls = {}
-        for place, call_id in _named(blocks, ("tool_use",), "id"):
+        for place, call_id in _named(blocks, "tool_use", "id") if spoken else ():
             where = f"messages[{index}].content[{place}]"
             if call_id in known:
                 report.add("duplicate-call-id", where, f"{call_id!r} is there twice")
@@ -277,7 +279,7 @@ def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequenc
 def _results(report: Report, blocks: Sequence[Any], open_calls: dict[str, str], where: str) -> None:
     answered: set[str] = set()
     first = next((at for at, one in enumerate(blocks) if tag(one) != "tool_result"), len(blocks))
-    for place, call_id in _named(blocks, ("tool_result",), "tool_use_id"):
+    for place, call_id in _named(blocks, "tool_result", "tool_use_id"):
         path = f"{where}.content[{place}]"
         if call_id in answered:
             report.add("duplicate-result", path, f"{call_id!r} has its result already")
@@ -302,7 +304,7 @@ def _server_pairs(
     open_calls: dict[str, str] = {}
     for index, message in enumerate(messages):
         content = message["content"] if valid[index] else []
-        if not isinstance(content, list) or message["role"] != "assistant":
+        if not isinstance(content, list) or tag(message, "role") != "assistant":
             continue
         for place, block in enumerate(content):
             name, where = tag(block), f"messages[{index}].content[{place}]"
@@ -313,9 +315,9 @@ def _server_pairs(
     _missing(report, open_calls)
 
 
-def _named(blocks: Sequence[Any], types: Sequence[str], key: str) -> list[tuple[int, str]]:
+def _named(blocks: Sequence[Any], name: str, key: str) -> list[tuple[int, str]]:
     return [
         (place, block[key])
         for place, block in enumerate(blocks)
-        if tag(block) in types and isinstance(block.get(key), str)
+        if tag(block) == name and isinstance(block.get(key), str)
     ]

@@ -110,7 +110,8 @@ class Report:
 
     def media(self, data: str, media_type: str, limits: Media, where: str) -> None:
         """Look at base64 data: its type, whether it can be decoded, its size and dimensions."""
-        if not limits.takes(media_type):
+        taken = limits.takes(media_type)
+        if not taken:
             self.add("media-type", where, f"{media_type!r} is not accepted")
         if not is_base64(data, urlsafe=limits.urlsafe):
             self.add("base64", where, "the data is not base64")
@@ -121,7 +122,7 @@ class Report:
         image = seen(data)
         if image is None:
             return
-        if media_type.startswith("image/") and image.media_type != media_type:
+        if taken and media_type.startswith("image/") and image.media_type != media_type:
             self.add("media-type", where, f"{media_type!r} is given, {image.media_type!r} it is")
         if limits.pixels and max(image.width, image.height) > limits.pixels:
             size = f"{image.width}x{image.height}"
