@@ -1,0 +1,144 @@
+"""Running one scenario with one interruption, under asyncio and under trio."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+import anyio
+import trio
+
+from holdfast import AsyncStore, Store
+from tests.interrupt.ledger import use_again
+from tests.interrupt.points import Moment, Points
+from tests.interrupt.scenarios import Run, Scenario
+
+Way = Literal["cancel", "cancel twice", "timeout", "anyio scope", "trio scope"]
+"""What interrupts."""
+
+_HELD_SECONDS = 0.004
+_POINTS_MAX = 500
+
+
+class Disk(Protocol):
+    """Where stores can be opened again and again."""
+
+    def aio(self) -> AsyncStore: ...
+    def sync(self) -> Store: ...
+
+
+class Visit:
+    """One scenario, to be cut off at each of its points in one way at one moment."""
+
+    def __init__(self, disk: Disk, scenario: Scenario, held: str | None) -> None:
+        self.disk = disk
+        self.scenario = scenario
+        self.held = held
+        self.way: Way = "cancel"
+        self.moment: Moment = "at once"
+
+    async def all_points(self) -> int:
+        """Visit every point once; how many there were."""
+        for at in range(1, _POINTS_MAX):
+            points = Points({at, at + 1} if self.way == "cancel twice" else {at}, self.moment)
+            await self._once(points)
+            if not points.fired:
+                return at - 1
+        raise AssertionError("the scenario never ends")
+
+    async def _once(self, points: Points) -> None:
+        before = set(threading.enumerate())
+        store, other = self.disk.aio(), self.disk.aio()
+        async with store, other:
+            run = Run(self.disk.aio, store, other, points)
+            await run.prepare()
+            await self._beside_a_holder(run)
+            _no_task_is_left()
+        for opened in run.opened:
+            await opened.close()
+        _no_thread_is_left(before)
+        with self.disk.sync() as fresh:
+            run.ledger.check(fresh)
+            for session_id in (run.session.id, run.second.id):
+                use_again(fresh.session(session_id))
+            for info in fresh.sessions():
+                fresh.delete_session(info.id)
+
+    async def _beside_a_holder(self, run: Run) -> None:
+        if self.held is None:
+            await self._interrupted(run)
+            return
+        async with anyio.create_task_group() as others:
+            others.start_soon(run.hold, self.held or None)
+            await run.held.wait()
+            others.start_soon(_release_later, run)
+            await self._interrupted(run)
+            run.release.set()
+
+    async def _interrupted(self, run: Run) -> None:
+        """The scenario ends untouched, or what leaves it is the interruption and nothing else."""
+        ways: dict[Way, Callable[[Run], Awaitable[bool]]] = {
+            "cancel": self._by_cancel,
+            "cancel twice": self._by_cancel,
+            "timeout": self._by_timeout,
+            "anyio scope": self._by_anyio_scope,
+            "trio scope": self._by_trio_scope,
+        }
+        interrupted = await ways[self.way](run)
+        if run.points.fired and not interrupted:
+            # What is delivered by the event loop can come too late, but only for the last point.
+            assert self.way not in ("cancel", "cancel twice")
+            assert run.points.count - run.points.fired_at <= 1, "the interruption was swallowed"
+
+    async def _by_cancel(self, run: Run) -> bool:
+        async def body() -> None:
+            await run.points.watch(self.scenario(run))
+
+        task = asyncio.create_task(body())
+        run.points.interrupt = task.cancel
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+        return task.cancelled()
+
+    async def _by_timeout(self, run: Run) -> bool:
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(None)
+        run.points.interrupt = lambda: limit.reschedule(loop.time())
+        try:
+            async with limit:
+                await run.points.watch(self.scenario(run))
+        except TimeoutError:
+            assert limit.expired()
+            return True
+        return False
+
+    async def _by_anyio_scope(self, run: Run) -> bool:
+        with anyio.CancelScope() as scope:
+            run.points.interrupt = scope.cancel
+            await run.points.watch(self.scenario(run))
+        return scope.cancelled_caught
+
+    async def _by_trio_scope(self, run: Run) -> bool:
+        with trio.CancelScope() as scope:
+            run.points.interrupt = scope.cancel
+            await run.points.watch(self.scenario(run))
+        return scope.cancelled_caught
+
+
+async def _release_later(run: Run) -> None:
+    with anyio.move_on_after(_HELD_SECONDS):
+        await run.release.wait()
+    run.release.set()
+
+
+def _no_task_is_left() -> None:
+    if not trio.lowlevel.in_trio_run():  # trio's own nurseries see to it
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def _no_thread_is_left(before: set[threading.Thread]) -> None:
+    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("holdfast")]
+    for thread in left:
+        thread.join(2)  # one that was told to end may still be on its way
+    assert not [thread.name for thread in left if thread.is_alive()]
