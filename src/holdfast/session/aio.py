@@ -48,7 +48,11 @@ class AsyncStore:
         self._core = StoreCore(lambda: open_runtime(url, options))
 
     async def __aenter__(self) -> Self:
-        await in_thread(self._core.runtime)
+        try:
+            await in_thread(self._core.runtime)
+        except BaseException:
+            await self.close()  # interrupted while it was being opened: nobody will leave the block
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
