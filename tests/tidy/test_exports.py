@@ -21,7 +21,10 @@ FACES = [
 
 READS = {
     "Store": {"session", "sessions", "blob", "counts", "status"},
-    "Session": {"id", "title", "head", "turn", "messages", "turns", "entries", "follow"},
+    "Session": {
+        *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
+        *("context", "transcript", "timeline"),
+    },
     "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {"id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"},
     "Tool": {"output"},

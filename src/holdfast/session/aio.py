@@ -15,7 +15,7 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
 from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
-from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore, TurnCore
+from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.following import Followed, Follower
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
@@ -32,6 +32,7 @@ from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas
 from holdfast.session.streams import StreamCore, ToolCore
+from holdfast.session.turns import TurnCore
 from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, Format
 from holdfast.views.timeline import TimedTurn

@@ -1,18 +1,12 @@
 """Sessions and turns, written once for both faces, as flows."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypedDict
 
 from holdfast.errors import (
-    ForeignHandle,
     InvalidEntry,
-    PromptQueued,
-    SessionBusy,
     SessionDeleted,
     SessionNotFound,
-    TurnEnded,
-    TurnStopped,
 )
 from holdfast.journal import rules
 from holdfast.journal.fold import Messages, fold_messages, fold_turns
@@ -21,14 +15,11 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
-from holdfast.session.endings import attach, ending, interruption
-from holdfast.session.runtime import Runtime
-from holdfast.session.steps import Flow, Pause, Write, read, write
+from holdfast.session.runtime import Runtime, is_dead
+from holdfast.session.steps import Flow, read, write
+from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow
-from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
-from holdfast.stores.standing import Claim, Receipt
-from holdfast.stores.writer import Op
+from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, compute
 from holdfast.views.neutral import Partial
 from holdfast.views.timeline import TimedTurn, timeline
@@ -36,9 +27,6 @@ from holdfast.views.transcript import Shown, transcript
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
-
-_LOOK_AGAIN_SECONDS: Final = 0.25
-"""How often a caller that waits for a turn checks whether its holder still lives."""
 
 _PAGE: Final = 1_000
 
@@ -265,7 +253,7 @@ class SessionCore:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def turn(self, prompt: Prompt, options: "TurnOptions") -> "TurnCore":
+    def turn(self, prompt: Prompt, options: TurnOptions) -> TurnCore:
         return TurnCore(self, prompt, options)
 
     def stop(self, turn_id: str | None, reason: str) -> Flow[bool]:
@@ -285,7 +273,7 @@ class SessionCore:
             raise InvalidEntry("there is no prompt to keep")
         if key is not None:
             rules.check_id(key, "key")
-        message = self._prompt(prompt, "", key)
+        message = self.prompt(prompt, "", key)
         at = runtime.clock()
         yield from write(lambda engine: engine.queue(self.key, message, at))
         return message.id
@@ -313,7 +301,7 @@ class SessionCore:
         at = self.runtime().clock()
         return (yield from write(lambda engine: engine.decide_approval(self.key, body, at)))
 
-    def _prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
+    def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None
         message = as_message(prompt)
         minted = keyed_id("msg", self.id, key) if key is not None else self.runtime().ids("msg")
@@ -325,276 +313,6 @@ class SessionCore:
         )
         rules.check_content(body)
         return body
-
-
-class TurnOptions:
-    """How a turn is to begin."""
-
-    __slots__ = ("continues", "if_busy", "key", "retry_of", "wait_seconds")
-
-    def __init__(
-        self,
-        *,
-        key: str | None,
-        if_busy: IfBusy,
-        continues: str | None,
-        retry_of: str | None,
-        wait_seconds: float | None,
-    ) -> None:
-        if if_busy not in ("refuse", "wait", "queue", "interrupt", "take_over"):
-            raise ValueError(
-                f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
-            )
-        if key is not None:
-            rules.check_id(key, "key")
-        self.key = key
-        self.if_busy = if_busy
-        self.continues = continues
-        self.retry_of = retry_of
-        self.wait_seconds = wait_seconds
-
-
-class TurnCore:
-    """A turn from the moment its block is entered until it has its ending."""
-
-    def __init__(self, session: SessionCore, prompt: Prompt, options: TurnOptions) -> None:
-        self.session = session
-        self.key = session.key
-        self.runtime = session.runtime()
-        self._prompt = prompt
-        self._options = options
-        self._buffers: dict[int, StreamBuffer] = {}
-        self.claim = Claim("", 0)
-        self.repeated = False
-        self.over = True
-        self.status: str = "running"
-        self.reason: str | None = None
-        self.stop_reason: str | None = None
-        self.on_stop: Callable[[], None] | None = None
-        self.seals: dict[str, Op[None]] = {}
-
-    # -- the block -----------------------------------------------------------------------------
-
-    def enter(self) -> Flow[None]:
-        """Take the lease and make the prompt durable.
-
-        If interrupted: a turn that was begun all the same is ended as interrupted first.
-        """
-        options = self._options
-        key = options.key
-        turn_id = keyed_id("turn", self.session.id, key) if key else self.runtime.ids("turn")
-        prompt = None
-        if self._prompt is not None:
-            prompt = self.session._prompt(self._prompt, turn_id, key)
-        start = TurnStart(
-            turn_id=turn_id,
-            holder=self.runtime.database.holder,
-            prompt=prompt,
-            key=key,
-            continues=options.continues,
-            retry_of=options.retry_of,
-            if_busy=options.if_busy,
-        )
-        try:
-            begun = yield from self._begin(start)
-            self._begun(begun, start)
-        except GeneratorExit:
-            self.runtime.post(self._undo_begin(turn_id, "closed"))
-            raise
-        except Exception:
-            raise
-        except BaseException as error:
-            reason = ending(turn_id, error).reason or "interrupted"
-            yield from write(self._undo_begin(turn_id, reason))
-            raise
-
-    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[Engine], object]:
-        if self._options.key is not None and self.repeated:
-            return lambda engine: None
-        at = self.runtime.clock()
-        return lambda engine: engine.interrupt_turn(self.key, turn_id, reason, at)
-
-    def _begin(self, start: TurnStart) -> Flow[TurnBegun]:
-        wait = self._options.wait_seconds
-        deadline = None if wait is None else time.monotonic() + wait
-        stopped = None
-        while True:
-            since = self.runtime.watcher.generation
-            at = self.runtime.clock()
-            try:
-                return (yield from write(lambda engine: engine.start_turn(self.key, start, at)))  # noqa: B023
-            except SessionBusy as busy:
-                if start.if_busy not in ("wait", "interrupt"):
-                    raise
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise
-                running = busy.turn_id
-            if start.if_busy == "interrupt" and running != stopped:
-                stopped = running
-                yield from self.session.stop(running, "interrupted by the next turn")
-            yield from self._until_free(since, deadline)
-
-    def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
-        """Wait until the running turn has ended, its holder has died, or time is over."""
-        with self.runtime.watcher.following():
-            while deadline is None or time.monotonic() < deadline:
-                if (yield from read(self._is_free)):
-                    return
-                yield Pause(since, _LOOK_AGAIN_SECONDS)
-                since = self.runtime.watcher.generation
-
-    def _is_free(self, reader: Reader) -> bool:
-        row = reader.session(self.key)
-        return row is None or _is_dead(self.runtime, reader, row) or row.turn_seq is None
-
-    def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
-        if begun.queued is not None:
-            assert begun.busy is not None
-            assert start.prompt is not None
-            turn_id, holder = begun.busy
-            raise PromptQueued(
-                f"session {self.session.id!r} is busy with turn {turn_id!r} in {holder}; the "
-                f"prompt is kept as {start.prompt.id!r} and the next turn takes it",
-                turn_id=turn_id,
-                holder=holder,
-                prompt_id=start.prompt.id,
-            )
-        self.claim = begun.claim
-        self.repeated = begun.repeated
-        self.session.saw(begun.head)
-        if begun.repeated:
-            if begun.ended is not None:
-                self.status, self.reason = begun.ended.status, begun.ended.reason
-            return
-        self.over = False
-        self.runtime.turn_began(self)
-
-    def leave(self, error: BaseException | None) -> Flow[None]:
-        """Give the turn its one ending.
-
-        If interrupted: the ending is written all the same; only the wait for it is given up.
-        """
-        if self.over or not self.runtime.is_ours():
-            return
-        cause = error
-        if error is not None and self.stop_reason is not None and interruption(error):
-            cause = TurnStopped("asked to stop", reason=self.stop_reason)
-        body = ending(self.claim.turn_id, cause)
-        self._ended()
-        try:
-            outcome = yield from write(self._end_write(body))
-        except Exception as failure:
-            if error is None:
-                raise
-            attach(error, failure)
-            return
-        if isinstance(outcome, TurnEnded):
-            self.status, self.reason = outcome.status or "interrupted", outcome.reason
-            if error is None:
-                raise outcome
-            attach(error, outcome)
-            return
-        self.status, self.reason = body.status, body.reason
-        self.session.saw(outcome.seq)
-
-    def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
-        buffers = list(self._buffers.values())
-        at = self.runtime.clock()
-        return lambda engine: engine.end_turn(self.key, self.claim, body, buffers, at)
-
-    def _ended(self) -> None:
-        self.over = True
-        self.runtime.turn_ended(self.claim.turn_id)
-
-    def close_write(self, reason: str) -> Callable[[Engine], object]:
-        """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
-        self.over = True
-        self.status, self.reason = "interrupted", reason
-        body = e.TurnEnded(turn_id=self.claim.turn_id, status="interrupted", reason=reason)
-        return self._end_write(body)
-
-    def abandon(self) -> None:
-        """The last reference is gone. Only enqueues: a finaliser may run on any thread."""
-        if not self.over and self.runtime.is_ours() and not self.runtime.closed:
-            self.runtime.post(self.close_write("abandoned"))
-            self.runtime.turn_ended(self.claim.turn_id)
-
-    def stop(self, reason: str) -> None:
-        """Somebody asked for it: the next call on this turn raises; a waiting task is cancelled."""
-        if self.stop_reason is None and not self.over:
-            self.stop_reason = reason
-            if self.on_stop is not None:
-                self.on_stop()
-
-    # -- inside the block ----------------------------------------------------------------------
-
-    def check_open(self) -> None:
-        """Raise what stands in the way of one more write in this turn."""
-        if not self.runtime.is_ours():
-            raise ForeignHandle(
-                "this turn was inherited through fork() and belongs to the parent process; start "
-                "a turn of your own"
-            )
-        if self.stop_reason is not None and not self.over:
-            raise TurnStopped(
-                f"the turn was asked to stop: {self.stop_reason}", reason=self.stop_reason
-            )
-        if self.over:
-            if self.repeated:
-                raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")
-            raise TurnEnded(f"turn {self.claim.turn_id!r} has ended; start a new turn")
-
-    def append(self, *bodies: e.Body) -> Write[Receipt]:
-        """Fenced entries, all or none; the receipt is that of the last."""
-        self.check_open()
-        for body in bodies:
-            rules.check_content(body)
-        at = self.runtime.clock()
-        claim, key, session = self.claim, self.key, self.session
-        return Write(
-            lambda engine: engine.append(key, claim, bodies, at)[-1],
-            lambda receipt: session.saw(receipt.seq),
-        )
-
-    def record(self, message: Message) -> Write[Receipt]:
-        body = e.MessageRecorded(
-            id=message.id or self.runtime.ids("msg"),
-            turn_id=self.claim.turn_id,
-            role=message.role,
-            parts=tuple(message.parts),
-            model_call_id=message.model_call_id,
-        )
-        return self.append(body)
-
-    def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
-        """Record that a call waits for a person, bound to its exact arguments."""
-        self.check_open()
-        approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
-        hashed = digest(arguments.encode("utf-8", "surrogatepass"))
-        return (
-            yield from write(
-                lambda engine: engine.ask_approval(
-                    self.key, self.claim, approval_id, call_id, hashed, at
-                )
-            )
-        )
-
-    # -- its streams ---------------------------------------------------------------------------
-
-    def open_buffer(self, seq: int) -> StreamBuffer:
-        buffer = StreamBuffer(
-            key=self.key,
-            seq=seq,
-            turn_id=self.claim.turn_id,
-            fence=self.claim.fence,
-            wake=self.runtime.writer,
-            limit=self.runtime.buffer_bytes,
-        )
-        self._buffers[seq] = buffer
-        return buffer
-
-    def close_buffer(self, buffer: StreamBuffer) -> None:
-        self._buffers.pop(buffer.seq, None)
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:
@@ -626,13 +344,4 @@ def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)
         reader.entries(row.key, after=oldest)
         runtime.verified[row.key] = row.head
-    return row, _is_dead(runtime, reader, row)
-
-
-def _is_dead(runtime: Runtime, reader: Reader, row: SessionRow) -> bool:
-    """Whether a turn is recorded as running whose holder does not exist any more."""
-    if row.turn_seq is None:
-        return False
-    started = reader.entries(row.key, after=row.turn_seq - 1, limit=1)[0].body
-    assert isinstance(started, e.TurnStarted)
-    return not runtime.database.is_alive(started.holder)
+    return row, is_dead(runtime, reader, row)

@@ -6,10 +6,10 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json
 from holdfast.model.sessions import Namer, Parent, Project
-from holdfast.session.core import TurnOptions
 from holdfast.session.opening import Durability
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.streams import ModelCall
+from holdfast.session.turns import TurnOptions
 from holdfast.stores.engine import IfBusy
 
 

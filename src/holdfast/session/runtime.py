@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final, Protocol
 
 from holdfast.errors import HandleClosed, HoldfastError
+from holdfast.model import entries as e
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.watcher import Watcher
-from holdfast.stores.base import Database, Reader
+from holdfast.stores.base import Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Claim
 from holdfast.stores.writer import Op, Writer, finish
@@ -171,6 +172,15 @@ class Runtime:
             if ended:
                 self.database.close()
             _runtimes.discard(self)
+
+
+def is_dead(runtime: Runtime, reader: Reader, row: SessionRow) -> bool:
+    """Whether a turn is recorded as running whose holder does not exist any more."""
+    if row.turn_seq is None:
+        return False
+    started = reader.entries(row.key, after=row.turn_seq - 1, limit=1)[0].body
+    assert isinstance(started, e.TurnStarted)
+    return not runtime.database.is_alive(started.holder)
 
 
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()

@@ -15,7 +15,7 @@ from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
 from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
-from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore, TurnCore
+from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.following import Followed, Follower
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
@@ -30,6 +30,7 @@ from holdfast.session.options import (
 )
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
+from holdfast.session.turns import TurnCore
 from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, Format
 from holdfast.views.timeline import TimedTurn

@@ -25,9 +25,10 @@ from holdfast.model import entries as e
 from holdfast.model.limits import PARTS_MAX
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json, Part, ToolCall
-from holdfast.session.core import Content, TurnCore, tool_result
+from holdfast.session.core import Content, tool_result
 from holdfast.session.endings import attach, describe, interruption
 from holdfast.session.steps import Flow, write
+from holdfast.session.turns import TurnCore
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Receipt

@@ -280,12 +280,13 @@ class Engine(Standings):
         seq = self._close(standing, ending, at_us, buffers)
         return Receipt(seq)
 
-    def interrupt_turn(self, key: int, turn_id: str, reason: str, at_us: int) -> bool:
-        """End a turn of which the holder does not know whether it began; True if it had."""
+    def interrupt_turn(self, key: int, claim: Claim, reason: str, at_us: int) -> bool:
+        """End a turn that its holder was interrupted in beginning; True if it still ran."""
         standing = self._standing(key)
-        if standing.turn is None or standing.turn.id != turn_id:
+        turn = standing.turn
+        if turn is None or (turn.id, turn.fence) != (claim.turn_id, claim.fence):
             return False
-        self._close(standing, _interrupted(turn_id, reason), at_us)
+        self._close(standing, _interrupted(turn.id, reason), at_us)
         return True
 
     def recover(self, key: int, at_us: int) -> bool:

@@ -172,10 +172,10 @@ class Standings:
 
         Raises InvalidEntry for what could not be read back as it is, and IdConflict.
         """
-        data = encode(body)
         try:
+            data = encode(body)
             body = decode_body(data)
-        except CodecError as error:
+        except (CodecError, TypeError, ValueError, RecursionError) as error:
             raise InvalidEntry(f"this {e.kind_of(body)} cannot be recorded: {error}") from error
         if len(data) > BODY_BYTES_MAX:
             raise InvalidEntry(

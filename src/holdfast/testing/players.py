@@ -38,7 +38,7 @@ class _Side:
         self.store = store
         self.session: Session | None = None
         self.turn: Turn | None = None
-        self.stream: Stream | None = None
+        self.streams: list[Stream] = []
         self.tool: Tool | None = None
         self.called = False
 
@@ -53,7 +53,7 @@ class Player:
         self._sides = [self._open(), self._open()]
         self.session_id = self._sides[0].store.create_session().id
         self.turn_ids: list[str] = []
-        self.message_ids: list[str] = []
+        self.message_turns: dict[str, str] = {}
         for side in self._sides:
             side.session = side.store.session(self.session_id)
 
@@ -73,7 +73,8 @@ class Player:
 
     def close(self) -> None:
         for side in self._sides:
-            side.turn = side.stream = side.tool = None
+            side.turn = side.tool = None
+            side.streams = []
             side.store.close()
 
     def flush(self, number: int) -> None:
@@ -93,12 +94,11 @@ class Player:
         """Steps that lead somewhere from here: a script of only random ones goes nowhere."""
         side = self._sides[number]
         if side.turn is None:
-            return ["start_turn"]
-        names = ["end_turn", "record"]
-        if side.stream is None:
-            names += ["open_stream"] * 3
-        else:
-            names += ["say", "say", "think", "call", "call", "call", "end_stream"]
+            late = ["late_result", "late_text"] if self.turn_ids else []
+            return ["start_turn", "start_turn", *late]
+        names = ["end_turn", "record", *(["open_stream"] * (3 - len(side.streams)))]
+        if side.streams:
+            names += ["say", "say", "think", "call", "call", "call", "end_stream", "end_stream"]
         if side.tool is not None:
             names += ["print", "print", "finish_tool", "finish_tool", "end_tool"]
         elif side.called:
@@ -125,42 +125,41 @@ class Player:
         turn = side.session.turn(prompt, key=key, if_busy=if_busy)  # type: ignore[arg-type]
         turn.__enter__()
         if not turn.repeated:
-            side.turn, side.stream, side.tool, side.called = turn, None, None, False
+            side.turn, side.streams, side.tool, side.called = turn, [], None, False
             self.turn_ids.append(turn.id)
         return turn.id, turn.repeated, turn.status
 
     def _end_turn(self, side: _Side, how: str) -> Any:
         if side.turn is None:
             return None
-        turn, side.turn, side.stream, side.tool = side.turn, None, None, None
+        turn, side.turn, side.streams, side.tool = side.turn, None, [], None
         self._leave(turn, how)
         return turn.status
 
     def _open_stream(self, side: _Side) -> Any:
-        if side.turn is None or side.stream is not None:
+        if side.turn is None or len(side.streams) == 2:
             return None
         stream = side.turn.stream(model="m", system="s")
         stream.__enter__()
-        side.stream = stream
-        self.message_ids.append(stream.id)
+        side.streams.append(stream)
+        self.message_turns[stream.id] = side.turn.id
         return stream.id
 
     def _say(self, side: _Side, text: str) -> Any:
-        return side.stream.text(text) if side.stream is not None else None
+        return side.streams[-1].text(text) if side.streams else None
 
     def _think(self, side: _Side, text: str, signature: str | None) -> Any:
-        if side.stream is not None:
-            side.stream.reasoning(text, signature=signature)
+        if side.streams:
+            side.streams[-1].reasoning(text, signature=signature)
 
     def _call(self, side: _Side, call_id: str, arguments: str) -> Any:
-        if side.stream is not None:
+        if side.streams:
             side.called = True
-            side.stream.tool_call(call_id, name="shell", arguments=arguments)
+            side.streams[-1].tool_call(call_id, name="shell", arguments=arguments)
 
     def _end_stream(self, side: _Side, how: str) -> Any:
-        if side.stream is not None:
-            stream, side.stream = side.stream, None
-            self._leave(stream, how)
+        if side.streams:
+            self._leave(side.streams.pop(0), how)
 
     def _start_tool(self, side: _Side, call_id: str) -> Any:
         if side.turn is None or side.tool is not None:
@@ -197,13 +196,14 @@ class Player:
         turn_id = self.turn_ids[turn % len(self.turn_ids)]
         return side.session.finish_tool(turn_id, call_id, content)
 
-    def _late_text(self, side: _Side, turn: int, message: int, text: str) -> Any:
-        if not self.turn_ids or not self.message_ids:
+    def _late_text(self, side: _Side, message: int, text: str) -> Any:
+        if not self.message_turns:
             return None
         assert side.session is not None
-        turn_id = self.turn_ids[turn % len(self.turn_ids)]
-        message_id = self.message_ids[message % len(self.message_ids)]
-        return side.session.add_late_text(turn_id, message_id, text)
+        message_id = list(self.message_turns)[message % len(self.message_turns)]
+        stored = [one.text for one in side.session.messages() if one.id == message_id]
+        whole = "".join(stored) + text
+        return side.session.add_late_text(self.message_turns[message_id], message_id, whole)
 
     def _stop(self, side: _Side, reason: str) -> Any:
         assert side.session is not None

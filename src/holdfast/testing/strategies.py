@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
         st.none() | call_ids,
     ),
     "late_result": (st.integers(0, 5), call_ids, texts),
-    "late_text": (st.integers(0, 5), st.integers(0, 5), texts),
+    "late_text": (st.integers(0, 5), texts),
     "stop": (st.sampled_from(["enough", "user"]),),
     "queue": (texts.filter(bool), keys),
     "rename": (texts, st.sampled_from(["person", "model"])),
@@ -56,13 +56,13 @@ sides = st.sampled_from([0, 0, 0, 1])
 
 def draw_step(draw: Callable[[st.SearchStrategy[Any]], Any], player: Player, side: int) -> Step:
     """A step for this player to take: mostly one that leads somewhere, sometimes any."""
-    names = draw(st.sampled_from(["likely", "likely", "likely", "any"]))
+    names = draw(st.sampled_from(["likely", "likely", "likely", "likely", "any"]))
     name = draw(st.sampled_from(player.likely(side) if names == "likely" else list(STEPS)))
     return name, tuple(draw(given) for given in STEPS[name])
 
 
 @st.composite
-def journals(draw: st.DrawFn, steps_max: int = 40) -> list[e.Entry]:
+def journals(draw: st.DrawFn, steps_max: int = 60) -> list[e.Entry]:
     """A whole journal, of any shape a store can leave behind."""
     player = Player(MemoryDisk().open)
     try:

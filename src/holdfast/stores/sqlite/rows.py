@@ -286,7 +286,7 @@ class SqliteTransaction(SqliteReader):
 def identity_key(session: int, identity: str) -> bytes:
     """An identity as the index holds it; the schema says why it has this shape."""
     data = to_bytes(identity)
-    hashed = blake2b(data, digest_size=14, key=session.to_bytes(8)).digest()
+    hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
     minted = _MINTED.match(data)
     return (unhexlify(minted[1]) if minted is not None else hashed[:6]) + hashed
 

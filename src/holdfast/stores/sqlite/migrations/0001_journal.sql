@@ -34,7 +34,7 @@ CREATE INDEX sessions_by_time ON sessions (tenant, deleted, updated_at_us, id);
 
 -- Rows are added at the end of the table whatever their session, so a commit of many sessions
 -- touches few pages. The head of a session is its largest seq: one step in the first index.
--- `identity` is 20 bytes: when its id was minted, then a hash of the session and all of it. So its
+-- `identity` is 16 bytes: when its id was minted, then a hash of the session and all of it. So its
 -- index grows at its end too, whatever the sessions of a commit. `turn` is 1 for the start and the
 -- ending of a turn, which are found without reading the entries between them.
 CREATE TABLE entries (

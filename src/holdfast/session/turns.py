@@ -1,0 +1,313 @@
+"""A turn, written once for both faces: taking the lease, writing inside it, its one ending."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import (
+    ForeignHandle,
+    PromptQueued,
+    SessionBusy,
+    TurnEnded,
+    TurnStopped,
+)
+from holdfast.journal import rules
+from holdfast.journal.identity import digest, keyed_id
+from holdfast.model import entries as e
+from holdfast.model.messages import Message, Prompt
+from holdfast.session.endings import attach, ending, interruption
+from holdfast.session.runtime import is_dead
+from holdfast.session.steps import Flow, Pause, Write, read, write
+from holdfast.stores.base import Reader
+from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
+from holdfast.stores.standing import Claim, Receipt
+from holdfast.stores.writer import Op
+
+if TYPE_CHECKING:
+    from holdfast.session.core import SessionCore
+
+_LOOK_AGAIN_SECONDS: Final = 0.25
+"""How often a caller that waits for a turn checks whether its holder still lives."""
+
+
+class TurnOptions:
+    """How a turn is to begin."""
+
+    __slots__ = ("continues", "if_busy", "key", "retry_of", "wait_seconds")
+
+    def __init__(
+        self,
+        *,
+        key: str | None,
+        if_busy: IfBusy,
+        continues: str | None,
+        retry_of: str | None,
+        wait_seconds: float | None,
+    ) -> None:
+        if if_busy not in ("refuse", "wait", "queue", "interrupt", "take_over"):
+            raise ValueError(
+                f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
+            )
+        if key is not None:
+            rules.check_id(key, "key")
+        self.key = key
+        self.if_busy = if_busy
+        self.continues = continues
+        self.retry_of = retry_of
+        self.wait_seconds = wait_seconds
+
+
+class TurnCore:
+    """A turn from the moment its block is entered until it has its ending."""
+
+    def __init__(self, session: "SessionCore", prompt: Prompt, options: TurnOptions) -> None:
+        self.session = session
+        self.key = session.key
+        self.runtime = session.runtime()
+        self._prompt = prompt
+        self._options = options
+        self._buffers: dict[int, StreamBuffer] = {}
+        self.claim = Claim("", 0)
+        self._attempt: Claim | None = None
+        self.repeated = False
+        self.over = True
+        self.status: str = "running"
+        self.reason: str | None = None
+        self.stop_reason: str | None = None
+        self.on_stop: Callable[[], None] | None = None
+        self.seals: dict[str, Op[None]] = {}
+
+    # -- the block -----------------------------------------------------------------------------
+
+    def enter(self) -> Flow[None]:
+        """Take the lease and make the prompt durable.
+
+        If interrupted: a turn that was begun all the same is ended as interrupted first.
+        """
+        options = self._options
+        key = options.key
+        turn_id = keyed_id("turn", self.session.id, key) if key else self.runtime.ids("turn")
+        prompt = None
+        if self._prompt is not None:
+            prompt = self.session.prompt(self._prompt, turn_id, key)
+        start = TurnStart(
+            turn_id=turn_id,
+            holder=self.runtime.database.holder,
+            prompt=prompt,
+            key=key,
+            continues=options.continues,
+            retry_of=options.retry_of,
+            if_busy=options.if_busy,
+        )
+        try:
+            begun = yield from self._begin(start)
+            self._begun(begun, start)
+        except GeneratorExit:
+            self.runtime.post(self._undo_begin("closed"))
+            raise
+        except Exception:
+            raise
+        except BaseException as error:
+            reason = ending(turn_id, error).reason or "interrupted"
+            yield from write(self._undo_begin(reason))
+            raise
+
+    def _undo_begin(self, reason: str) -> Callable[[Engine], object]:
+        at = self.runtime.clock()
+
+        def undo(engine: Engine) -> None:
+            # Behind the beginning in the writer's queue: only here is it known what came of it.
+            if self._attempt is not None:
+                engine.interrupt_turn(self.key, self._attempt, reason, at)
+
+        return undo
+
+    def _begin(self, start: TurnStart) -> Flow[TurnBegun]:
+        wait = self._options.wait_seconds
+        deadline = None if wait is None else time.monotonic() + wait
+        stopped = None
+        while True:
+            since = self.runtime.watcher.generation
+            at = self.runtime.clock()
+            try:
+                return (yield from write(lambda engine: self._start(engine, start, at)))  # noqa: B023
+            except SessionBusy as busy:
+                if start.if_busy not in ("wait", "interrupt"):
+                    raise
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+                running = busy.turn_id
+            if start.if_busy == "interrupt" and running != stopped:
+                stopped = running
+                yield from self.session.stop(running, "interrupted by the next turn")
+            yield from self._until_free(since, deadline)
+
+    def _start(self, engine: Engine, start: TurnStart, at_us: int) -> TurnBegun:
+        self._attempt = None
+        begun = engine.start_turn(self.key, start, at_us)
+        if not begun.repeated and begun.queued is None:
+            self._attempt = begun.claim
+        return begun
+
+    def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
+        """Wait until the running turn has ended, its holder has died, or time is over."""
+        with self.runtime.watcher.following():
+            while deadline is None or time.monotonic() < deadline:
+                if (yield from read(self._is_free)):
+                    return
+                yield Pause(since, _LOOK_AGAIN_SECONDS)
+                since = self.runtime.watcher.generation
+
+    def _is_free(self, reader: Reader) -> bool:
+        row = reader.session(self.key)
+        return row is None or is_dead(self.runtime, reader, row) or row.turn_seq is None
+
+    def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
+        if begun.queued is not None:
+            assert begun.busy is not None
+            assert start.prompt is not None
+            turn_id, holder = begun.busy
+            raise PromptQueued(
+                f"session {self.session.id!r} is busy with turn {turn_id!r} in {holder}; the "
+                f"prompt is kept as {start.prompt.id!r} and the next turn takes it",
+                turn_id=turn_id,
+                holder=holder,
+                prompt_id=start.prompt.id,
+            )
+        self.claim = begun.claim
+        self.repeated = begun.repeated
+        self.session.saw(begun.head)
+        if begun.repeated:
+            if begun.ended is not None:
+                self.status, self.reason = begun.ended.status, begun.ended.reason
+            return
+        self.over = False
+        self.runtime.turn_began(self)
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Give the turn its one ending.
+
+        If interrupted: the ending is written all the same; only the wait for it is given up.
+        """
+        if self.over or not self.runtime.is_ours():
+            return
+        cause = error
+        if error is not None and self.stop_reason is not None and interruption(error):
+            cause = TurnStopped("asked to stop", reason=self.stop_reason)
+        body = ending(self.claim.turn_id, cause)
+        self._ended()
+        try:
+            outcome = yield from write(self._end_write(body))
+        except Exception as failure:
+            if error is None:
+                raise
+            attach(error, failure)
+            return
+        if isinstance(outcome, TurnEnded):
+            self.status, self.reason = outcome.status or "interrupted", outcome.reason
+            if error is None:
+                raise outcome
+            attach(error, outcome)
+            return
+        self.status, self.reason = body.status, body.reason
+        self.session.saw(outcome.seq)
+
+    def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
+        buffers = list(self._buffers.values())
+        at = self.runtime.clock()
+        return lambda engine: engine.end_turn(self.key, self.claim, body, buffers, at)
+
+    def _ended(self) -> None:
+        self.over = True
+        self.runtime.turn_ended(self.claim.turn_id)
+
+    def close_write(self, reason: str) -> Callable[[Engine], object]:
+        """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
+        self.over = True
+        self.status, self.reason = "interrupted", reason
+        body = e.TurnEnded(turn_id=self.claim.turn_id, status="interrupted", reason=reason)
+        return self._end_write(body)
+
+    def abandon(self) -> None:
+        """The last reference is gone. Only enqueues: a finaliser may run on any thread."""
+        if not self.over and self.runtime.is_ours() and not self.runtime.closed:
+            self.runtime.post(self.close_write("abandoned"))
+            self.runtime.turn_ended(self.claim.turn_id)
+
+    def stop(self, reason: str) -> None:
+        """Somebody asked for it: the next call on this turn raises; a waiting task is cancelled."""
+        if self.stop_reason is None and not self.over:
+            self.stop_reason = reason
+            if self.on_stop is not None:
+                self.on_stop()
+
+    # -- inside the block ----------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise what stands in the way of one more write in this turn."""
+        if not self.runtime.is_ours():
+            raise ForeignHandle(
+                "this turn was inherited through fork() and belongs to the parent process; start "
+                "a turn of your own"
+            )
+        if self.stop_reason is not None and not self.over:
+            raise TurnStopped(
+                f"the turn was asked to stop: {self.stop_reason}", reason=self.stop_reason
+            )
+        if self.over:
+            if self.repeated:
+                raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")
+            raise TurnEnded(f"turn {self.claim.turn_id!r} has ended; start a new turn")
+
+    def append(self, *bodies: e.Body) -> Write[Receipt]:
+        """Fenced entries, all or none; the receipt is that of the last."""
+        self.check_open()
+        for body in bodies:
+            rules.check_content(body)
+        at = self.runtime.clock()
+        claim, key, session = self.claim, self.key, self.session
+        return Write(
+            lambda engine: engine.append(key, claim, bodies, at)[-1],
+            lambda receipt: session.saw(receipt.seq),
+        )
+
+    def record(self, message: Message) -> Write[Receipt]:
+        body = e.MessageRecorded(
+            id=message.id or self.runtime.ids("msg"),
+            turn_id=self.claim.turn_id,
+            role=message.role,
+            parts=tuple(message.parts),
+            model_call_id=message.model_call_id,
+        )
+        return self.append(body)
+
+    def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
+        """Record that a call waits for a person, bound to its exact arguments."""
+        self.check_open()
+        approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
+        hashed = digest(arguments.encode("utf-8", "surrogatepass"))
+        return (
+            yield from write(
+                lambda engine: engine.ask_approval(
+                    self.key, self.claim, approval_id, call_id, hashed, at
+                )
+            )
+        )
+
+    # -- its streams ---------------------------------------------------------------------------
+
+    def open_buffer(self, seq: int) -> StreamBuffer:
+        buffer = StreamBuffer(
+            key=self.key,
+            seq=seq,
+            turn_id=self.claim.turn_id,
+            fence=self.claim.fence,
+            wake=self.runtime.writer,
+            limit=self.runtime.buffer_bytes,
+        )
+        self._buffers[seq] = buffer
+        return buffer
+
+    def close_buffer(self, buffer: StreamBuffer) -> None:
+        self._buffers.pop(buffer.seq, None)

@@ -1,0 +1,120 @@
+"""What a model is sent keeps its laws, for every prefix of every journal a store can leave."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from holdfast.model import entries as e
+from holdfast.model.parts import ToolCall, ToolResult
+from holdfast.testing import validators
+from holdfast.testing.strategies import journals
+from holdfast.views.context import FORMATS, Budget, Context, compute
+from holdfast.views.neutral import build
+
+PROVIDERS = [name for name in FORMATS if name != "neutral"]
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def context(entries: list[e.Entry], format_: str) -> Context:
+    return compute(entries, format_, blobs=lambda name: b"Be brief.")
+
+
+def blocks(format_: str, messages: list[dict[str, Any]]) -> list[Any]:
+    """The request as a cache sees it: block by block, each with its role."""
+    if format_ in ("openai-chat", "openai-responses"):
+        return list(messages)
+    key = "content" if format_ == "anthropic" else "parts"
+    return [(message["role"], block) for message in messages for block in message[key]]
+
+
+VALIDATORS = {
+    "openai-chat": validators.openai_chat,
+    "openai-responses": validators.openai_responses,
+    "anthropic": validators.anthropic,
+    "gemini": validators.gemini,
+}
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
+@many
+@given(journal=journals())
+def test_every_prefix_is_accepted(format_: str, journal: list[e.Entry]) -> None:
+    """Whatever state a conversation was left in, the provider takes it."""
+    for end in range(len(journal) + 1):
+        found = context(journal[:end], format_)
+        assert VALIDATORS[format_](found.messages, found.system) == [], found.messages
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
+@many
+@given(journal=journals())
+def test_a_budget_keeps_the_newest_and_tears_no_pair(format_: str, journal: list[e.Entry]) -> None:
+    for budget in (Budget(messages=1), Budget(messages=4), Budget(tokens=30)):
+        found = compute(journal, format_, blobs=lambda name: b"", budget=budget)
+        assert VALIDATORS[format_](found.messages, found.system) == [], found.messages
+        whole = context(journal, format_).messages
+        if whole and found.messages:
+            last, kept = blocks(format_, whole)[-1], blocks(format_, found.messages)[-1]
+            assert last == kept
+
+
+@many
+@given(journals())
+def test_every_call_has_exactly_one_result_directly_behind_it(journal: list[e.Entry]) -> None:
+    for end in range(len(journal) + 1):
+        asked: list[str] = []
+        seen: set[str] = set()
+        for message in build(journal[:end]).finish():
+            calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
+            results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+            assert results == asked
+            assert not seen & set(calls), "an id occurs twice"
+            seen |= set(calls)
+            asked = calls
+        assert asked == []
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
+@many
+@given(journal=journals())
+def test_what_was_sent_is_a_prefix_of_what_is_sent_next(
+    format_: str, journal: list[e.Entry]
+) -> None:
+    sent: list[Any] = []
+    for place, entry in enumerate(journal):
+        if isinstance(entry.body, e.ModelCallStarted):
+            now = blocks(format_, context(journal[:place], format_).messages)
+            assert now[: len(sent)] == sent
+            sent = now
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
+@many
+@given(journal=journals())
+def test_the_same_entries_give_the_same_bytes(format_: str, journal: list[e.Entry]) -> None:
+    first, again = context(journal, format_), context(journal, format_)
+    assert json.dumps(first.messages) == json.dumps(again.messages)
+    assert len(first.origins) == len(first.messages)
+
+
+@many
+@given(journals())
+def test_each_ending_that_was_not_completed_is_told_once(journal: list[e.Entry]) -> None:
+    endings = [entry.body for entry in journal if isinstance(entry.body, e.TurnEnded)]
+    told = json.dumps(context(journal, "neutral").messages).count("[The turn above ")
+    assert told == len([body for body in endings if body.status != "completed"])
+
+
+@many
+@given(journals())
+def test_the_truth_about_each_tool_is_told(journal: list[e.Entry]) -> None:
+    """A result that was recorded is there, in its place or as text; no other is called a result."""
+    text = json.dumps(context(journal, "neutral").messages)
+    for entry in journal:
+        if isinstance(entry.body, e.ToolFinished | e.LateResult):
+            content = entry.body.result.content
+            assert isinstance(content, str)
+            assert json.dumps(content)[1:-1] in text
