@@ -326,7 +326,13 @@ class AsyncTurn:
         if scope is None:
             await self._run(self._core.leave(error))
             return
-        if scope.leave(error):
+        try:
+            stopped_here = scope.leave(error)
+        except RuntimeError:
+            # trio found its scopes left in another order than entered: a generator was closed.
+            await self._run(self._core.leave(error))
+            raise
+        if stopped_here:
             reason = self._core.stop_reason or "stopped"
             stopped = TurnStopped(f"the turn was asked to stop: {reason}", reason=reason)
             await self._run(self._core.leave(stopped))
