@@ -306,7 +306,12 @@ class Turn:
         return self._core.stop_reason
 
     def __enter__(self) -> Self:
-        self._run(self._core.enter())
+        try:
+            self._run(self._core.enter())
+        except BaseException as error:
+            # Interrupted after it had begun: nobody will leave the block.
+            run(self._core.runtime, self._core.leave(error), leaving=error)
+            raise
         return self
 
     def __exit__(

@@ -70,6 +70,7 @@ class TurnCore:
         self._buffers: dict[int, StreamBuffer] = {}
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
+        self._ending = False
         self.repeated = False
         self.over = True
         self.status: str = "running"
@@ -111,6 +112,7 @@ class TurnCore:
         except BaseException as error:
             reason = ending(turn_id, error).reason or "interrupted"
             yield from write(self._undo_begin(reason))
+            self._ended()
             raise
 
     def _undo_begin(self, reason: str) -> Callable[[Engine], object]:
@@ -196,7 +198,6 @@ class TurnCore:
         if error is not None and self.stop_reason is not None and interruption(error):
             cause = TurnStopped("asked to stop", reason=self.stop_reason)
         body = ending(self.claim.turn_id, cause)
-        self._ended()
         try:
             outcome = yield from write(self._end_write(body))
         except Exception as failure:
@@ -204,6 +205,13 @@ class TurnCore:
                 raise
             attach(error, failure)
             return
+        except BaseException:
+            # Until the ending is with the writer the turn runs: whoever closes the store, or
+            # collects the turn as garbage, ends it then.
+            if self._ending:
+                self._ended()
+            raise
+        self._ended()
         if isinstance(outcome, TurnEnded):
             self.status, self.reason = outcome.status or "interrupted", outcome.reason
             if error is None:
@@ -216,7 +224,12 @@ class TurnCore:
     def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
         at = self.runtime.clock()
-        return lambda engine: engine.end_turn(self.key, self.claim, body, buffers, at)
+
+        def end(engine: Engine) -> Receipt | TurnEnded:
+            self._ending = True
+            return engine.end_turn(self.key, self.claim, body, buffers, at)
+
+        return end
 
     def _ended(self) -> None:
         self.over = True

@@ -24,7 +24,9 @@ class Watcher:
     def __init__(self, change_mark: Callable[[], int], on_foreign: Callable[[], None]) -> None:
         self._change_mark = change_mark
         self._on_foreign = on_foreign
-        self._changed = threading.Condition()
+        # Entered itself and not through the condition, whose methods a signal can land in.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._wakes: set[Callable[[], None]] = set()
         self._followers = 0
         self._runners = 0
@@ -50,7 +52,7 @@ class Watcher:
 
     def bump(self) -> None:
         """Something was committed."""
-        with self._changed:
+        with self._mutex:
             self.generation += 1
             wakes, self._wakes = self._wakes, set()
             self._changed.notify_all()
@@ -66,12 +68,12 @@ class Watcher:
 
     def wait(self, since: int, seconds: float) -> None:
         """Block until the generation is past `since`, or the time is over."""
-        with self._changed:
+        with self._mutex:
             self._changed.wait_for(lambda: self.generation != since or self._closed, seconds)
 
     def call_on_change(self, since: int, wake: Callable[[], None]) -> None:
         """Call `wake` once, from any thread, when the generation is past `since`."""
-        with self._changed:
+        with self._mutex:
             if self.generation == since and not self._closed:
                 self._wakes.add(wake)
                 return
@@ -79,7 +81,7 @@ class Watcher:
 
     def forget(self, wake: Callable[[], None]) -> None:
         """Whoever asked to be called waits no longer."""
-        with self._changed:
+        with self._mutex:
             self._wakes.discard(wake)
 
     def close(self) -> None:
@@ -94,14 +96,13 @@ class Watcher:
         return self._closed
 
     def _enlist(self, *, followers: int = 0, runners: int = 0) -> None:
-        with self._changed:
+        with self._mutex:
             self._followers += followers
             self._runners += runners
             if (self._followers or self._runners) and self._thread is None and not self._closed:
-                self._thread = threading.Thread(
-                    target=self._poll, name="holdfast-watcher", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._poll, name="holdfast-watcher", daemon=True)
+                thread.start()
+                self._thread = thread
             elif followers > 0:
                 self._changed.notify_all()  # the poller may be sleeping for longer than we allow
 
@@ -114,7 +115,7 @@ class Watcher:
                 seen = mark
                 self._on_foreign()
                 self.bump()
-            with self._changed:
+            with self._mutex:
                 idle = 0 if self._followers or self._runners else idle + 1
                 if idle > _LINGER_POLLS:
                     self._thread = None

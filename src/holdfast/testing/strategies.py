@@ -30,7 +30,7 @@ STEPS: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
     "end_turn": (hows,),
     "open_stream": (),
     "say": (texts,),
-    "think": (texts, st.none() | st.just("sig")),
+    "think": (texts, st.none() | st.sampled_from(["sig", "c2ln"])),
     "call": (call_ids, arguments),
     "end_stream": (hows,),
     "start_tool": (call_ids,),

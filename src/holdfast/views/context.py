@@ -127,4 +127,4 @@ def _split_system(messages: Sequence[Neutral]) -> tuple[str | None, list[Neutral
 
 def _system_prompt(name: str | None, blobs: Blobs) -> str | None:
     data = None if name is None else blobs(name)
-    return None if data is None else data.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace") or None if data is not None else None

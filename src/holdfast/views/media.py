@@ -32,11 +32,11 @@ class Media(msgspec.Struct, frozen=True):
         return f"data:{self.media_type};base64,{self.data}"
 
 
-def load(part: Image | File, blobs: Blobs) -> Media | str:
+def load(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMAGES) -> Media | str:
     """The media that a part names, or what is said in its place."""
     image = isinstance(part, Image)
     what = f"An image ({part.media_type})" if image else f"A file ({part.media_type})"
-    allowed, most = (IMAGES, IMAGE_BYTES_MAX) if image else (DOCUMENTS, DOCUMENT_BYTES_MAX)
+    allowed, most = (images, IMAGE_BYTES_MAX) if image else (DOCUMENTS, DOCUMENT_BYTES_MAX)
     if part.media_type not in allowed:
         return wording.left_out(what)
     data = blobs(part.blob)

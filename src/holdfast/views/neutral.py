@@ -25,7 +25,7 @@ from holdfast.views import wording
 Role = Literal["user", "assistant", "tool", "system"]
 Partial = Literal["note", "plain", "omit"]
 
-_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -268,7 +268,7 @@ class Builder:
         """An id that every provider takes and that occurs once: providers repeat theirs."""
         safe = call_id if _SAFE_ID.match(call_id) else f"call_{_hash(call_id)}"
         count = self._ids[safe] = self._ids.get(safe, 0) + 1
-        return safe if count == 1 else self._unique(f"{safe[:48]}_{count}")
+        return safe if count == 1 else self._unique(f"{safe[:30]}_{count}")
 
     def _answer(self, seq: int, call: _Call, result: ToolResult) -> None:
         if call.sent is not None and call.result is None:

@@ -10,6 +10,7 @@ from holdfast.views.formats.common import (
     Rendered,
     arguments_object,
     clean,
+    is_clean,
     opaque_object,
 )
 from holdfast.views.neutral import Neutral
@@ -78,6 +79,8 @@ def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
     if not options.reasoning or one.provider not in (None, "anthropic"):
         return []
+    if not is_clean(part.text, part.signature, part.encrypted):
+        return []
     if part.encrypted:
         return [{"type": "redacted_thinking", "data": part.encrypted}]
     if part.signature:
@@ -95,8 +98,8 @@ def _result(part: ToolResult, options: Options) -> Json:
     for inner in content:
         if isinstance(inner, Text) and inner.text.strip():
             blocks.append({"type": "text", "text": clean(inner.text)})
-        elif isinstance(inner, Image | File):
-            blocks.append(_media(inner, options))
+        elif isinstance(inner, Image | File) and not part.is_error:
+            blocks.append(_media(inner, options))  # an error result takes text only
     block["content"] = blocks or [{"type": "text", "text": "(no output)"}]
     if part.is_error:
         block["is_error"] = True

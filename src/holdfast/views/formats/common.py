@@ -46,6 +46,11 @@ def clean(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
+def is_clean(*texts: str | None) -> bool:
+    """Whether signed text can be passed on exactly; if not, its block is left out."""
+    return not any(_SURROGATES.search(text) for text in texts if text)
+
+
 def arguments_text(call: ToolCall) -> str:
     """Arguments as JSON text of an object, which is what providers demand to see again."""
     if call.tool_type != "custom" and is_whole_object(call.arguments):

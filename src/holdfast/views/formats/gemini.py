@@ -1,5 +1,6 @@
 """Google Gemini: contents of role user and model; responses follow their calls directly."""
 
+from base64 import b64decode
 from collections.abc import Sequence
 
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -10,6 +11,7 @@ from holdfast.views.formats.common import (
     Rendered,
     arguments_object,
     clean,
+    is_clean,
     opaque_object,
     result_text,
 )
@@ -76,7 +78,17 @@ def _thought(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     ours = one.provider in (None, "gemini", "google")
     if not options.reasoning or not ours or not part.signature or not part.text:
         return []
-    return [{"text": clean(part.text), "thought": True, "thought_signature": part.signature}]
+    if not is_clean(part.text) or not _is_base64(part.signature):
+        return []
+    return [{"text": part.text, "thought": True, "thought_signature": part.signature}]
+
+
+def _is_base64(text: str) -> bool:
+    """A signature is bytes for Gemini; another provider's may not even be that."""
+    try:
+        return bool(b64decode(text, validate=True))
+    except ValueError:
+        return False
 
 
 def _media_of(one: Neutral, options: Options) -> list[Json]:
@@ -92,7 +104,7 @@ def _media_of(one: Neutral, options: Options) -> list[Json]:
 
 
 def _media(part: Image | File, options: Options) -> Json:
-    loaded = media.load(part, options.blobs)
+    loaded = media.load(part, options.blobs, images=media.IMAGES - {"image/gif"})
     if isinstance(loaded, str):
         return {"text": loaded}
     return {"inline_data": {"mime_type": loaded.media_type, "data": loaded.data}}

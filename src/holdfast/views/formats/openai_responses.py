@@ -10,6 +10,7 @@ from holdfast.views.formats.common import (
     Rendered,
     arguments_text,
     clean,
+    is_clean,
     opaque_object,
     result_text,
 )
@@ -78,6 +79,8 @@ def _answer(one: Neutral, custom: set[str], options: Options) -> list[Json]:
 def _reasoning(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     ours = one.provider in (None, "openai")
     if not options.reasoning or not ours or not part.encrypted:
+        return []
+    if not is_clean(part.encrypted, part.signature):
         return []
     known = (part.signature or "").startswith("rs_")
     item_id = part.signature if known else f"rs_{one.seqs[0]}"
