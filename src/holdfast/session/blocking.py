@@ -19,6 +19,9 @@ def run(runtime: Runtime, flow: Flow[T] | Write[T], *, leaving: BaseException | 
 
     When an interruption is already `leaving` the block, the next one is the second.
     """
+    if runtime.writer.is_current_thread():
+        handed_over: T = _hand_over(runtime, flow)
+        return handed_over
     patient = not isinstance(leaving, KeyboardInterrupt)
     if isinstance(flow, Write):
         outcome: T = _perform(runtime, flow, patient=patient)
@@ -37,17 +40,38 @@ def run(runtime: Runtime, flow: Flow[T] | Write[T], *, leaving: BaseException | 
             error = caught
 
 
+def _hand_over(runtime: Runtime, flow: Flow[T] | Write[T]) -> Any:
+    """Go as far as the first write and wait for nothing.
+
+    A finaliser may run on the writer's own thread, which must not wait for itself.
+    """
+    if isinstance(flow, Write):
+        runtime.writer.submit(Op(flow.apply))
+        return None
+    value: Any = None
+    while True:
+        try:
+            step = flow.send(value)
+        except StopIteration as done:
+            return done.value
+        if not isinstance(step, Read):
+            break
+        value = runtime.read(step.read)
+    if isinstance(step, Write):
+        runtime.writer.submit(Op(step.apply))
+    flow.close()
+    return None
+
+
 def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
     if isinstance(step, Write):
         op = Op(step.apply)
         runtime.writer.submit(op)
-        if not runtime.writer.is_current_thread():
-            _settle(op, patient=patient)
-            value = op.result()
-            if step.then is not None:
-                step.then(value)
-            return value
-        return None  # a finaliser on the writer's own thread: handed over, nothing to wait for
+        _settle(op, patient=patient)
+        value = op.result()
+        if step.then is not None:
+            step.then(value)
+        return value
     if isinstance(step, Read):
         return runtime.read(step.read)
     assert isinstance(step, Pause)
@@ -65,4 +89,4 @@ def _settle(op: Op[Any], *, patient: bool) -> None:
                 raise
             interruption = caught
     if interruption is not None:
-        raise interruption
+        raise interruption from op.error

@@ -1,5 +1,7 @@
 """Sessions and turns, written once for both faces, as flows."""
 
+import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypedDict
 
@@ -47,12 +49,19 @@ class StoreCore:
     def __init__(self, make: Callable[[], Runtime]) -> None:
         self._make = make
         self._runtime: Runtime | None = None
+        # One for each process: a child may inherit one that a thread of its parent holds.
+        self._opening: dict[int, threading.RLock] = {}
 
     def runtime(self) -> Runtime:
-        """This process's opening of the store; opened here if there is none yet."""
-        if self._runtime is None or not self._runtime.is_ours():
-            self._runtime = self._make()
-        return self._runtime
+        """This process's opening of the store; opened here, once, if there is none yet."""
+        runtime = self.opened()
+        if runtime is not None:
+            return runtime
+        with self._opening.setdefault(os.getpid(), threading.RLock()):
+            runtime = self.opened()
+            if runtime is None:
+                runtime = self._runtime = self._make()
+        return runtime
 
     def opened(self) -> Runtime | None:
         runtime = self._runtime

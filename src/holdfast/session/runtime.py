@@ -123,6 +123,11 @@ class Runtime:
         if self._turns.pop(turn_id, None) is not None:
             self.watcher.run_ended()
 
+    def _running_turns(self) -> list[RunningTurn]:
+        # Not values(): turns come and go on other threads while this one looks.
+        found = (reference() for reference in self._turns.valuerefs())
+        return [turn for turn in found if turn is not None]
+
     def deliver_stop(self, turn_id: str, reason: str) -> None:
         """A stop was asked for in this process; if the turn runs here, tell it at once."""
         turn = self._turns.get(turn_id)
@@ -131,7 +136,7 @@ class Runtime:
 
     def _look_for_stops(self) -> None:
         """Another process has committed: perhaps a stop for a turn that runs here."""
-        turns = list(self._turns.values())
+        turns = self._running_turns()
         if not turns:
             return
         try:
@@ -161,7 +166,7 @@ class Runtime:
         with self._closing:
             if self.closed:
                 return
-            for turn in list(self._turns.values()):
+            for turn in self._running_turns():
                 self.writer.submit(Op(turn.close_write(reason)))
                 self.turn_ended(turn.claim.turn_id)
             ended = self.writer.close(seconds)

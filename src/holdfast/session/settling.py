@@ -84,8 +84,9 @@ class _AsyncioLoop:
     def wake(self, waiting: Sequence["_Wait"]) -> None:
         """Called on the writer's or a reader's thread."""
         loop = self._loop()
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._answer, waiting)
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed: nobody waits there any more
+                loop.call_soon_threadsafe(self._answer, waiting)
 
     def _answer(self, waiting: Sequence["_Wait"]) -> None:
         for one in waiting:
@@ -183,7 +184,10 @@ async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
     op = submit(_TrioWait(event, callers))
     with trio.CancelScope(shield=True):
         await event.wait()
-    await trio.lowlevel.checkpoint_if_cancelled()
+    try:
+        await trio.lowlevel.checkpoint_if_cancelled()
+    except trio.Cancelled as cancellation:
+        raise cancellation from op.error
     return _outcome(op, step)
 
 
@@ -205,13 +209,22 @@ async def _pause(runtime: Runtime, step: Pause) -> None:
         runtime.watcher.forget(wake)
 
 
-def _caller() -> Callable[[Callable[[], None]], object]:
-    """How any thread can have a function called on this event loop."""
+def _caller() -> Callable[[Callable[[], None]], None]:
+    """How any thread can have a function called on this event loop, as long as it runs."""
+    call_soon: Callable[[Callable[[], None]], object]
     if in_trio():
         import trio
 
-        return trio.lowlevel.current_trio_token().run_sync_soon
-    return asyncio.get_running_loop().call_soon_threadsafe
+        call_soon = trio.lowlevel.current_trio_token().run_sync_soon
+    else:
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def call(function: Callable[[], None]) -> None:
+        # trio's RunFinishedError is a RuntimeError as well.
+        with contextlib.suppress(RuntimeError):
+            call_soon(function)
+
+    return call
 
 
 class StopScope:

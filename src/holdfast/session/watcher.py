@@ -30,6 +30,7 @@ class Watcher:
         self._wakes: set[Callable[[], None]] = set()
         self._followers = 0
         self._runners = 0
+        self._look_again = False
         self._thread: threading.Thread | None = None
         self._closed = False
         self.generation = 0
@@ -99,6 +100,8 @@ class Watcher:
         with self._mutex:
             self._followers += followers
             self._runners += runners
+            # What was asked of a turn before it was known here is found by looking once more.
+            self._look_again = self._look_again or runners > 0
             if (self._followers or self._runners) and self._thread is None and not self._closed:
                 thread = threading.Thread(target=self._poll, name="holdfast-watcher", daemon=True)
                 thread.start()
@@ -111,8 +114,8 @@ class Watcher:
         idle = 0
         while not self._closed:
             mark = self._look()
-            if mark is not None and mark != seen:
-                seen = mark
+            if mark is not None and (mark != seen or self._look_again):
+                seen, self._look_again = mark, False
                 self._on_foreign()
                 self.bump()
             with self._mutex:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.model import entries as e
-from holdfast.model.parts import Text
+from holdfast.model.parts import Opaque, Reasoning, Text
 from holdfast.views import wording
 from holdfast.views.formats import anthropic, gemini, neutral, openai_chat, openai_responses
 from holdfast.views.formats.common import Options, Render
@@ -81,12 +81,12 @@ def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
     kept: list[list[Neutral]] = []
     count = size = 0
     for group in reversed(groups):
-        count += len(group)
+        count += sum(_is_seen(one) for one in group)
         size += sum(_tokens(one) for one in group)
         over = (budget.messages is not None and count > budget.messages) or (
             budget.tokens is not None and size > budget.tokens
         )
-        if over and kept:
+        if over and any(_is_seen(one) for newer in kept for one in newer):
             break
         kept.append(group)
     if len(kept) == len(groups):
@@ -106,6 +106,11 @@ def _groups(messages: Sequence[Neutral]) -> list[list[Neutral]]:
         else:
             groups.append([one])
     return groups
+
+
+def _is_seen(one: Neutral) -> bool:
+    """Whether every provider is shown something of it: reasoning is left out by some."""
+    return any(not isinstance(part, Reasoning | Opaque) for part in one.parts)
 
 
 def _tokens(one: Neutral) -> int:

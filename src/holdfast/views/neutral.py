@@ -118,6 +118,7 @@ class Builder:
         self._cut: _Saying | None = None
         self._cut_calls: list[str] = []
         self._freezes = 0
+        self._frozen = 0
         self.repairs: list[Repair] = []
         self.system: str | None = None
 
@@ -292,10 +293,11 @@ class Builder:
     def _start_model_call(self, body: e.ModelCallStarted) -> None:
         self._providers[body.id] = body.provider
         self._settle_cut(0)
-        for saying in self._sayings:
+        for saying in self._sayings[self._frozen :]:
             saying.frozen = True
             for call in saying.calls:
                 call.sent = call.answer()
+        self._frozen = len(self._sayings)
         self._freezes += 1
         self.system = body.system or self.system
 
