@@ -1,0 +1,193 @@
+"""What happens to one caller never takes the writer, the watcher or another caller with it."""
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from holdfast import AsyncStore, Session, Store, StoreDegraded, TurnStopped
+from holdfast.stores.writer import Op
+from holdfast.testing.failpoints import Failpoints
+from holdfast.testing.memory import MemoryDisk
+from tests.interrupt.driving import Disk
+
+
+def test_a_loop_that_was_closed_around_a_follower(disk: Disk) -> None:
+    """Writes go on on another event loop."""
+    store = disk.aio()
+    first = asyncio.new_event_loop()
+    session = first.run_until_complete(store.create_session())
+    following = session.follow(after=session.head)
+
+    async def begin_to_wait() -> Any:
+        waiting = asyncio.ensure_future(anext(following))
+        await asyncio.sleep(0.05)
+        return waiting
+
+    waiting = first.run_until_complete(begin_to_wait())
+    first.close()
+
+    async def go_on() -> None:
+        again = await store.session(session.id)
+        for name in ("one", "two", "three"):
+            await asyncio.wait_for(again.note(name), 5)
+        await store.close()
+
+    asyncio.run(go_on())
+    waiting._log_destroy_pending = False
+    del waiting
+    gc.collect()
+
+
+def test_a_loop_that_was_closed_around_a_turn(disk: Disk) -> None:
+    """A stop for a turn whose event loop is gone is recorded, and harms nobody."""
+    store = disk.aio()
+    first = asyncio.new_event_loop()
+    session = first.run_until_complete(store.create_session())
+    turn = first.run_until_complete(session.turn("prompt").__aenter__())
+    first.close()
+
+    async def stop() -> None:
+        assert await session.stop(turn.id)
+        await session.note("goes on")
+        await store.close()
+
+    asyncio.run(stop())
+
+
+def test_turns_come_and_go_while_the_watcher_looks_for_stops() -> None:
+    disk = MemoryDisk()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Store(disk.open()) as store:
+            over = threading.Event()
+
+            def run_turns() -> None:
+                session = store.create_session()
+                while not over.is_set():
+                    with session.turn():
+                        pass
+
+            threads = [threading.Thread(target=run_turns) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            try:
+                deadline = time.monotonic() + 1.5
+                while time.monotonic() < deadline:
+                    store._core.runtime()._look_for_stops()
+            finally:
+                over.set()
+                for thread in threads:
+                    thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_generator_that_is_collected_on_the_writers_own_thread(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends as it does on every other thread, and nothing is printed."""
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with disk.sync() as store:
+        session = store.create_session()
+        kept = [_half_an_answer(session)]
+        next(kept[0])
+        store._core.runtime().writer.submit(Op(lambda engine: kept.clear())).wait()
+        with session.turn("next"):
+            pass
+        assert unraisable == []
+        assert [(t.status, t.reason) for t in session.turns()] == [
+            ("interrupted", "closed"),
+            ("completed", None),
+        ]
+        assert [m.text for m in session.messages() if m.state == "partial"] == ["half"]
+        assert store.counts()["deltas"] == 0
+
+
+def _half_an_answer(session: Session) -> Iterator[None]:
+    with session.turn("prompt") as turn, turn.stream() as reply:
+        reply.text("half")
+        yield
+
+
+def test_the_first_calls_come_at_once(disk: Disk) -> None:
+    """Four tasks use a store that nobody has opened: it is opened once."""
+
+    def writers() -> int:
+        return sum(thread.name == "holdfast-writer" for thread in threading.enumerate())
+
+    async def main() -> None:
+        before = writers()
+        store = disk.aio()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(store.create_session)
+        assert writers() - before == 1
+        await store.close()
+        assert writers() == before
+
+    asyncio.run(main())
+
+
+def test_a_failed_write_is_the_cause_of_the_cancellation_in_trio() -> None:
+    """Whoever is cancelled while a write fails can see that it failed."""
+    seen: list[BaseException | None] = []
+
+    async def main() -> None:
+        database = Failpoints(MemoryDisk().open())
+        async with AsyncStore(database) as store:
+            session = await store.create_session()
+            database.fail_at = database.steps + 1
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                try:
+                    await session.note("lost")
+                except trio.Cancelled as cancelled:
+                    seen.append(cancelled.__cause__)
+                    raise
+
+    trio.run(main)
+    assert isinstance(seen[0], StoreDegraded)
+
+
+def test_a_stop_that_comes_before_the_turn_knows_that_it_runs() -> None:
+    """Another opening asks for the stop after the start was committed, while the event loop of the
+    holder is busy with something else: it is noticed all the same."""
+    disk = MemoryDisk()
+
+    async def main() -> None:
+        async with AsyncStore(disk.open()) as store:
+            busy = await store.create_session()
+            session = await store.create_session()
+
+            async def hold() -> None:
+                async with session.turn("prompt"):
+                    await asyncio.sleep(2)
+
+            async with busy.turn("keeps the watcher awake"):
+                await asyncio.sleep(0.12)
+                holder = asyncio.create_task(hold())
+                await asyncio.sleep(0)
+                _stop_from_elsewhere(disk, session.id)
+                time.sleep(0.2)  # noqa: ASYNC251  (the loop is busy: that is what is tested)
+                with pytest.raises(TurnStopped, match="enough"):
+                    await holder
+
+    asyncio.run(main())
+
+
+def _stop_from_elsewhere(disk: MemoryDisk, session_id: str) -> None:
+    with Store(disk.open()) as other:
+        session = other.session(session_id)
+        deadline = time.monotonic() + 5
+        while not session.stop(reason="enough"):
+            assert time.monotonic() < deadline

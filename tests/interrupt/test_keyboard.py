@@ -1,0 +1,100 @@
+"""Ctrl+C in the synchronous face, at the places where Python lets a signal handler run.
+
+What leaves is the KeyboardInterrupt. Once nobody holds the turn any more, the same is true as after
+a cancellation: what was acknowledged is there, each turn has one ending, nothing stays behind.
+"""
+
+import gc
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import Message, Session, Text
+from tests.interrupt.driving import Disk
+from tests.interrupt.ledger import Ledger, use_again
+from tests.interrupt.tracing import Interrupter
+
+HERE = str(Path(__file__).parent)
+POINTS = 120
+PAIRS = 80
+
+
+def a_turn(session: Session, ledger: Ledger) -> None:
+    with session.turn("prompt") as turn:
+        ledger.begin(session, turn)
+        with turn.stream(system="be brief") as reply:
+            reply.reasoning("hm", signature="signed")
+            ledger.say(reply, "Let me ")
+            ledger.say(reply, "look.")
+            reply.tool_call("a", name="shell", arguments="{}")
+            with turn.tool("a") as call:
+                ledger.output(turn, call, "a", "printed")
+                call.finish("done")
+                ledger.answer(turn, "a", "done")
+            ledger.end(reply)
+        ledger.left(reply)
+        turn.record(Message("assistant", [Text("last")], id="last"))
+        ledger.record(session, "last")
+        ledger.leave(turn)
+
+
+def interrupt(disk: Disk, at: set[int]) -> Interrupter:
+    """Run the turn with Ctrl+C at these places, then look at what is left of it."""
+    before = set(threading.enumerate())
+    ledger, interrupter = Ledger(exact=False), Interrupter(at, HERE)
+    with disk.sync() as store:
+        session = store.create_session()
+        try:
+            interrupter.run(lambda: a_turn(session, ledger))
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert not interrupter.fired, "the interruption was swallowed"
+        gc.collect()  # a turn that was let go of at the edge of its block ends when it is collected
+        use_again(session)
+        ledger.began.update({turn.id: session.id for turn in session.turns()[-1:]})
+        ledger.leaving.add(session.turns()[-1].id)
+        assert not store._core.runtime()._turns
+    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("holdfast")]
+    for thread in left:
+        thread.join(2)
+    assert not [thread.name for thread in left if thread.is_alive()], interrupter.fired
+    with disk.sync() as fresh:
+        ledger.check(fresh)
+        use_again(fresh.session(session.id))
+        fresh.delete_session(session.id)
+    return interrupter
+
+
+def places(disk: Disk) -> int:
+    """How many there are, give or take: threads do not do the same twice."""
+    counted = interrupt(disk, set()).count
+    assert counted > 400
+    return counted
+
+
+@pytest.mark.slow
+def test_once(disk: Disk) -> None:
+    chance = random.Random(1)
+    for at in sorted(chance.sample(range(1, places(disk)), POINTS)):
+        interrupt(disk, {at})
+
+
+@pytest.mark.slow
+def test_twice(disk: Disk) -> None:
+    """The second comes while the first is being recorded."""
+    chance = random.Random(2)
+    count = places(disk)
+    for _ in range(PAIRS):
+        at = chance.randrange(1, count)
+        interrupt(disk, {at, at + chance.randrange(1, 120)})
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_everywhere(disk: Disk) -> None:
+    at = 1
+    while interrupt(disk, {at}).fired:
+        at += 1

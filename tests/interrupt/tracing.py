@@ -1,0 +1,78 @@
+"""A KeyboardInterrupt at each place where CPython could run a signal handler.
+
+The interpreter looks for signals when a function begins, when a loop goes back, and after a call.
+The trace function sees every instruction, so these places can be counted and visited one by one;
+an exception that it raises appears where the handler's would.
+"""
+
+import dis
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_CHECKS = frozenset(
+    name
+    for name in dis.opname
+    if name in ("RESUME", "CALL_FUNCTION_EX")
+    or (name.startswith("CALL") and "INTRINSIC" not in name)
+    or "JUMP_BACKWARD" in name
+)
+
+
+_PYTHONS_OWN = (str(threading.__file__), str(weakref.__file__))
+"""A signal that lands in these breaks Python's own locks, or is printed in a finaliser and lost."""
+
+
+class Interrupter:
+    """Counts the places that a function comes by on this thread; raises at those it is given."""
+
+    def __init__(self, at: set[int], here: str) -> None:
+        self.count = 0
+        self.fired: list[str] = []
+        self._at = at
+        self._here = here
+        self._checks: dict[CodeType, set[int]] = {}
+        self._last: dict[FrameType, int] = {}
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Call the function with the trace on; what it raises goes on."""
+        before = sys.gettrace()
+        sys.settrace(self._begin)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+            self._last.clear()
+
+    def _begin(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if frame.f_code.co_filename.startswith((self._here, *_PYTHONS_OWN)):
+            return None  # neither is the test itself what is tested
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if event in ("return", "exception"):  # a call that raises does not look for signals
+            self._last.pop(frame, None)
+        elif event == "opcode":
+            last = self._last.get(frame)
+            self._last[frame] = frame.f_lasti
+            if last is not None and last in self._places(frame.f_code):
+                self._visit(frame)
+        return self._step
+
+    def _places(self, code: CodeType) -> set[int]:
+        found = self._checks.get(code)
+        if found is None:
+            found = {one.offset for one in dis.get_instructions(code) if one.opname in _CHECKS}
+            self._checks[code] = found
+        return found
+
+    def _visit(self, frame: FrameType) -> None:
+        self.count += 1
+        if self.count in self._at:
+            self.fired.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+            raise KeyboardInterrupt
