@@ -54,7 +54,7 @@ def test_what_is_kept_begins_with_a_prompt(session: Session) -> None:
 def test_a_budget_of_tokens_keeps_the_newest(session: Session) -> None:
     talk(session)
     sizes = [
-        len(session.context("neutral", max_tokens=tokens).messages) for tokens in (1, 30, 60, 1000)
+        len(session.context("neutral", max_tokens=tokens).messages) for tokens in (1, 20, 40, 1000)
     ]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] < sizes[-1] == 8
