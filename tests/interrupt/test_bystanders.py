@@ -1,6 +1,7 @@
 """What happens to one caller never takes the writer, the watcher or another caller with it."""
 
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
@@ -12,7 +13,18 @@ import anyio
 import pytest
 import trio
 
-from holdfast import AsyncStore, Session, Store, StoreDegraded, TurnStopped
+from holdfast import (
+    AsyncStore,
+    HandleClosed,
+    Message,
+    Session,
+    Store,
+    StoreDegraded,
+    Tool,
+    ToolCall,
+    ToolResult,
+    TurnStopped,
+)
 from holdfast.stores.writer import Op
 from holdfast.testing.failpoints import Failpoints
 from holdfast.testing.memory import MemoryDisk
@@ -191,3 +203,40 @@ def _stop_from_elsewhere(disk: MemoryDisk, session_id: str) -> None:
         deadline = time.monotonic() + 5
         while not session.stop(reason="enough"):
             assert time.monotonic() < deadline
+
+
+def test_a_delta_that_comes_while_another_thread_leaves_is_kept_or_refused(disk: Disk) -> None:
+    """A thread that reads a tool's pipe is never told that text was taken which is then dropped."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with disk.sync() as store:
+            session = store.create_session()
+            for _ in range(150):
+                _finish_while_another_prints(session)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _finish_while_another_prints(session: Session) -> None:
+    taken: list[str] = []
+    begun = threading.Event()
+
+    def pump(call: Tool) -> None:
+        with contextlib.suppress(HandleClosed):
+            while True:
+                call.output(f"{len(taken)} ")
+                taken.append(f"{len(taken)} ")
+                begun.set()
+
+    with session.turn() as turn:
+        turn.record(Message("assistant", [ToolCall("a", "shell", "{}")]))
+        with turn.tool("a") as call:
+            thread = threading.Thread(target=pump, args=[call])
+            thread.start()
+            begun.wait()
+            call.finish()
+        thread.join()
+    printed = session.messages()[-1].parts[0]
+    assert isinstance(printed, ToolResult)
+    assert str(printed.content).startswith("".join(taken))

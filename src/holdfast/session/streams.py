@@ -280,10 +280,11 @@ class StreamCore:
         turn.runtime.writer.submit(op)
 
     def _writable(self) -> StreamBuffer:
-        if self._buffer is None:
+        buffer = self._buffer
+        if buffer is None:
             raise HandleClosed("the stream is closed; a delta belongs inside its block")
         self.turn.check_open()
-        return self._buffer
+        return buffer
 
 
 class ToolCore:
@@ -318,13 +319,14 @@ class ToolCore:
         self._buffer = turn.open_buffer(receipt.seq)
 
     def output(self, text: str) -> None:
-        if self._buffer is None:
+        buffer = self._buffer
+        if buffer is None:
             raise HandleClosed("the tool has finished; its output belongs before finish()")
         self.turn.check_open()
         rules.check_text(text, "a tool's output")
         if text:
             with self._mutex:
-                self._buffer.add(e.Delta(0, self._length, "output", text))
+                buffer.add(e.Delta(0, self._length, "output", text))
                 self._length += len(text)
 
     def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:

@@ -7,7 +7,7 @@ has committed and comes back when it was rolled back, so a failed flush loses no
 from collections import deque
 from typing import Final, Protocol
 
-from holdfast.errors import HoldfastError, InvalidEntry, StoreDegraded
+from holdfast.errors import HandleClosed, HoldfastError, InvalidEntry, StoreDegraded
 from holdfast.model.entries import Delta
 from holdfast.model.limits import BODY_BYTES_MAX, FLUSH_BYTES, STREAM_BUFFER_BYTES
 from holdfast.model.parts import Opaque
@@ -90,6 +90,10 @@ class StreamBuffer:
                 "so begin another message"
             )
         self._pending.append((delta, size))
+        # Asked only now: the writer first closes, then takes, so what it closed before this it may
+        # not have seen.
+        if self.closed:
+            raise HandleClosed("the stream was ended on another thread; this delta may be lost")
         self._added += size
         if not self.armed:
             self.armed = True
