@@ -83,6 +83,15 @@ def test_a_custom_tool_is_one_where_there_are_such(session: Session) -> None:
         sent(session, format_)
 
 
+def test_the_input_of_a_custom_tool_is_text_though_it_looks_like_an_object(
+    session: Session,
+) -> None:
+    say(session, ToolCall("c1", "run", '{"a": 1}', "custom"))
+    assert session.context("openai-responses").messages[1]["input"] == '{"a": 1}'
+    given = session.context("anthropic").messages[1]["content"][0]["input"]
+    assert given == {"input": '{"a": 1}'}
+
+
 @pytest.mark.parametrize("format_", PROVIDERS)
 @pytest.mark.parametrize("content", ["", " \n"])
 def test_a_result_is_never_empty(session: Session, format_: Format, content: str) -> None:
