@@ -92,7 +92,7 @@ def test_turns_come_and_go_while_the_watcher_looks_for_stops() -> None:
             for thread in threads:
                 thread.start()
             try:
-                deadline = time.monotonic() + 1.5
+                deadline = time.monotonic() + 0.8
                 while time.monotonic() < deadline:
                     store._core.runtime()._look_for_stops()
             finally:
@@ -212,7 +212,7 @@ def test_a_delta_that_comes_while_another_thread_leaves_is_kept_or_refused(disk:
     try:
         with disk.sync() as store:
             session = store.create_session()
-            for _ in range(150):
+            for _ in range(40):
                 _finish_while_another_prints(session)
     finally:
         sys.setswitchinterval(before)

@@ -17,8 +17,8 @@ from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.tracing import Interrupter
 
 HERE = str(Path(__file__).parent)
-POINTS = 120
-PAIRS = 80
+POINTS = 60
+PAIRS = 40
 
 
 def a_turn(session: Session, ledger: Ledger) -> None:
