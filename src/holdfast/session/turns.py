@@ -8,6 +8,7 @@ from holdfast.errors import (
     ForeignHandle,
     PromptQueued,
     SessionBusy,
+    StoreError,
     TurnEnded,
     TurnStopped,
 )
@@ -201,6 +202,8 @@ class TurnCore:
         try:
             outcome = yield from write(self._end_write(body))
         except Exception as failure:
+            if not isinstance(failure, StoreError):
+                self._ended()  # refused for good; after a StoreError the end is tried once more
             if error is None:
                 raise
             attach(error, failure)
