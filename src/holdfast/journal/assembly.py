@@ -64,10 +64,10 @@ def assemble(deltas: Iterable[Delta], onto: Sequence[Part] = ()) -> tuple[Part, 
     return tuple(part for _, part in sorted(parts.items()))
 
 
-def output_text(deltas: Iterable[Delta]) -> str:
-    """What a running tool has printed so far."""
+def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
+    """What a running tool has printed so far; with `after`, only what goes beyond that."""
     pieces: list[str] = []
-    length = 0
+    length = len(after or "")
     for delta in deltas:
         fresh = delta.text[length - delta.offset :] if delta.offset < length else delta.text
         pieces.append(fresh)

@@ -95,6 +95,8 @@ class StoreCore:
 
     def sessions(self, **filters: Any) -> Flow[list[SessionInfo]]:
         listing = Listing(tenant=self.runtime().tenant, **filters)
+        if listing.limit < 0:
+            raise ValueError("limit counts from zero")
         return (yield from read(lambda reader: reader.sessions(listing)))
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
@@ -156,6 +158,8 @@ class SessionCore:
         return (yield from read(lambda reader: self._read(reader, after, limit)))
 
     def _read(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
+        if min(after, limit or 0) < 0:
+            raise ValueError("after and limit count from zero")
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)

@@ -34,6 +34,8 @@ class Follower:
     """Remembers what was shown; each `poll` returns what is new as of one moment."""
 
     def __init__(self, key: int, after: int) -> None:
+        if after < 0:
+            raise ValueError("after counts from zero")
         self._key = key
         self._after = after
         self._open: dict[str, _Shown] = {}

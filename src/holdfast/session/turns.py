@@ -202,8 +202,10 @@ class TurnCore:
         try:
             outcome = yield from write(self._end_write(body))
         except Exception as failure:
-            if not isinstance(failure, StoreError):
-                self._ended()  # refused for good; after a StoreError the end is tried once more
+            if isinstance(failure, StoreError):
+                # The store cannot write now: it owes the ending, and the session is free with it.
+                self.runtime.writer.owe(self._end_write(body))
+            self._ended()
             if error is None:
                 raise
             attach(error, failure)
@@ -248,7 +250,7 @@ class TurnCore:
     def abandon(self) -> None:
         """The last reference is gone. Only enqueues: a finaliser may run on any thread."""
         if not self.over and self.runtime.is_ours() and not self.runtime.closed:
-            self.runtime.post(self.close_write("abandoned"))
+            self.runtime.writer.owe(self.close_write("abandoned"))
             self.runtime.turn_ended(self.claim.turn_id)
 
     def stop(self, reason: str) -> None:

@@ -121,6 +121,7 @@ class Writer:
         self._on_commit = on_commit
         self._queue: SimpleQueue[Op[Any] | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
+        self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
@@ -152,6 +153,14 @@ class Writer:
         """A stream has gathered enough to be written now. Does not wait."""
         self._queue.put(_FLUSH)
 
+    def owe(self, apply: Callable[[Engine], Any]) -> None:
+        """Try an operation until the store can do it: the ending of a turn must not be lost.
+
+        If interrupted: it was handed over or it was not.
+        """
+        self._owed.put(apply)
+        self._queue.put(_FLUSH)
+
     def is_current_thread(self) -> bool:
         """A finaliser may run on the writer's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
@@ -170,8 +179,12 @@ class Writer:
         closing = False
         while not closing:
             ops, closing = self._gather()
-            if self._flush_is_due() or closing:
+            due = self._flush_is_due()
+            if due or closing:
                 ops.extend(self._flushes())
+            if ops or closing or due:
+                # What is owed comes first: a turn may be waiting for it to be over.
+                ops = [*self._take_owed(), *ops]
             if ops:
                 self._last_batch = len(ops)
                 self._commit(ops)
@@ -216,6 +229,12 @@ class Writer:
 
     def _flush_is_due(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _take_owed(self) -> list[Op[Any]]:
+        owed: list[Op[Any]] = []
+        while not self._owed.empty():
+            owed.append(_Owed(self._owed.get_nowait()))
+        return owed
 
     def _flushes(self) -> list[Op[Any]]:
         self._deadline = None
@@ -318,6 +337,9 @@ class Writer:
                 self.status = "ok"
             if isinstance(op, _Flush):
                 self._judge_flush(op)
+            elif isinstance(op, _Owed) and isinstance(op.error, StoreError):
+                self._owed.put(op.apply)
+                self._deadline = time.monotonic() + _RETRY_SECONDS
 
     def _judge_flush(self, flush: "_Flush") -> None:
         refused = {} if flush.error is not None else flush.value
@@ -335,6 +357,12 @@ class Writer:
         self._dirty.put(buffer)
         self._armed = True
         self._deadline = time.monotonic() + _RETRY_SECONDS
+
+
+class _Owed(Op[Any]):
+    """An operation that nobody waits for and that is tried again while the store fails."""
+
+    __slots__ = ()
 
 
 class _Flush(Op[dict[int, HoldfastError]]):

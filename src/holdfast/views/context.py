@@ -9,7 +9,7 @@ from holdfast.model import entries as e
 from holdfast.model.parts import Opaque, Reasoning, Text
 from holdfast.views import wording
 from holdfast.views.formats import anthropic, gemini, neutral, openai_chat, openai_responses
-from holdfast.views.formats.common import Options, Render
+from holdfast.views.formats.common import Options, Render, clean
 from holdfast.views.media import Blobs
 from holdfast.views.neutral import Neutral, Partial, Repair, build
 
@@ -61,16 +61,20 @@ def compute(
     render = FORMATS.get(format_)
     if render is None:
         raise ValueError(f"format {format_!r}; it is one of {', '.join(FORMATS)}")
+    if partial not in ("note", "plain", "omit"):
+        raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
     builder = build(entries, partial=partial)
-    messages = builder.finish()
-    leading, messages = _split_system(messages)
-    messages = trim(messages, budget)
-    rendered = render(messages, Options(blobs=blobs, reasoning=reasoning))
+    repairs = builder.repairs
+    leading, messages = _split_system(builder.finish())
+    kept = trim(messages, budget)
+    if len(kept) < len(messages):
+        repairs.append(Repair(0, "left out", f"{len(messages) - len(kept) + 1} over the budget"))
+    rendered = render(kept, Options(blobs=blobs, repairs=repairs, reasoning=reasoning))
     return Context(
         format=format_,
         messages=rendered.messages,
         system=leading or _system_prompt(builder.system, blobs),
-        repairs=builder.repairs,
+        repairs=repairs,
         origins=rendered.origins,
     )
 
@@ -127,7 +131,7 @@ def _split_system(messages: Sequence[Neutral]) -> tuple[str | None, list[Neutral
     rest = list(messages)
     while rest and rest[0].role == "system":
         texts += [part.text for part in rest.pop(0).parts if isinstance(part, Text)]
-    return "\n".join(texts) or None, rest
+    return clean("\n".join(texts)) or None, rest
 
 
 def _system_prompt(name: str | None, blobs: Blobs) -> str | None:

@@ -16,6 +16,13 @@ IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}
 IMAGE_BYTES_MAX: Final = 5 * 1024 * 1024 * 3 // 4
 """What every provider takes: five megabytes once it is encoded."""
 
+_STARTS: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
 DOCUMENTS: Final = frozenset({"application/pdf"})
 DOCUMENT_BYTES_MAX: Final = 20 * 1024 * 1024
 
@@ -42,5 +49,16 @@ def load(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMAGES) -
     data = blobs(part.blob)
     if not data or len(data) > most:
         return wording.left_out(what)
+    media_type = _sniff(data) or part.media_type
+    if media_type not in allowed:
+        return wording.left_out(what)
     name = part.name if isinstance(part, File) else None
-    return Media(part.media_type, b64encode(data).decode(), name)
+    return Media(media_type, b64encode(data).decode(), name)
+
+
+def _sniff(data: bytes) -> str | None:
+    """What the bytes are, whatever they are called: providers look, and refuse a wrong name."""
+    for start, media_type in _STARTS:
+        if data.startswith(start):
+            return media_type
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

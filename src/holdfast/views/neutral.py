@@ -70,7 +70,7 @@ class _Call:
             return self.sent
         if self.result is not None:
             return msgspec.structs.replace(self.result, call_id=self.unique_id)
-        if not self.started:
+        if not self.started and self.call.tool_type != "hosted":  # those the provider runs itself
             return ToolResult(self.unique_id, wording.did_not_run(), is_error=True)
         text = wording.unknown(self.output, running=not self.ended_turn)
         return ToolResult(self.unique_id, text, is_error=True)
@@ -88,6 +88,7 @@ class _Saying:
         self.synthetic = False
         self.frozen = False
         self.partial = False
+        self.cut_off = False
         self.provider: str | None = None
         self.model_call_id: str | None = None
         self.message_id = ""
@@ -195,7 +196,7 @@ class Builder:
         saying.seqs.append(seq)
         saying.message_id, saying.model_call_id = body.id, opened.body.model_call_id
         saying.provider = self._providers.get(opened.body.model_call_id or "")
-        saying.partial = body.state == "partial"
+        saying.partial = saying.cut_off = body.state == "partial"
         saying.raw = body.parts
         self._fill(saying)
         self._messages[body.id] = saying
@@ -203,17 +204,25 @@ class Builder:
             self._cut = saying
         if not saying.parts and not saying.calls:
             return
+        if opened.freezes == self._freezes:
+            self._insert(saying)
+        else:
+            self._sayings.append(saying)  # something was sent meanwhile, without it
+
+    def _insert(self, saying: _Saying) -> None:
+        """Put a message where it started; nothing has been sent since."""
         place = len(self._sayings)
-        if opened.freezes == self._freezes:  # otherwise something was sent meanwhile, without it
-            while place and self._sayings[place - 1].seqs[0] > opened.seq:
-                place -= 1
+        while place > self._frozen and self._sayings[place - 1].seqs[0] > saying.seqs[0]:
+            place -= 1
         self._sayings.insert(place, saying)
 
     def _fill(self, saying: _Saying) -> None:
         """The parts of a message that can be sent; calls that are whole become calls."""
         saying.parts, saying.calls = [], []
         for part in saying.raw:
-            if isinstance(part, ToolCall):
+            if isinstance(part, ToolCall) and saying.role != "assistant":
+                self._repair(saying.seqs[0], "left out", f"a {saying.role} message makes no calls")
+            elif isinstance(part, ToolCall):
                 self._fill_call(saying, part)
             elif isinstance(part, Text) and not part.text.strip():
                 continue
@@ -221,11 +230,11 @@ class Builder:
                 saying.parts.append(part)
 
     def _fill_call(self, saying: _Saying, part: ToolCall) -> None:
-        if saying.partial and not is_whole_object(part.arguments):
+        call = self._calls.get((saying.message_id, part.id))
+        if saying.cut_off and call is None and not is_whole_object(part.arguments):
             self._cut_calls.append(_safe_name(part.name))
             self._repair(saying.seqs[0], "told as text", f"call {part.id!r} was cut off")
             return
-        call = self._calls.get((saying.message_id, part.id))
         if call is None or any(call is made for made in saying.calls):
             call = self._make_call(saying.message_id, part)
         call.call = part
@@ -241,16 +250,17 @@ class Builder:
             return
         saying = self._messages.get(body.message_id)
         if saying is None or saying.frozen:
-            self._say(seq, wording.late_text("".join(delta.text for delta in body.deltas)))
+            spoken = [delta.text for delta in body.deltas if delta.type == "text"]
+            self._say(seq, wording.late_text("".join(spoken)))
             self._repair(seq, "told as text", "a model was sent the answer without it")
             return
         saying.raw = assemble(body.deltas, onto=saying.raw)
         saying.partial = saying.partial and not body.whole
         saying.seqs.append(seq)
-        empty_before = saying not in self._sayings
+        empty_before = not saying.parts and not saying.calls
         self._fill(saying)
         if empty_before and saying.parts:
-            self._sayings.append(saying)
+            self._insert(saying)
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -307,6 +317,8 @@ class Builder:
         self._turn_calls = []
         for message_id in [i for i, one in self._open.items() if one.body.turn_id == body.turn_id]:
             del self._open[message_id]
+        if body.status == "completed":
+            self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
         if body.status != "completed":
             self._say(seq, wording.ended(body.status, body.reason, cut))

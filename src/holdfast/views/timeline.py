@@ -10,6 +10,7 @@ from holdfast.model import entries as e
 class TimedTool(msgspec.Struct, frozen=True):
     """A run of a tool. `seconds` is None while it has no result."""
 
+    message_id: str
     call_id: str
     started_at_us: int
     seconds: float | None = None
@@ -66,11 +67,12 @@ def timeline(entries: Iterable[e.Entry]) -> list[TimedTurn]:
             continue
         turn = turns.get(getattr(body, "turn_id", None) or "")
         if turn is not None:
-            _take(turn, entry.at_us, body)
+            _take(turn, entry)
     return list(turns.values())
 
 
-def _take(turn: TimedTurn, at_us: int, body: e.Body) -> None:
+def _take(turn: TimedTurn, entry: e.Entry) -> None:
+    at_us, body = entry.at_us, entry.body
     match body:
         case e.ModelCallStarted():
             turn.model_calls.append(
@@ -89,9 +91,11 @@ def _take(turn: TimedTurn, at_us: int, body: e.Body) -> None:
                 for call in turn.model_calls
             ]
         case e.ToolStarted():
-            turn.tools.append(TimedTool(body.call_id, at_us))
+            turn.tools.append(TimedTool(body.message_id, body.call_id, at_us))
         case e.ToolFinished() | e.LateResult():
-            turn.tools = _end_tool(turn.tools, at_us, body.result.call_id, body.result.is_error)
+            turn.tools = [
+                _end_tool(tool, at_us, body) if _is_of(body, tool) else tool for tool in turn.tools
+            ]
         case e.TurnEnded():
             turn.status, turn.reason = body.status, body.reason
             turn.seconds = _seconds(turn.started_at_us, at_us)
@@ -109,20 +113,14 @@ def _end_call(call: TimedModelCall, at_us: int, body: e.ModelCallEnded) -> Timed
     )
 
 
-def _end_tool(
-    tools: list[TimedTool],
-    at_us: int,
-    call_id: str,
-    is_error: bool,  # noqa: FBT001
-) -> list[TimedTool]:
-    """Ids repeat: the result belongs to the first run with this id that has none."""
-    ended = list(tools)
-    for place, tool in enumerate(ended):
-        if tool.call_id == call_id and tool.seconds is None:
-            seconds = _seconds(tool.started_at_us, at_us)
-            ended[place] = TimedTool(call_id, tool.started_at_us, seconds, is_error)
-            break
-    return ended
+def _is_of(body: e.ToolFinished | e.LateResult, tool: TimedTool) -> bool:
+    return (body.message_id, body.result.call_id) == (tool.message_id, tool.call_id)
+
+
+def _end_tool(tool: TimedTool, at_us: int, body: e.ToolFinished | e.LateResult) -> TimedTool:
+    return msgspec.structs.replace(
+        tool, seconds=_seconds(tool.started_at_us, at_us), is_error=body.result.is_error
+    )
 
 
 def _seconds(since_us: int, until_us: int) -> float:

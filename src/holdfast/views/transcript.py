@@ -66,7 +66,7 @@ class _Facts:
 
     def __init__(self) -> None:
         self.tools: dict[tuple[str, str], _Tool] = {}
-        self.results: dict[str, ToolResult] = {}
+        self.results: dict[tuple[str, str], ToolResult] = {}
         self.times: dict[int, int] = {}
         self.endings: list[tuple[e.Entry, e.TurnEnded]] = []
         self.ended: set[str] = set()
@@ -83,7 +83,11 @@ class _Facts:
                 tool.result, tool.output = body.result, body.output or tool.output
             case e.MessageRecorded() as body:
                 results = [part for part in body.parts if isinstance(part, ToolResult)]
-                self.results.update((result.call_id, result) for result in results)
+                for result in results:
+                    self.results[body.turn_id, result.call_id] = result
+            case e.LateText(call_id=str() as call_id) as body:
+                tool = self._tool(body.message_id, call_id)
+                tool.output = (tool.output or "") + output_text(body.deltas, after=tool.output)
             case e.TurnEnded() as body:
                 self.ended.add(body.turn_id)
                 self.endings.append((entry, body))
@@ -95,7 +99,7 @@ class _Facts:
 
     def show(self, message: Message, call: ToolCall, deltas: Deltas) -> ShownTool:
         tool = self.tools.get((message.id, call.id), _Tool())
-        result = tool.result or self.results.get(call.id)
+        result = tool.result or self.results.get((message.turn_id or "", call.id))
         over = message.turn_id in self.ended
         output = tool.output
         if result is None and tool.started is not None and output is None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from holdfast.views import media, wording
+from holdfast.views import wording
 from holdfast.views.formats.common import (
     Json,
     Options,
@@ -12,6 +12,7 @@ from holdfast.views.formats.common import (
     clean,
     is_clean,
     opaque_object,
+    result_text,
 )
 from holdfast.views.neutral import Neutral
 
@@ -62,33 +63,32 @@ def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
                 }
             ]
         case ToolResult():
-            return [_result(part, options)]
+            return [_result(part, one, options)]
         case Reasoning():
             return _thinking(part, one, options)
         case Image() | File() if one.role == "assistant":
             left = wording.left_out(f"Something of type {part.media_type}")
             return [{"type": "text", "text": left}]
         case Image() | File():
-            return [_media(part, options)]
+            return [_media(part, one, options)]
         case Opaque():
-            value = opaque_object(part, "anthropic")
+            value = opaque_object(part, "anthropic", one, options)
             return [] if value is None else [value]
 
 
 def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
-    if not options.reasoning or one.provider not in (None, "anthropic"):
-        return []
-    if not is_clean(part.text, part.signature, part.encrypted):
-        return []
-    if part.encrypted:
-        return [{"type": "redacted_thinking", "data": part.encrypted}]
-    if part.signature:
-        return [{"type": "thinking", "thinking": part.text, "signature": part.signature}]
+    ours = one.provider in (None, "anthropic")
+    if options.reasoning and ours and is_clean(part.text, part.signature, part.encrypted):
+        if part.encrypted:
+            return [{"type": "redacted_thinking", "data": part.encrypted}]
+        if part.signature:
+            return [{"type": "thinking", "thinking": part.text, "signature": part.signature}]
+    options.left_out(one, "reasoning that is not this provider's, or not signed")
     return []
 
 
-def _result(part: ToolResult, options: Options) -> Json:
+def _result(part: ToolResult, one: Neutral, options: Options) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": part.call_id}
     if isinstance(part.content, str):
         content = [Text(part.content)] if part.content.strip() else []
@@ -99,15 +99,15 @@ def _result(part: ToolResult, options: Options) -> Json:
         if isinstance(inner, Text) and inner.text.strip():
             blocks.append({"type": "text", "text": clean(inner.text)})
         elif isinstance(inner, Image | File) and not part.is_error:
-            blocks.append(_media(inner, options))  # an error result takes text only
-    block["content"] = blocks or [{"type": "text", "text": "(no output)"}]
+            blocks.append(_media(inner, one, options))  # an error result takes text only
+    block["content"] = blocks or [{"type": "text", "text": result_text(part)}]
     if part.is_error:
         block["is_error"] = True
     return block
 
 
-def _media(part: Image | File, options: Options) -> Json:
-    loaded = media.load(part, options.blobs)
+def _media(part: Image | File, one: Neutral, options: Options) -> Json:
+    loaded = options.load(part, one)
     if isinstance(loaded, str):
         return {"type": "text", "text": loaded}
     source = {"type": "base64", "media_type": loaded.media_type, "data": loaded.data}

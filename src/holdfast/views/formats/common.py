@@ -8,12 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.journal.wholeness import is_whole_object
-from holdfast.model.parts import Opaque, Text, ToolCall, ToolResult
+from holdfast.model.parts import File, Image, Opaque, Text, ToolCall, ToolResult
+from holdfast.views import media
 from holdfast.views.media import Blobs
-from holdfast.views.neutral import Neutral
+from holdfast.views.neutral import Neutral, Repair
 
 Json = dict[str, Any]
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_GEMINI: Final = frozenset(
+    {"text", "inline_data", "file_data", "executable_code", "code_execution_result"}
+)
+"""One of these makes an object a part of Gemini's; the others' blocks have a type."""
 
 
 class Rendered(msgspec.Struct):
@@ -32,10 +37,23 @@ class Rendered(msgspec.Struct):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a context is to be rendered."""
+    """How a context is to be rendered, and where to say what had to be left out."""
 
     blobs: Blobs
+    repairs: list[Repair]
     reasoning: bool = True
+
+    def left_out(self, one: Neutral, what: str) -> None:
+        self.repairs.append(Repair(one.seqs[0] if one.seqs else 0, "left out", what))
+
+    def load(
+        self, part: Image | File, one: Neutral, images: frozenset[str] = media.IMAGES
+    ) -> media.Media | str:
+        """The media that a part names, or what is said in its place."""
+        loaded = media.load(part, self.blobs, images=images)
+        if isinstance(loaded, str):
+            self.left_out(one, f"{part.media_type} that the provider does not take")
+        return loaded
 
 
 Render = Callable[[Sequence[Neutral], Options], Rendered]
@@ -53,12 +71,22 @@ def is_clean(*texts: str | None) -> bool:
 
 def arguments_text(call: ToolCall) -> str:
     """Arguments as JSON text of an object, which is what providers demand to see again."""
-    if call.tool_type != "custom" and is_whole_object(call.arguments):
+    if call.tool_type != "custom" and _is_sendable(call.arguments):
         return clean(call.arguments)
     if not call.arguments.strip():
         return "{}"
     name = "input" if call.tool_type == "custom" else "arguments"
     return json.dumps({name: clean(call.arguments)}, ensure_ascii=False)
+
+
+def _is_sendable(arguments: str) -> bool:
+    """Whether a provider can read this back: an object, finite numbers, no lone surrogates."""
+    if not is_whole_object(arguments):
+        return False
+    try:
+        return is_clean(json.dumps(json.loads(arguments), allow_nan=False, ensure_ascii=False))
+    except ValueError:
+        return False
 
 
 def arguments_object(call: ToolCall) -> Json:
@@ -78,12 +106,15 @@ def result_text(result: ToolResult) -> str:
     return clean(text) if text.strip() else "(no output)"
 
 
-def opaque_object(part: Opaque, provider: str) -> Json | None:
+def opaque_object(part: Opaque, provider: str, one: Neutral, options: Options) -> Json | None:
     """A provider's own data for that provider, and for no other."""
-    if part.provider != provider:
-        return None
-    try:
-        value = json.loads(part.data)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    value = None
+    if part.provider == provider:
+        try:
+            value = json.loads(part.data)
+        except ValueError:
+            value = None
+    if isinstance(value, dict) and (isinstance(value.get("type"), str) or _GEMINI & set(value)):
+        return value
+    options.left_out(one, f"opaque data of {part.provider}")
+    return None

@@ -68,19 +68,19 @@ def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> 
         case Image() | File() if one.role == "assistant":
             return [{"text": wording.left_out(f"Something of type {part.media_type}")}]
         case Image() | File():
-            return [_media(part, options)]
+            return [_media(part, one, options)]
         case Opaque():
-            value = opaque_object(part, "gemini")
+            value = opaque_object(part, "gemini", one, options)
             return [] if value is None else [value]
 
 
 def _thought(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     ours = one.provider in (None, "gemini", "google")
-    if not options.reasoning or not ours or not part.signature or not part.text:
-        return []
-    if not is_clean(part.text) or not _is_base64(part.signature):
-        return []
-    return [{"text": part.text, "thought": True, "thought_signature": part.signature}]
+    signature = part.signature or ""
+    if options.reasoning and ours and part.text and is_clean(part.text) and _is_base64(signature):
+        return [{"text": part.text, "thought": True, "thought_signature": signature}]
+    options.left_out(one, "reasoning that is not this provider's, or not signed")
+    return []
 
 
 def _is_base64(text: str) -> bool:
@@ -99,12 +99,12 @@ def _media_of(one: Neutral, options: Options) -> list[Json]:
     for result in one.parts:
         if isinstance(result, ToolResult) and not isinstance(result.content, str):
             shown = [part for part in result.content if isinstance(part, Image | File)]
-            parts += [_media(part, options) for part in shown]
+            parts += [_media(part, one, options) for part in shown]
     return parts
 
 
-def _media(part: Image | File, options: Options) -> Json:
-    loaded = media.load(part, options.blobs, images=media.IMAGES - {"image/gif"})
+def _media(part: Image | File, one: Neutral, options: Options) -> Json:
+    loaded = options.load(part, one, images=media.IMAGES - {"image/gif"})
     if isinstance(loaded, str):
         return {"text": loaded}
     return {"inline_data": {"mime_type": loaded.media_type, "data": loaded.data}}

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.model.parts import File, Image, Text, ToolCall, ToolResult
-from holdfast.views import media, wording
+from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from holdfast.views import wording
 from holdfast.views.formats.common import (
     Json,
     Options,
@@ -21,7 +21,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
         if one.role == "tool":
             _add_results(rendered, one, options)
         elif one.role == "assistant":
-            message = _assistant(one)
+            message = _assistant(one, options)
             if message is not None:
                 rendered.add(message, one.seqs)
         else:
@@ -31,13 +31,15 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     return rendered
 
 
-def _assistant(one: Neutral) -> Json | None:
+def _assistant(one: Neutral, options: Options) -> Json | None:
     texts = []
     for part in one.parts:
         if isinstance(part, Text):
             texts.append(clean(part.text))
         elif isinstance(part, Image | File):
             texts.append(wording.left_out(f"Something of type {part.media_type}"))
+        elif isinstance(part, Reasoning | Opaque):
+            options.left_out(one, "reasoning and opaque data have no place in this format")
     message: Json = {"role": "assistant", "content": "\n".join(texts) or None}
     calls = [part for part in one.parts if isinstance(part, ToolCall)]
     if calls:
@@ -60,15 +62,15 @@ def _add_results(rendered: Rendered, one: Neutral, options: Options) -> None:
             {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)},
             one.seqs,
         )
-        shown += _media_of(result, options)
+        shown += _media_of(result, one, options)
     if shown:  # a tool message takes text only, so what else there is follows the results
         rendered.add({"role": "user", "content": shown}, one.seqs)
 
 
-def _media_of(result: ToolResult, options: Options) -> list[Json]:
+def _media_of(result: ToolResult, one: Neutral, options: Options) -> list[Json]:
     if isinstance(result.content, str):
         return []
-    return [_block(part, options) for part in result.content if isinstance(part, Image | File)]
+    return [_block(part, one, options) for part in result.content if isinstance(part, Image | File)]
 
 
 def _content(one: Neutral, options: Options) -> str | list[Json]:
@@ -79,13 +81,13 @@ def _content(one: Neutral, options: Options) -> str | list[Json]:
     kept = [part for part in one.parts if isinstance(part, Text | Image | File)]
     if one.role == "system":
         return "\n".join(clean(part.text) for part in kept if isinstance(part, Text))
-    return [_block(part, options) for part in kept]
+    return [_block(part, one, options) for part in kept]
 
 
-def _block(part: Text | Image | File, options: Options) -> Json:
+def _block(part: Text | Image | File, one: Neutral, options: Options) -> Json:
     if isinstance(part, Text):
         return {"type": "text", "text": clean(part.text)}
-    loaded = media.load(part, options.blobs)
+    loaded = options.load(part, one)
     if isinstance(loaded, str):
         return {"type": "text", "text": loaded}
     if isinstance(part, Image):

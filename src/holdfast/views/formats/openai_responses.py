@@ -1,9 +1,11 @@
 """OpenAI Responses: a flat list of items; calls and results are items of their own."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from holdfast.views import media, wording
+from holdfast.views import wording
 from holdfast.views.formats.common import (
     Json,
     Options,
@@ -16,25 +18,28 @@ from holdfast.views.formats.common import (
 )
 from holdfast.views.neutral import Neutral
 
+_ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")
+
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     rendered = Rendered([], [])
     custom: set[str] = set()
+    used: set[str] = set()
     for one in neutral:
         if one.role == "tool":
             for item in _results(one, custom, options):
                 rendered.add(item, one.seqs)
         elif one.role == "assistant":
-            for item in _answer(one, custom, options):
+            for item in _answer(one, custom, used, options):
                 rendered.add(item, one.seqs)
         else:
-            content = [_input(part, options) for part in one.parts if _is_input(part)]
+            content = [_input(part, one, options) for part in one.parts if _is_input(part)]
             if content:
                 rendered.add({"type": "message", "role": one.role, "content": content}, one.seqs)
     return rendered
 
 
-def _answer(one: Neutral, custom: set[str], options: Options) -> list[Json]:
+def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) -> list[Json]:
     items: list[Json] = []
     for part in one.parts:
         match part:
@@ -61,12 +66,12 @@ def _answer(one: Neutral, custom: set[str], options: Options) -> list[Json]:
                     }
                 )
             case Reasoning():
-                items.extend(_reasoning(part, one, options))
+                items.extend(_reasoning(part, one, used, options))
             case Image() | File():
                 text = wording.left_out(f"Something of type {part.media_type}")
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
-                value = opaque_object(part, "openai")
+                value = opaque_object(part, "openai", one, options)
                 if value is not None:
                     items.append(value)
             case _:
@@ -76,23 +81,32 @@ def _answer(one: Neutral, custom: set[str], options: Options) -> list[Json]:
     return items
 
 
-def _reasoning(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: Options) -> list[Json]:
     ours = one.provider in (None, "openai")
-    if not options.reasoning or not ours or not part.encrypted:
+    if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
+        options.left_out(one, "reasoning that is not this provider's, or not encrypted")
         return []
-    if not is_clean(part.encrypted, part.signature):
-        return []
-    known = (part.signature or "").startswith("rs_")
-    item_id = part.signature if known else f"rs_{one.seqs[0]}"
     summary = [{"type": "summary_text", "text": clean(part.text)}] if part.text.strip() else []
     return [
         {
             "type": "reasoning",
-            "id": item_id,
+            "id": _item_id(part, one, used),
             "summary": summary,
             "encrypted_content": part.encrypted,
         }
     ]
+
+
+def _item_id(part: Reasoning, one: Neutral, used: set[str]) -> str:
+    """The item's own id, where it is known; each occurs once."""
+    given = part.signature or ""
+    item_id = given if _ITEM_ID.fullmatch(given) and given not in used else ""
+    number = 0
+    while not item_id or item_id in used:
+        item_id = f"rs_{one.seqs[0]}x{number}"
+        number += 1
+    used.add(item_id)
+    return item_id
 
 
 def _results(one: Neutral, custom: set[str], options: Options) -> list[Json]:
@@ -110,7 +124,7 @@ def _results(one: Neutral, custom: set[str], options: Options) -> list[Json]:
         )
         if not isinstance(result.content, str):
             media_parts = [part for part in result.content if isinstance(part, Image | File)]
-            shown += [_input(part, options) for part in media_parts]
+            shown += [_input(part, one, options) for part in media_parts]
     if shown:
         items.append({"type": "message", "role": "user", "content": shown})
     return items
@@ -120,11 +134,11 @@ def _is_input(part: Part) -> bool:
     return isinstance(part, Text | Image | File)
 
 
-def _input(part: Part, options: Options) -> Json:
+def _input(part: Part, one: Neutral, options: Options) -> Json:
     if isinstance(part, Text):
         return {"type": "input_text", "text": clean(part.text)}
     assert isinstance(part, Image | File)
-    loaded = media.load(part, options.blobs)
+    loaded = options.load(part, one)
     if isinstance(loaded, str):
         return {"type": "input_text", "text": loaded}
     if isinstance(part, Image):

@@ -1,4 +1,4 @@
-"""What the views still get wrong. Each is expected to fail, strictly: who mends one is told so."""
+"""What the views once got wrong."""
 
 import json
 from contextlib import suppress
@@ -33,7 +33,6 @@ def broken(session: Session, format_: Format) -> list[validators.Violation]:
 # -- the truth about tools ---------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="a call that was said to be done and is no JSON object counts as cut off")
 def test_a_custom_tool_that_ran_in_a_partial_answer_keeps_its_result(session: Session) -> None:
     with stopped(session) as turn, turn.stream() as reply:
         reply.tool_call("c1", name="run", arguments="rm x", tool_type="custom", done=True)
@@ -44,7 +43,6 @@ def test_a_custom_tool_that_ran_in_a_partial_answer_keeps_its_result(session: Se
     assert "did not run" not in str(lines(session))
 
 
-@pytest.mark.xfail(reason="late text makes the message complete, and so the cut-off call whole")
 def test_late_text_does_not_turn_a_cut_off_call_into_a_call(session: Session) -> None:
     with stopped(session) as turn, turn.stream() as reply:
         reply.text("I look")
@@ -54,7 +52,6 @@ def test_late_text_does_not_turn_a_cut_off_call_into_a_call(session: Session) ->
     assert not [one for one in lines(session) if one.startswith(("call", "result"))]
 
 
-@pytest.mark.xfail(reason="the ending of a completed turn forgets what was cut off in it")
 def test_what_was_cut_off_is_told_when_its_turn_completes(session: Session) -> None:
     with session.turn("Go.") as turn, dropped(turn) as reply:
         reply.text("Kelp ho")
@@ -62,7 +59,6 @@ def test_what_was_cut_off_is_told_when_its_turn_completes(session: Session) -> N
     assert "cut off" in lines(session)[-1]
 
 
-@pytest.mark.xfail(reason="recorded results are looked up by their id alone, across turns")
 def test_the_transcript_gives_no_call_the_result_of_another_turn(session: Session) -> None:
     with stopped(session) as turn:
         asks(turn, "c1")
@@ -73,7 +69,6 @@ def test_the_transcript_gives_no_call_the_result_of_another_turn(session: Sessio
     assert states == ["not started", "finished"]
 
 
-@pytest.mark.xfail(reason="late text with a call_id is not taken")
 def test_the_transcript_shows_what_a_tool_printed_late() -> None:
     late = e.LateText(
         turn_id=TURN,
@@ -87,7 +82,6 @@ def test_the_transcript_shows_what_a_tool_printed_late() -> None:
     assert transcript(written, no_deltas)[0].tools[0].output == "1 of 3"
 
 
-@pytest.mark.xfail(reason="the result goes to the first run with this id, of whatever message")
 def test_the_timeline_ends_the_tool_that_ended(session: Session) -> None:
     with session.turn("Go.") as turn:
         asks(turn, "c1")
@@ -102,7 +96,6 @@ def test_the_timeline_ends_the_tool_that_ended(session: Session) -> None:
 # -- what a provider refuses -------------------------------------------------------------------
 
 
-@pytest.mark.xfail(raises=KeyError, reason="opaque data without a type is not looked at")
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 def test_opaque_data_of_any_shape_leaves_the_context_readable(
     session: Session, provider: str
@@ -113,7 +106,6 @@ def test_opaque_data_of_any_shape_leaves_the_context_readable(
         assert broken(session, format_) == []
 
 
-@pytest.mark.xfail(reason="an escaped lone surrogate and a number out of range stay in arguments")
 @pytest.mark.parametrize("format_", PROVIDERS)
 @pytest.mark.parametrize("written", ['{"a": "\\ud800"}', '{"a": 1e999}'])
 def test_arguments_can_be_sent(session: Session, format_: Format, written: str) -> None:
@@ -122,7 +114,6 @@ def test_arguments_can_be_sent(session: Session, format_: Format, written: str) 
     assert broken(session, format_) == []
 
 
-@pytest.mark.xfail(reason="the id is made of the message's seq, so two parts have the same")
 def test_two_encrypted_thoughts_of_one_answer_have_two_ids(session: Session) -> None:
     thoughts = Reasoning("a", encrypted="x"), Reasoning("b", encrypted="y")
     with session.turn("Go.") as turn:
@@ -130,7 +121,6 @@ def test_two_encrypted_thoughts_of_one_answer_have_two_ids(session: Session) -> 
     assert broken(session, "openai-responses") == []
 
 
-@pytest.mark.xfail(reason="a provider's id is passed on unseen")
 @pytest.mark.parametrize("ids", [("rs_1", "rs_1"), ("rs_ä b", "rs_2")])
 def test_ids_of_thoughts_are_unique_and_of_the_right_form(
     session: Session, ids: tuple[str, str]
@@ -142,7 +132,6 @@ def test_ids_of_thoughts_are_unique_and_of_the_right_form(
     assert broken(session, "openai-responses") == []
 
 
-@pytest.mark.xfail(reason="a call is taken from a message of any role")
 @pytest.mark.parametrize("format_", PROVIDERS)
 def test_a_call_that_no_model_made_is_no_call(session: Session, format_: Format) -> None:
     with session.turn("Go.") as turn:
@@ -150,7 +139,6 @@ def test_a_call_that_no_model_made_is_no_call(session: Session, format_: Format)
     assert broken(session, format_) == []
 
 
-@pytest.mark.xfail(reason="the system prompt made of messages is not cleaned")
 @pytest.mark.parametrize("format_", PROVIDERS)
 def test_a_system_prompt_can_be_sent(session: Session, format_: Format) -> None:
     with session.turn(Message(role="system", parts=[Text("Be \ud800.")])):
@@ -158,7 +146,6 @@ def test_a_system_prompt_can_be_sent(session: Session, format_: Format) -> None:
     assert broken(session, format_) == []
 
 
-@pytest.mark.xfail(reason="nobody looks whether an image is of the type it is said to be")
 @pytest.mark.parametrize("format_", PROVIDERS)
 def test_an_image_of_another_type_is_sent_as_that_or_left_out(
     store: Store, session: Session, format_: Format
@@ -169,7 +156,6 @@ def test_an_image_of_another_type_is_sent_as_that_or_left_out(
     assert broken(session, format_) == []
 
 
-@pytest.mark.xfail(reason="Anthropic's result does not look at structured content")
 def test_structured_content_is_sent_to_anthropic_too(session: Session) -> None:
     with session.turn("Go.") as turn:
         asks(turn, "c1")
@@ -181,7 +167,6 @@ def test_structured_content_is_sent_to_anthropic_too(session: Session) -> None:
 # -- late text ---------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="all deltas are told as text, thoughts and arguments among them")
 def test_late_text_tells_the_text_alone() -> None:
     deltas = (
         e.Delta(0, 4, "text", " holds."),
@@ -202,7 +187,6 @@ def test_late_text_tells_the_text_alone() -> None:
     )
 
 
-@pytest.mark.xfail(reason="an answer that was empty before is put at the end")
 def test_late_text_of_an_empty_answer_takes_its_place(session: Session) -> None:
     with stopped(session) as turn, turn.stream() as reply:
         reply.text("\n")
@@ -214,7 +198,6 @@ def test_late_text_of_an_empty_answer_takes_its_place(session: Session) -> None:
 # -- loud, never silent ------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="what a format leaves out or replaces is in no repair")
 @pytest.mark.parametrize("format_", PROVIDERS)
 def test_an_image_that_was_replaced_is_in_the_repairs(
     store: Store, session: Session, format_: Format
@@ -224,7 +207,6 @@ def test_an_image_that_was_replaced_is_in_the_repairs(
     assert session.context(format_).repairs != []
 
 
-@pytest.mark.xfail(reason="any word is taken for `plain`")
 def test_an_unknown_way_to_show_partial_answers_is_refused(session: Session) -> None:
     with pytest.raises(ValueError, match="partial"):
         session.context("neutral", partial="never")  # type: ignore[arg-type]
