@@ -13,7 +13,7 @@ def identity(body: e.Body) -> str:
     """The key under which a journal holds this entry at most once."""
     match body:
         case e.MessageRecorded() | e.MessageStarted():
-            return f"{_safe(body.id)}/message"
+            return message_identity(body.id)
         case e.MessageEnded():
             return message_end_identity(body.id)
         case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
@@ -43,6 +43,10 @@ def turn_identity(turn_id: str) -> str:
 
 def ending_identity(turn_id: str) -> str:
     return f"{_safe(turn_id)}/turn-end"
+
+
+def message_identity(message_id: str) -> str:
+    return f"{_safe(message_id)}/message"
 
 
 def message_end_identity(message_id: str) -> str:

@@ -7,7 +7,12 @@ from typing import Literal
 import platformdirs
 
 from holdfast.errors import StoreError
-from holdfast.model.limits import LOCK_WAIT_SECONDS, STREAM_BUFFER_BYTES, WINDOW_SECONDS
+from holdfast.model.limits import (
+    FLUSH_BYTES,
+    LOCK_WAIT_SECONDS,
+    STREAM_BUFFER_BYTES,
+    WINDOW_SECONDS,
+)
 from holdfast.session.runtime import Runtime
 from holdfast.session.sources import Clock, IdSource, random_ids, system_clock
 from holdfast.stores.base import Database
@@ -19,13 +24,14 @@ Url = str | os.PathLike[str] | Database | None
 class Options:
     """Everything about a store that can be set; each has a default that is meant."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (all by keyword, each with a default)
         self,
         *,
         tenant: str = "default",
         durability: Durability = "full",
         window_seconds: float = WINDOW_SECONDS,
         buffer_bytes: int = STREAM_BUFFER_BYTES,
+        flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         network: bool = False,
         clock: Clock = system_clock,
@@ -37,6 +43,7 @@ class Options:
         self.durability = durability
         self.window_seconds = window_seconds
         self.buffer_bytes = buffer_bytes
+        self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
         self.network = network
         self.clock = clock
@@ -52,6 +59,7 @@ def open_runtime(url: Url, options: Options) -> Runtime:
         ids=options.ids,
         window_seconds=options.window_seconds,
         buffer_bytes=options.buffer_bytes,
+        flush_bytes=options.flush_bytes,
     )
 
 

@@ -20,6 +20,7 @@ class OpenSettings(TypedDict, total=False):
     durability: Durability
     window_seconds: float
     buffer_bytes: int
+    flush_bytes: int
     lock_wait_seconds: float
     network: bool
     clock: Clock

@@ -63,12 +63,14 @@ class Runtime:
         ids: IdSource,
         window_seconds: float,
         buffer_bytes: int,
+        flush_bytes: int,
     ) -> None:
         self.database = database
         self.tenant = tenant
         self.clock = clock
         self.ids = ids
         self.buffer_bytes = buffer_bytes
+        self.flush_bytes = flush_bytes
         self._process = _Process.current
         self.watcher = Watcher(database.change_mark, self._look_for_stops)
         self.writer = Writer(

@@ -144,10 +144,10 @@ class StreamCore:
         try:
             outcome = yield from write(self._end_write(buffer, error))
         except Exception as failure:
+            # The turn has the buffer still, so its ending keeps the text.
             if error is None:
-                self.turn.close_buffer(buffer)
                 raise
-            attach(error, failure)  # the turn's end tries once more to keep the text
+            attach(error, failure)
             return
         self.turn.close_buffer(buffer)
         if isinstance(outcome, TurnEnded):

@@ -323,6 +323,7 @@ class TurnCore:
             fence=self.claim.fence,
             wake=self.runtime.writer,
             limit=self.runtime.buffer_bytes,
+            flush_bytes=self.runtime.flush_bytes,
         )
         self._buffers[seq] = buffer
         return buffer

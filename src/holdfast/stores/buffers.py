@@ -28,6 +28,7 @@ class StreamBuffer:
 
     __slots__ = (
         "_added",
+        "_flush_bytes",
         "_limit",
         "_pending",
         "_taken",
@@ -53,6 +54,7 @@ class StreamBuffer:
         fence: int,
         wake: Wake,
         limit: int = STREAM_BUFFER_BYTES,
+        flush_bytes: int = FLUSH_BYTES,
     ) -> None:
         self.key = key
         self.seq = seq
@@ -65,6 +67,7 @@ class StreamBuffer:
         self.urgent = False
         self._wake = wake
         self._limit = limit
+        self._flush_bytes = flush_bytes
         self._pending: deque[tuple[Delta, int]] = deque()
         self._taken: list[list[tuple[Delta, int]]] = []
         self._added = 0
@@ -98,7 +101,7 @@ class StreamBuffer:
         if not self.armed:
             self.armed = True
             self._wake.within_window(self)
-        if waiting + size >= FLUSH_BYTES and not self.urgent:
+        if waiting + size >= self._flush_bytes and not self.urgent:
             self.urgent = True
             self._wake.at_once()
 

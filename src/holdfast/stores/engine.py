@@ -24,19 +24,20 @@ from holdfast.errors import (
 from holdfast.journal import rules
 from holdfast.journal.assembly import assemble, merge, output_text
 from holdfast.journal.closing import closing, open_streams
-from holdfast.journal.codec import decode_body, encode
+from holdfast.journal.codec import decode_body, encode, to_bytes
 from holdfast.journal.fold import describe
 from holdfast.journal.identity import (
     digest,
     ending_identity,
     identity,
     message_end_identity,
+    message_identity,
     named_identity,
     same_content,
 )
-from holdfast.journal.turn import TurnState
+from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
-from holdfast.model.parts import Part, Text, ToolResult
+from holdfast.model.parts import Part, Text, ToolCall, ToolResult
 from holdfast.model.sessions import Description
 from holdfast.stores.base import SessionRow
 from holdfast.stores.buffers import StreamBuffer
@@ -452,6 +453,10 @@ class Engine(Standings):
         """A call waits for a person, bound to the hash of its exact arguments."""
         standing = self._live(key)
         call = rules.require_call(self._claimed(standing, claim), call_id)
+        if hashed != digest(to_bytes(self._arguments(standing, call))):
+            raise InvalidEntry(
+                f"tool call {call_id!r} was made with other arguments; ask for those that will run"
+            )
         body = e.ApprovalAsked(
             id=approval_id,
             turn_id=claim.turn_id,
@@ -461,6 +466,23 @@ class Engine(Standings):
         )
         self._write(standing, body, at_us)
         return body
+
+    def _arguments(self, standing: Standing, call: CallState) -> str:
+        """What the model wrote for this call, in a message that is whole or still streams."""
+        key = standing.row.key
+        for name in (message_end_identity(call.message_id), message_identity(call.message_id)):
+            entry = self._tx.find_entry(key, name)
+            if entry is None:
+                continue
+            if isinstance(entry.body, e.MessageStarted):
+                parts = assemble(self._stored(standing, entry.seq))
+            else:
+                assert isinstance(entry.body, e.MessageRecorded | e.MessageEnded)
+                parts = entry.body.parts
+            for part in parts:
+                if isinstance(part, ToolCall) and part.id == call.call_id:
+                    return part.arguments
+        return ""
 
     def decide_approval(self, key: int, body: e.ApprovalDecided, at_us: int) -> Receipt:
         """A person's decision on the exact call that was asked about."""

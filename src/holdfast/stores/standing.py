@@ -237,9 +237,13 @@ class Standings:
         """Everything a stream was given, to be folded into the entry that ends it."""
         if seq is None:
             return []
-        flushes = self._tx.deltas(standing.row.key, seq)
-        stored = [delta for _, flush in flushes for delta in flush]
+        stored = self._stored(standing, seq)
         return stored if buffer is None else [*stored, *self._take(buffer, last=True)]
+
+    def _stored(self, standing: Standing, seq: int) -> list[e.Delta]:
+        """What of a stream is on the disk."""
+        flushes = self._tx.deltas(standing.row.key, seq)
+        return [delta for _, flush in flushes for delta in flush]
 
     def _drop(self, standing: Standing, seq: int) -> None:
         self._tx.drop_deltas(standing.row.key, seq)

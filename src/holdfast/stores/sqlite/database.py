@@ -113,8 +113,11 @@ class SqliteDatabase:
     def begin(self) -> SqliteTransaction:
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
-        files.check_same(self._path, self._inode)
-        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            files.check_same(self._path, self._inode)
+            self._lock.acquire_turn(self._wait_seconds)
+        except OSError as error:
+            raise StoreDegraded(f"writing to {self.path}: {error}; try again") from error
         gate.enter()
         try:
             connection = self._sound_connection()
