@@ -10,7 +10,7 @@ from holdfast.model import entries as e
 from holdfast.model.parts import ToolCall, ToolResult
 from holdfast.testing import validators
 from holdfast.testing.strategies import journals
-from holdfast.views.context import FORMATS, Budget, Context, compute
+from holdfast.views.context import FORMATS, Budget, Context, compute, trim
 from holdfast.views.neutral import build
 
 PROVIDERS = [name for name in FORMATS if name != "neutral"]
@@ -57,10 +57,8 @@ def test_a_budget_keeps_the_newest_and_tears_no_pair(format_: str, journal: list
     for budget in (Budget(messages=1), Budget(messages=4), Budget(tokens=30)):
         found = compute(journal, format_, blobs=lambda name: b"", budget=budget)
         assert VALIDATORS[format_](found.messages, found.system) == [], found.messages
-        whole = context(journal, format_).messages
-        if whole and found.messages:
-            last, kept = blocks(format_, whole)[-1], blocks(format_, found.messages)[-1]
-            assert last == kept
+        messages = build(journal).finish()
+        assert trim(messages, budget)[-1:] == messages[-1:]
 
 
 @many
@@ -113,10 +111,12 @@ def test_each_ending_that_was_not_completed_is_told_once(journal: list[e.Entry])
 @many
 @given(journals())
 def test_the_truth_about_each_tool_is_told(journal: list[e.Entry]) -> None:
-    """A result that was recorded is there, in its place or as text; no other is called a result."""
+    """A result that was recorded is there, in its place or as text, once its call is said."""
     text = json.dumps(context(journal, "neutral").messages)
+    bodies = [entry.body for entry in journal]
+    said = {body.id for body in bodies if isinstance(body, e.MessageRecorded | e.MessageEnded)}
     for entry in journal:
-        if isinstance(entry.body, e.ToolFinished | e.LateResult):
+        if isinstance(entry.body, e.ToolFinished | e.LateResult) and entry.body.message_id in said:
             content = entry.body.result.content
             assert isinstance(content, str)
             assert json.dumps(content)[1:-1] in text

@@ -158,8 +158,8 @@ class Writer:
 
         If interrupted: it was handed over or it was not.
         """
-        self._owed.put(apply)
-        self._queue.put(_FLUSH)
+        if not self._closed:
+            self._queue.put(_Owed(apply))
 
     def is_current_thread(self) -> bool:
         """A finaliser may run on the writer's own thread, which must not wait for itself."""
