@@ -171,6 +171,8 @@ class Runtime:
             for turn in self._running_turns():
                 self.writer.submit(Op(turn.close_write(reason)))
                 self.turn_ended(turn.claim.turn_id)
+            # Blobs that nothing came to refer to before their writer was gone.
+            self.writer.submit(Op(lambda engine: engine.collect_blobs()))
             ended = self.writer.close(seconds)
             self.watcher.close()
             if self._pool is not None:

@@ -1,0 +1,21 @@
+"""Blobs that nothing refers to are gone once their writer is, without anybody asking."""
+
+from pathlib import Path
+
+from holdfast import Image, Message, Store, Text
+from holdfast.testing.crash import crash
+
+
+def test_a_blob_whose_writer_died_before_it_was_used_is_collected(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    dead = Store(path)
+    dead.put_blob(b"never used")
+    kept = dead.put_blob(b"used")
+    with dead.create_session().turn("look") as turn:
+        turn.record(Message("assistant", [Text("this"), Image(kept, "image/png")]))
+    crash(dead)
+    with Store(path) as store:
+        assert store.counts()["blobs"] == 2
+    with Store(path) as store:
+        assert store.counts()["blobs"] == 1
+        assert store.blob(kept) == b"used"
