@@ -251,7 +251,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_lik
 
     `offset` counts the characters of that part before this increment, so applying a delta twice
     is harmless. `head` opens a part that is more than text (a tool call with no arguments yet, an
-    image, opaque data); `tail` closes a reasoning part with its signature or encrypted content.
+    image, opaque data); a signature or encrypted content closes a reasoning part.
     """
 
     part: int

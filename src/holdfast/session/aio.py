@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound, TurnStopped
 from holdfast.model import entries as e
@@ -39,6 +39,7 @@ from holdfast.views.timeline import TimedTurn
 from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
+C = TypeVar("C", StreamCore, ToolCore)
 
 
 class AsyncStore:
@@ -368,42 +369,36 @@ class AsyncTurn:
         return settle(self._core.runtime, flow)
 
 
-class AsyncStream(Deltas):
+class AsyncBlock(Generic[C]):
+    """What is entered and left around work: a stream, or a tool."""
+
+    _core: C
+
+    async def __aenter__(self) -> Self:
+        await settle(self._core.turn.runtime, self._core.enter())
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await settle(self._core.turn.runtime, self._core.leave(error))
+
+
+class AsyncStream(Deltas, AsyncBlock[StreamCore]):
     """A model's answer as it comes. Use it as a block."""
 
     def __init__(self, core: StreamCore) -> None:
         self._core = core
 
-    async def __aenter__(self) -> Self:
-        await settle(self._core.turn.runtime, self._core.enter())
-        return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        await settle(self._core.turn.runtime, self._core.leave(error))
-
-
-class AsyncTool:
+class AsyncTool(AsyncBlock[ToolCore]):
     """A tool that runs. Use it as a block, and finish it."""
 
     def __init__(self, core: ToolCore) -> None:
         self._core = core
-
-    async def __aenter__(self) -> Self:
-        await settle(self._core.turn.runtime, self._core.enter())
-        return self
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        await settle(self._core.turn.runtime, self._core.leave(error))
 
     def output(self, text: str) -> None:
         """A piece of what the tool prints; does not wait."""

@@ -7,7 +7,7 @@ with `await`, and a test holds the two together.
 import weakref
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound
 from holdfast.model import entries as e
@@ -37,6 +37,7 @@ from holdfast.views.timeline import TimedTurn
 from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
+C = TypeVar("C", StreamCore, ToolCore)
 
 
 class Store:
@@ -400,42 +401,36 @@ class Deltas:
         self._core.finish(finish_reason, usage, provider_ids)
 
 
-class Stream(Deltas):
+class Block(Generic[C]):
+    """What is entered and left around work: a stream, or a tool."""
+
+    _core: C
+
+    def __enter__(self) -> Self:
+        run(self._core.turn.runtime, self._core.enter())
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
+
+
+class Stream(Deltas, Block[StreamCore]):
     """A model's answer as it comes. Use it as a block."""
 
     def __init__(self, core: StreamCore) -> None:
         self._core = core
 
-    def __enter__(self) -> Self:
-        run(self._core.turn.runtime, self._core.enter())
-        return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
-
-
-class Tool:
+class Tool(Block[ToolCore]):
     """A tool that runs. Use it as a block, and finish it."""
 
     def __init__(self, core: ToolCore) -> None:
         self._core = core
-
-    def __enter__(self) -> Self:
-        run(self._core.turn.runtime, self._core.enter())
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
 
     def output(self, text: str) -> None:
         """A piece of what the tool prints; does not wait."""
