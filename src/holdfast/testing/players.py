@@ -23,10 +23,6 @@ from holdfast.testing.crash import crash
 _NEVER_SECONDS = 1_000.0
 
 
-class Interrupted(BaseException):
-    """What a player raises to leave a block."""
-
-
 class Failed(Exception):
     """What a player raises to fail in a block."""
 
