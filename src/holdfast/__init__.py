@@ -17,6 +17,7 @@ from holdfast.errors import (
     SessionBusy,
     SessionDamaged,
     SessionDeleted,
+    SessionHasForks,
     SessionNotFound,
     SqliteTooOld,
     StaleFence,
@@ -33,12 +34,13 @@ from holdfast.errors import (
     TurnEnded,
     TurnNotFound,
     TurnStopped,
+    UndoRefused,
     UsageError,
 )
 from holdfast.model.entries import Delta, Entry, FollowedDelta, Usage
 from holdfast.model.messages import Message
 from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
-from holdfast.model.sessions import Parent, Project, SessionInfo, TurnInfo
+from holdfast.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
 from holdfast.session.store import Session, Store, Stream, Tool, Turn
 from holdfast.stores.standing import Receipt
 
@@ -59,6 +61,7 @@ __all__ = [
     "File",
     "FollowedDelta",
     "ForeignHandle",
+    "Fork",
     "HandleClosed",
     "HoldfastError",
     "IdConflict",
@@ -76,6 +79,7 @@ __all__ = [
     "SessionBusy",
     "SessionDamaged",
     "SessionDeleted",
+    "SessionHasForks",
     "SessionInfo",
     "SessionNotFound",
     "SqliteTooOld",
@@ -101,6 +105,7 @@ __all__ = [
     "TurnInfo",
     "TurnNotFound",
     "TurnStopped",
+    "UndoRefused",
     "Usage",
     "UsageError",
 ]

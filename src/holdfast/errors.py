@@ -15,6 +15,8 @@
     │   ├── IdConflict         the same id or key was recorded with other content
     │   ├── SessionBusy        a turn is running; names its holder
     │   │   └── PromptQueued       … and the prompt was kept for the next turn, as asked
+    │   ├── UndoRefused        something was said since; fork instead
+    │   ├── SessionHasForks    other sessions are made of this one's entries
     │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
     │   └── TurnEnded          the turn has its one ending
     │       └── StaleFence         … and another turn has begun since
@@ -101,6 +103,18 @@ class PromptQueued(SessionBusy):
     def __init__(self, message: str, *, turn_id: str, holder: str, prompt_id: str) -> None:
         super().__init__(message, turn_id=turn_id, holder=holder)
         self.prompt_id = prompt_id
+
+
+class UndoRefused(ConflictError):
+    """Something was said since, so undoing would mix two conversations; fork instead."""
+
+
+class SessionHasForks(ConflictError):
+    """Other sessions are made of this one's entries. `forks` are their ids."""
+
+    def __init__(self, message: str, *, forks: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.forks = forks
 
 
 class ToolAlreadyStarted(ConflictError):

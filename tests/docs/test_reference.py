@@ -22,6 +22,9 @@ SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", JOURNAL, re.MULTILINE 
 BODIES: dict[str, Any] = {str(kind.__struct_config__.tag): kind for kind in e.KnownBody.__args__}
 LAID_OUT: dict[str, Any] = {
     "fence": 1,
+    "seq": 1,
+    "first": 1,
+    "through": 1,
     "role": "user",
     "parts": [],
     "status": "failed",
@@ -58,7 +61,7 @@ def test_identity_is_described(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(BODIES))
 def test_who_may_write_is_described(kind: str) -> None:
-    told = r"Fenced\.|Not fenced\.|Gives the fence out\.|Written with `turn_started`"
+    told = r"Fenced\.|Not fenced[.;]|Gives the fence out\.|Written with `turn_started`"
     assert re.search(told, SECTIONS[kind])
 
 

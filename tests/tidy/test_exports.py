@@ -20,10 +20,10 @@ FACES = [
 ]
 
 READS = {
-    "Store": {"session", "sessions", "blob", "counts", "status"},
+    "Store": {"session", "sessions", "usage", "blob", "counts", "status"},
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
-        *("context", "transcript", "timeline"),
+        *("context", "transcript", "timeline", "info"),
     },
     "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {"id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"},

@@ -1,4 +1,4 @@
-"""What a journal means: the session's description, its messages, its turns.
+"""What a journal means: its messages and its turns.
 
 One fold, for every reader. It takes entries in order and may be given a tail of a journal: what
 began before the tail is then not shown, what began in it is shown whole.
@@ -17,36 +17,9 @@ from holdfast.journal.identity import (
 )
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
-from holdfast.model.sessions import Description, TurnInfo
+from holdfast.model.sessions import TurnInfo
 
 Deltas = Callable[[int], Sequence[e.Delta]]
-
-
-def describe(about: Description, body: e.Body) -> Description:
-    """The session's description after one more entry."""
-    match body:
-        case e.SessionCreated():
-            return Description(
-                title=body.title,
-                titled_by=body.titled_by,
-                type=body.type,
-                project=body.project,
-                tags=body.tags,
-                extra=body.extra,
-                parent=body.parent,
-            )
-        case e.Renamed():
-            if about.titled_by == "person" and body.by != "person":
-                return about  # a person's title is never replaced by a generated one
-            return msgspec.structs.replace(about, title=body.title, titled_by=body.by)
-        case e.Archived():
-            return msgspec.structs.replace(about, archived=body.archived)
-        case e.Deleted():
-            return msgspec.structs.replace(about, deleted=True)
-        case e.Restored():
-            return msgspec.structs.replace(about, deleted=False)
-        case _:
-            return about
 
 
 class Messages:
@@ -57,6 +30,7 @@ class Messages:
         self._started: dict[str, int] = {}
         self._tools: dict[int, e.ToolStarted] = {}
         self._ended_turns: set[str] = set()
+        self._over = 0
 
     def take(self, entry: e.Entry) -> None:
         body = entry.body
@@ -86,6 +60,8 @@ class Messages:
                 self._take_late_text(body)
             case e.TurnEnded():
                 self._ended_turns.add(body.turn_id)
+            case e.Rewound():
+                self._over = entry.seq
             case _:
                 pass
 
@@ -95,7 +71,7 @@ class Messages:
         for seq in sorted(self._messages):
             message = self._messages[seq]
             if message.state == "streaming":
-                if message.turn_id in self._ended_turns:
+                if message.turn_id in self._ended_turns or seq < self._over:
                     continue  # it had nothing in it when its turn was closed
                 message = msgspec.structs.replace(message, parts=assemble(deltas(seq)))
             shown.append(message)

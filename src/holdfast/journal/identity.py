@@ -7,6 +7,7 @@ Keys begin with ids that ascend with time, so that an index of them grows at its
 from hashlib import blake2b
 
 from holdfast.model import entries as e
+from holdfast.model.sessions import Fork
 
 
 def identity(body: e.Body) -> str:
@@ -29,6 +30,9 @@ def identity(body: e.Body) -> str:
             return turn_identity(body.turn_id)
         case e.TurnEnded():
             return ending_identity(body.turn_id)
+        case e.SessionCreated(fork=Fork() as fork):
+            # Not the key of the beginning that it inherits.
+            return f"{_safe(fork.session_id)}/fork/{fork.at}"
         case e.SessionCreated():
             return "session"
         case e.Unknown():

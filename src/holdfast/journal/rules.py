@@ -29,6 +29,8 @@ from holdfast.model.limits import (
     ID_BYTES_MAX,
     JSON_DEPTH_MAX,
     PARTS_MAX,
+    TAG_CHARS_MAX,
+    TAGS_MAX,
     TITLE_CHARS_MAX,
 )
 from holdfast.model.parts import Json, Part, ToolCall, ToolResult
@@ -49,14 +51,37 @@ def check_content(body: e.Body) -> None:
         case e.Renamed() | e.SessionCreated():
             if isinstance(body, e.SessionCreated):
                 check_json(body.extra, "extra data of a session")
+                check_tags(body.tags)
             if isinstance(body.title, str) and len(body.title) > TITLE_CHARS_MAX:
                 raise InvalidEntry(
                     f"the title has {len(body.title)} characters; at most {TITLE_CHARS_MAX} fit"
                 )
+        case e.Tagged():
+            check_tags((*body.add, *body.remove))
+            if not body.add and not body.remove:
+                raise InvalidEntry("there is no tag to put on or take off")
+        case e.Compacted():
+            check_text(body.summary, "the summary")
+            if not body.summary.strip():
+                raise InvalidEntry("the summary is empty; nothing may stand for messages but words")
         case e.TurnStarted(key=str() as key):
             check_id(key, "key")
         case _:
             pass
+
+
+def check_tags(tags: tuple[str, ...]) -> None:
+    """Refuse tags that are no words, too long or too many."""
+    if len(tags) > TAGS_MAX:
+        raise InvalidEntry(f"the session would have {len(tags)} tags; at most {TAGS_MAX} fit")
+    for tag in tags:
+        check_text(tag, "a tag")
+        if not tag.strip():
+            raise InvalidEntry("a tag is empty")
+        if len(tag) > TAG_CHARS_MAX:
+            raise InvalidEntry(
+                f"a tag has {len(tag)} characters; at most {TAG_CHARS_MAX} are kept in one"
+            )
 
 
 def check_parts(parts: tuple[Part, ...]) -> None:

@@ -52,7 +52,7 @@ class TurnState:
         self.stop: e.StopAsked | None = None
         self.open_messages: dict[str, int] = {}
         self.messages: dict[str, int] = {}
-        self.model_calls: set[str] = set()
+        self.model_calls: dict[str, e.ModelCallStarted] = {}
         self.left: set[tuple[str, str]] = set()
         self._calls: dict[tuple[str, str], CallState] = {}
         self._newest: dict[str, CallState] = {}
@@ -96,9 +96,9 @@ class TurnState:
             case e.ToolFinished(turn_id=self.id) | e.LateResult(turn_id=self.id):
                 self._calls[body.message_id, body.result.call_id].answered = True
             case e.ModelCallStarted(turn_id=self.id):
-                self.model_calls.add(body.id)
+                self.model_calls[body.id] = body
             case e.ModelCallEnded(turn_id=self.id):
-                self.model_calls.discard(body.id)
+                self.model_calls.pop(body.id, None)
             case e.StopAsked(turn_id=self.id):
                 self.stop = self.stop or body
             case e.TurnEnded(turn_id=self.id):

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json, Part, ToolResult
-from holdfast.model.sessions import Namer, Parent, Project, moment
+from holdfast.model.sessions import Fork, Namer, Parent, Project, moment
 
 
 class _Body(
@@ -34,6 +34,7 @@ class SessionCreated(_Body, frozen=True, kw_only=True, tag="session_created"):
     tags: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
     parent: Parent | None = None
+    fork: Fork | None = None
 
 
 class Renamed(_Body, frozen=True, kw_only=True, tag="renamed"):
@@ -47,6 +48,26 @@ class Archived(_Body, frozen=True, kw_only=True, tag="archived"):
 
     id: str
     archived: bool = True
+
+
+class Pinned(_Body, frozen=True, kw_only=True, tag="pinned"):
+    """Kept from every rule that removes, or with `pinned=False` no longer."""
+
+    id: str
+    pinned: bool = True
+
+
+class Tagged(_Body, frozen=True, kw_only=True, tag="tagged"):
+    id: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class Moved(_Body, frozen=True, kw_only=True, tag="moved"):
+    """The work lies in another project directory from now on."""
+
+    id: str
+    project: Project | None = None
 
 
 class Deleted(_Body, frozen=True, kw_only=True, tag="deleted"):
@@ -243,6 +264,63 @@ class ApprovalDecided(_Body, frozen=True, kw_only=True, tag="approval_decided"):
     reason: str | None = None
 
 
+# -- history -----------------------------------------------------------------------------------
+
+
+class Compacted(_Body, frozen=True, kw_only=True, tag="compaction"):
+    """A summary in place of the messages from `first` to `through`, in what a model is sent.
+
+    `keep` are the entries in that range that stay: those of messages that were chosen, and of
+    messages whose rest the summary cannot know. `rest` are the entries after `through` that go:
+    the ends and results of messages in the range.
+    """
+
+    id: str
+    summary: str
+    first: int
+    through: int
+    keep: tuple[int, ...] = ()
+    rest: tuple[int, ...] = ()
+    provider: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+class Rewound(_Body, frozen=True, kw_only=True, tag="rewind"):
+    """What stands after `through`, up to here, is in no view any more.
+
+    `keep` are the entries there that stay, because they belong to something that began before: the
+    rest of a message, the results of its calls.
+    """
+
+    id: str
+    through: int
+    keep: tuple[int, ...] = ()
+
+
+class Undone(_Body, frozen=True, kw_only=True, tag="undone"):
+    """The compaction or rewind with this id, at this seq, is as if it had never been."""
+
+    id: str
+    seq: int
+
+
+class Visibility(_Body, frozen=True, kw_only=True, tag="visibility"):
+    """Whether a person and a model are shown a message; None leaves it as it was.
+
+    `entries` are those that belonged to it by then; what comes for it later is hidden by its id.
+    """
+
+    id: str
+    seq: int
+    message_id: str
+    entries: tuple[int, ...] = ()
+    person: bool | None = None
+    model: bool | None = None
+
+
 # -- late --------------------------------------------------------------------------------------
 
 
@@ -292,6 +370,9 @@ KnownBody = (
     SessionCreated
     | Renamed
     | Archived
+    | Pinned
+    | Tagged
+    | Moved
     | Deleted
     | Restored
     | Note
@@ -312,6 +393,10 @@ KnownBody = (
     | ToolFinished
     | ApprovalAsked
     | ApprovalDecided
+    | Compacted
+    | Rewound
+    | Undone
+    | Visibility
     | LateResult
     | LateText
 )

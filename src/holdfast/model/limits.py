@@ -19,6 +19,11 @@ JSON_DEPTH_MAX: Final = 100
 
 TITLE_CHARS_MAX: Final = 1_000
 
+TAG_CHARS_MAX: Final = 100
+
+TAGS_MAX: Final = 100
+"""Tags on one session."""
+
 STREAM_BUFFER_BYTES: Final = 1024 * 1024
 """Text of one open stream that waits for the disk."""
 

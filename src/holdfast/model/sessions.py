@@ -16,6 +16,11 @@ def moment(at_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at_us)
 
 
+def microseconds(at: datetime) -> int:
+    """A time as microseconds since 1970; one without a zone is taken as local time."""
+    return (at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
 class Project(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the work of a session lies: the project's root and the working directory."""
 
@@ -30,8 +35,19 @@ class Parent(msgspec.Struct, frozen=True):
     turn_id: str
 
 
+class Fork(msgspec.Struct, frozen=True):
+    """Where a fork branches off: its journal begins with that session's entries up to `at`."""
+
+    session_id: str
+    at: int
+
+
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session's journal says of the session itself: derived, never the truth."""
+    """What a session's journal says of the session itself: derived, never the truth.
+
+    `status` is that of the newest turn, `models` are those that were asked, `system` names the
+    newest system prompt.
+    """
 
     title: str | None = None
     titled_by: Namer | None = None
@@ -40,8 +56,17 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
     parent: Parent | None = None
+    fork: Fork | None = None
     archived: bool = False
-    deleted: bool = False
+    pinned: bool = False
+    deleted_at_us: int | None = None
+    status: Status | None = None
+    models: tuple[str, ...] = ()
+    system: str | None = None
+
+    @property
+    def deleted(self) -> bool:
+        return self.deleted_at_us is not None
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -62,8 +87,44 @@ class SessionInfo(msgspec.Struct, frozen=True):
         return self.about.type
 
     @property
+    def project(self) -> Project | None:
+        return self.about.project
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.about.tags
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.about.models
+
+    @property
+    def status(self) -> Status | None:
+        """How the newest turn stands; None before the first."""
+        return self.about.status
+
+    @property
     def archived(self) -> bool:
         return self.about.archived
+
+    @property
+    def pinned(self) -> bool:
+        return self.about.pinned
+
+    @property
+    def deleted_at(self) -> datetime | None:
+        at_us = self.about.deleted_at_us
+        return None if at_us is None else moment(at_us)
+
+    @property
+    def fork(self) -> Fork | None:
+        """The session that this one was forked from, and where."""
+        return self.about.fork
+
+    @property
+    def parent(self) -> Parent | None:
+        """The turn that this subagent's session works for."""
+        return self.about.parent
 
     @property
     def created_at(self) -> datetime:

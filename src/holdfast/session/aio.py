@@ -11,22 +11,29 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound, TurnStopped
+from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
-from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
+from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.following import Followed, Follower
+from holdfast.session.history import CompactSettings, ForkSettings
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
     CallSettings,
     CreateSettings,
+    ListFilters,
     OpenSettings,
     TurnSettings,
+    UsageBy,
+    UsageFilters,
     decision,
+    list_filters,
     model_call,
     session_created,
     turn_options,
+    usage_filters,
 )
 from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Pause, Write, read
@@ -82,16 +89,22 @@ class AsyncStore:
         """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
         return AsyncSession(await self._run(self._core.session(session_id)))
 
-    async def sessions(
-        self,
-        *,
-        archived: bool | None = False,
-        limit: int = 100,
-        before: SessionInfo | None = None,
-    ) -> list[SessionInfo]:
-        """Sessions, newest first; `before` the last one of a page gives the next page."""
-        cursor = None if before is None else (before.updated_at_us, before.id)
-        return await self._run(self._core.sessions(archived=archived, limit=limit, before=cursor))
+    async def sessions(self, **filters: Unpack[ListFilters]) -> list[SessionInfo]:
+        """Sessions, newest first, 100 of them or `limit`.
+
+        Filters: `type`, `project` (its root), `tag`, `model`, `interrupted`, `archived` (False if
+        not given, None for both), `pinned`, `deleted`, `title` (a text in it), `since`, `until`,
+        `parent` and `fork_of` (ids). `before` the last session of a page gives the next page.
+        """
+        return await self._run(self._core.sessions(list_filters(filters)))
+
+    async def usage(self, by: UsageBy = "model", **filters: Unpack[UsageFilters]) -> list[Total]:
+        """Tokens and cost of all model calls, added up by session, model, project, day or all.
+
+        Interrupted and retried calls count; what a fork has inherited does not count twice.
+        Filters: `session`, `project`, `model`, `since` and `until` (days).
+        """
+        return await self._run(self._core.usage(by, usage_filters(filters)))
 
     async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
@@ -265,6 +278,85 @@ class AsyncSession:
     async def archive(self, *, archived: bool = True) -> Receipt:
         """Put the session away, or bring it back. If interrupted: done or not."""
         return await self._run(self._core.archive(archived=archived))
+
+    async def pin(self, *, pinned: bool = True) -> Receipt:
+        """Keep the session from every rule that removes. If interrupted: done or not."""
+        return await self._run(self._core.pin(pinned=pinned))
+
+    async def tag(self, *add: str, remove: Sequence[str] = ()) -> Receipt:
+        """Put tags on the session and take others off. If interrupted: done or not."""
+        return await self._run(self._core.tag(add, remove))
+
+    async def move(self, project: Project | None) -> Receipt:
+        """Say where the work lies from now on. If interrupted: done or not."""
+        return await self._run(self._core.move(project))
+
+    async def compact(
+        self, summary: str, through: int, **settings: Unpack[CompactSettings]
+    ) -> Receipt:
+        """Put a summary in place of the messages up to `through`, in what a model is sent.
+
+        `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
+        still runs, what was not finished at `through`. `model`, `provider`, `usage`,
+        `tokens_before` and `tokens_after` tell how the summary was made. `undo` brings the messages back.
+
+        If interrupted: it is compacted or it is not.
+        """
+        return await self._run(self._core.history.compact(summary, through, settings))
+
+    async def rewind(self, through: int) -> Receipt:
+        """Take what began after `through` out of every view; it stays in the journal.
+
+        What began by then is kept whole, a call with its result too. Raises SessionBusy while a
+        turn runs. If interrupted: it is rewound or it is not.
+        """
+        return await self._run(self._core.history.rewind(through))
+
+    async def clear(self) -> Receipt:
+        """Begin anew: a rewind to before the first message. If interrupted: done or not."""
+        return await self._run(self._core.history.rewind(0))
+
+    async def undo(self, seq: int | None = None) -> Receipt:
+        """Undo the compaction or rewind at this seq, or the newest one that is in effect.
+
+        A rewind can be undone until something was said since; afterwards UndoRefused is raised.
+        If interrupted: it is undone or it is not.
+        """
+        return await self._run(self._core.history.undo(seq))
+
+    async def hide(
+        self, message: int | Message, *, person: bool = True, model: bool = True
+    ) -> Receipt:
+        """Hide a message from the person and the model, or one of them, until it is shown again.
+
+        If interrupted: it is hidden or it is not.
+        """
+        see = self._core.history.see(
+            message, person=False if person else None, model=False if model else None
+        )
+        return await self._run(see)
+
+    async def show(
+        self, message: int | Message, *, person: bool = True, model: bool = True
+    ) -> Receipt:
+        """Show a message again, to the person and the model, or to one of them.
+
+        If interrupted: it is shown or it is not.
+        """
+        see = self._core.history.see(message, person=person or None, model=model or None)
+        return await self._run(see)
+
+    async def fork(self, at: int | None = None, **settings: Unpack[ForkSettings]) -> "AsyncSession":
+        """A session of its own that begins with this one's entries up to `at`; none is copied.
+
+        What began by then is there whole. Without `at`, everything so far. A title is not
+        inherited. If interrupted: it exists or it does not; a given `id` tells which.
+        """
+        return AsyncSession(await self._run(self._core.fork(at, settings)))
+
+    async def info(self) -> SessionInfo:
+        """What is known of the session now: title, tags, project, status, lineage."""
+        return await self._run(self._core.info())
 
     async def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:
         """Keep something beside the conversation. If interrupted: kept or not."""

@@ -11,16 +11,20 @@ from holdfast.errors import (
     SessionNotFound,
 )
 from holdfast.journal import rules
+from holdfast.journal.derived import TURNS
 from holdfast.journal.fold import Messages, fold_messages, fold_turns
+from holdfast.journal.history import History, in_view
 from holdfast.journal.identity import digest, keyed_id
+from holdfast.journal.usage import Total, add_up
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
-from holdfast.model.sessions import Namer, SessionInfo, TurnInfo
+from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
+from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
-from holdfast.stores.base import Listing, Reader, SessionRow
+from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
 from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, compute
 from holdfast.views.neutral import Partial
@@ -93,11 +97,15 @@ class StoreCore:
             yield from core.recover()
         return core
 
-    def sessions(self, **filters: Any) -> Flow[list[SessionInfo]]:
+    def sessions(self, filters: dict[str, Any]) -> Flow[list[SessionInfo]]:
         listing = Listing(tenant=self.runtime().tenant, **filters)
         if listing.limit < 0:
             raise ValueError("limit counts from zero")
         return (yield from read(lambda reader: reader.sessions(listing)))
+
+    def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
+        query = UsageQuery(tenant=self.runtime().tenant, **filters)
+        return (yield from read(lambda reader: add_up(reader.usage(query), by)))
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
         runtime = self.runtime()
@@ -145,6 +153,7 @@ class SessionCore:
         self.id = row.id
         self.title = row.about.title
         self.head = row.head
+        self.history = HistoryCore(self)
 
     def runtime(self) -> Runtime:
         return self._store.runtime()
@@ -153,6 +162,16 @@ class SessionCore:
         self.head = max(self.head, seq)
 
     # -- reading -------------------------------------------------------------------------------
+
+    def row(self, reader: Reader) -> SessionRow:
+        """What is known of the session now."""
+        row = reader.session(self.key)
+        if row is None:
+            raise SessionNotFound(f"session {self.id!r} does not exist any more; it was erased")
+        return row
+
+    def info(self) -> Flow[SessionInfo]:
+        return (yield from read(lambda reader: _info(self.row(reader))))
 
     def entries(self, after: int, limit: int | None) -> Flow[list[e.Entry]]:
         return (yield from read(lambda reader: self._read(reader, after, limit)))
@@ -172,28 +191,35 @@ class SessionCore:
             return (yield from read(lambda reader: self._last_messages(reader, after, last)))
         if limit is not None:
             return (yield from read(lambda reader: self._first_messages(reader, after, limit)))
-        return (yield from read(lambda reader: self._fold(reader, self._read(reader, after, None))))
+        return (yield from read(lambda reader: self._all_messages(reader, after)))
 
-    def _fold(self, reader: Reader, entries: Sequence[e.Entry]) -> list[Message]:
-        return fold_messages(entries, lambda seq: _stored_deltas(reader, self.key, seq))
+    def _all_messages(self, reader: Reader, after: int) -> list[Message]:
+        history = read_history(reader, self.key)
+        return self._fold(reader, history, self._read(reader, after, None))
+
+    def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
+        return fold_messages(
+            in_view(history, entries), lambda seq: _stored_deltas(reader, self.key, seq)
+        )
 
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
+        history = read_history(reader, self.key)
         tail: list[e.Entry] = []
         while True:
             before = tail[0].seq if tail else None
             page = reader.newest_entries(self.key, before=before, limit=max(last * 2, 64))
             tail = [entry for entry in page if entry.seq > after] + tail
-            messages = self._fold(reader, tail)
+            messages = self._fold(reader, history, tail)
             if len(messages) >= last or not page or page[0].seq <= after + 1:
                 return messages[-last:] if last else []
 
     def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
         """Read forwards until there are enough, then look up what ends them further on."""
-        fold = Messages()
+        fold, history = Messages(), read_history(reader, self.key)
         while True:
             page = reader.entries(self.key, after=after, limit=_PAGE)
-            for entry in page:
+            for entry in in_view(history, page):
                 fold.take(entry)
             after = page[-1].seq if page else after
             if len(page) == _PAGE and fold.count() < limit:
@@ -201,13 +227,14 @@ class SessionCore:
             for name in fold.awaiting():
                 entry_further_on = reader.find_entry(self.key, name)
                 if entry_further_on is not None and entry_further_on.seq > after:
-                    fold.take(entry_further_on)
+                    for entry in in_view(history, [entry_further_on]):
+                        fold.take(entry)
             messages = fold.finish(lambda seq: _stored_deltas(reader, self.key, seq))
             if len(messages) >= limit or len(page) < _PAGE:
                 return messages[:limit]
 
     def turns(self) -> Flow[list[TurnInfo]]:
-        return (yield from read(lambda reader: fold_turns(reader.turn_entries(self.key))))
+        return (yield from read(lambda reader: fold_turns(reader.marked_entries(self.key, TURNS))))
 
     def context(self, format_: str, budget: Budget, options: ContextSettings) -> Flow[Context]:
         """What a model would be sent now."""
@@ -216,11 +243,16 @@ class SessionCore:
     def _context(
         self, reader: Reader, format_: str, budget: Budget, options: ContextSettings
     ) -> Context:
-        tenant = self.runtime().tenant
+        row = self.row(reader)
+        history = read_history(reader, self.key)
+        entries = read_for_model(reader, self.key, history)
+        self.saw(row.head)
         return compute(
-            self._read(reader, 0, None),
+            entries,
             format_,
-            blobs=lambda name: reader.blob(tenant, name),
+            blobs=lambda name: reader.blob(row.tenant, name),
+            history=history,
+            system=row.about.system,
             budget=budget,
             **options,
         )
@@ -253,6 +285,22 @@ class SessionCore:
 
     def archive(self, *, archived: bool) -> Flow[Receipt]:
         return self.describe(e.Archived(id=self.runtime().ids("ent"), archived=archived))
+
+    def pin(self, *, pinned: bool) -> Flow[Receipt]:
+        return self.describe(e.Pinned(id=self.runtime().ids("ent"), pinned=pinned))
+
+    def tag(self, add: Sequence[str], remove: Sequence[str]) -> Flow[Receipt]:
+        body = e.Tagged(id=self.runtime().ids("ent"), add=tuple(add), remove=tuple(remove))
+        return self.describe(body)
+
+    def move(self, project: Project | None) -> Flow[Receipt]:
+        return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))
+
+    def fork(self, at: int | None, settings: ForkSettings) -> Flow["SessionCore"]:
+        row = yield from self.history.fork(at, settings)
+        if row is None:
+            return (yield from self._store.session(settings["id"]))
+        return SessionCore(self._store, row)
 
     def note(self, name: str, data: Json, key: str | None) -> Flow[Receipt]:
         if key is not None:
@@ -326,6 +374,16 @@ class SessionCore:
         )
         rules.check_content(body)
         return body
+
+
+def _info(row: SessionRow) -> SessionInfo:
+    return SessionInfo(
+        id=row.id,
+        about=row.about,
+        tenant=row.tenant,
+        created_at_us=row.created_at_us,
+        updated_at_us=row.updated_at_us,
+    )
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:

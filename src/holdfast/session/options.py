@@ -1,16 +1,19 @@
 """The keyword arguments that both faces share, written once."""
 
-from typing import Any, TypedDict
+from datetime import date, datetime
+from typing import Any, Literal, TypedDict
 
 from holdfast.model import entries as e
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json
-from holdfast.model.sessions import Namer, Parent, Project
+from holdfast.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
 from holdfast.session.opening import Durability
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.streams import ModelCall
 from holdfast.session.turns import TurnOptions
 from holdfast.stores.engine import IfBusy
+
+UsageBy = Literal["session", "model", "project", "day", "all"]
 
 
 class OpenSettings(TypedDict, total=False):
@@ -38,6 +41,40 @@ class CreateSettings(TypedDict, total=False):
     tags: tuple[str, ...]
     extra: dict[str, Any]
     parent: Parent | None
+
+
+class ListFilters(TypedDict, total=False):
+    """Which sessions are listed; a filter that is not given filters nothing.
+
+    `archived` is False if not given, None shows both. `title` is a text in the title, `since` and
+    `until` are about the last change, `before` is the last session of the page before.
+    """
+
+    type: str
+    project: str
+    tag: str
+    model: str
+    interrupted: bool
+    archived: bool | None
+    pinned: bool
+    deleted: bool
+    title: str
+    since: datetime
+    until: datetime
+    parent: str
+    fork_of: str
+    limit: int
+    before: SessionInfo | None
+
+
+class UsageFilters(TypedDict, total=False):
+    """Whose model calls are counted; days are those of UTC, both ends included."""
+
+    session: str
+    project: str
+    model: str
+    since: date
+    until: date
 
 
 class TurnSettings(TypedDict, total=False):
@@ -76,6 +113,26 @@ def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCrea
         parent=settings.get("parent"),
     )
     return settings.get("id"), created
+
+
+def list_filters(filters: ListFilters) -> dict[str, Any]:
+    """The filters as a listing has them."""
+    wanted: dict[str, Any] = dict(filters)
+    for name in ("since", "until"):
+        if name in wanted:
+            wanted[f"{name}_us"] = microseconds(wanted.pop(name))
+    before = wanted.pop("before", None)
+    if before is not None:
+        wanted["before"] = (before.updated_at_us, before.id)
+    return wanted
+
+
+def usage_filters(filters: UsageFilters) -> dict[str, Any]:
+    wanted: dict[str, Any] = dict(filters)
+    for name in ("since", "until"):
+        if name in wanted:
+            wanted[f"{name}_day"] = (wanted.pop(name) - date(1970, 1, 1)).days
+    return wanted
 
 
 def turn_options(settings: TurnSettings) -> TurnOptions:

@@ -10,38 +10,60 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.journal.derived import Derived
+from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
-from holdfast.model.sessions import Description, SessionInfo
+from holdfast.model.sessions import SessionInfo
 
 
-class SessionRow(msgspec.Struct):
+class SessionRow(Derived, kw_only=True):
     """What is kept of a session beside its journal: derived from it, so that writes are cheap.
 
-    `turn_seq` is where the running turn started, `stop_seq` the newest request to stop it and
-    `queue_seq` the oldest prompt that waits; None when there is none.
+    A fork's journal begins with the entries of the session `base`, up to `base_seq`.
     """
 
     key: int
     id: str
     tenant: str
     head: int
-    fence: int
-    about: Description
     created_at_us: int
-    updated_at_us: int
-    turn_seq: int | None = None
-    stop_seq: int | None = None
-    queue_seq: int | None = None
+    base: int | None = None
+    base_seq: int = 0
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list, newest first; `before` continues after the last one shown."""
+    """Which sessions to list, newest first; `before` continues after the last one shown.
+
+    `since` and `until` are about the time of the last change. None filters nothing.
+    """
 
     tenant: str
     archived: bool | None = False
     deleted: bool = False
+    type: str | None = None
+    project: str | None = None
+    tag: str | None = None
+    model: str | None = None
+    interrupted: bool | None = None
+    pinned: bool | None = None
+    title: str | None = None
+    parent: str | None = None
+    fork_of: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
     limit: int = 100
     before: tuple[int, str] | None = None
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which model calls to count; None counts all. Days are numbered from 1970, in UTC."""
+
+    tenant: str
+    session: str | None = None
+    project: str | None = None
+    model: str | None = None
+    since_day: int | None = None
+    until_day: int | None = None
 
 
 class Reader(Protocol):
@@ -49,6 +71,14 @@ class Reader(Protocol):
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
     def session(self, key: int) -> SessionRow | None: ...
+    def session_keys(self) -> list[int]:
+        """Every session there is, of any tenant, deleted ones too."""
+        ...
+
+    def origin(self, key: int) -> SessionRow:
+        """What of a session's row is not derived from its journal; the rest is empty."""
+        ...
+
     def sessions(self, listing: Listing) -> list[SessionInfo]: ...
     def entries(
         self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
@@ -60,13 +90,17 @@ class Reader(Protocol):
         """The last `limit` entries below `before`, in order."""
         ...
 
-    def turn_entries(self, key: int) -> list[Entry]:
-        """The starts and endings of all turns, in order."""
+    def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
+        """The entries with this mark (`journal.derived`), in order."""
         ...
 
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         """The flushes of the stream that started at `seq`, each with its number, in order."""
+        ...
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        """What was spent, with the session's id and project, a row for each day and model."""
         ...
 
     def blob(self, tenant: str, digest: str) -> bytes | None: ...
@@ -90,8 +124,25 @@ class Transaction(Reader, Protocol):
 
     def create_session(self, row: SessionRow) -> int: ...
     def save_session(self, row: SessionRow) -> None: ...
+    def save_labels(self, row: SessionRow) -> None:
+        """Make the session findable by its tags and models, as they are now."""
+        ...
+
+    def drop_usage(self, key: int) -> None: ...
+    def spend(self, key: int, spent: Spent) -> None:
+        """Add to what is known of a session's model calls."""
+        ...
+
     def insert_entry(
-        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
     ) -> bool:
         """False, and nothing written, when the session has this identity already."""
         ...

@@ -10,7 +10,7 @@ Rule 5: an operation that keeps something although it lost (a late text) returns
         of raising it, so that what it kept is committed; the face raises it afterwards.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -23,9 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import rules
 from holdfast.journal.assembly import assemble, merge, output_text
-from holdfast.journal.closing import closing, open_streams
-from holdfast.journal.codec import decode_body, encode, to_bytes
-from holdfast.journal.fold import describe
+from holdfast.journal.codec import encode, to_bytes
 from holdfast.journal.identity import (
     digest,
     ending_identity,
@@ -38,10 +36,9 @@ from holdfast.journal.identity import (
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
-from holdfast.model.sessions import Description
-from holdfast.stores.base import SessionRow
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.standing import Claim, Receipt, Standing, Standings
+from holdfast.stores.sessions import SessionOperations, crashed, interrupted
+from holdfast.stores.standing import Claim, Receipt, Standing
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
 
@@ -70,62 +67,8 @@ class TurnBegun(msgspec.Struct, frozen=True):
     busy: tuple[str, str] | None = None
 
 
-class Engine(Standings):
+class Engine(SessionOperations):
     """Carries out operations on the transaction it was given by `begin`."""
-
-    def __init__(self, is_alive: Callable[[str], bool]) -> None:
-        super().__init__()
-        self._is_alive = is_alive
-
-    # -- sessions ------------------------------------------------------------------------------
-
-    def create_session(
-        self, *, session_id: str, tenant: str, created: e.SessionCreated, at_us: int
-    ) -> SessionRow | None:
-        """Begin a session; None when it exists already, with the same beginning."""
-        found = self._tx.find_session(tenant, session_id)
-        if found is not None:
-            stored = self._tx.find_entry(found.key, identity(created))
-            if stored is not None and same_content(stored.body, decode_body(encode(created))):
-                return None
-            raise IdConflict(f"session {session_id!r} exists already, with another beginning")
-        row = SessionRow(
-            key=0,
-            id=session_id,
-            tenant=tenant,
-            head=0,
-            fence=0,
-            about=describe(Description(), created),
-            created_at_us=at_us,
-            updated_at_us=at_us,
-        )
-        row.key = self._tx.create_session(row)
-        standing = Standing(row, None, self._epoch)
-        self._standings[row.key] = standing
-        self._write(standing, created, at_us)
-        return msgspec.structs.replace(row)
-
-    def about(self, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
-        """Append an entry that needs no fence: renamed, archived, note, imported, restored."""
-        standing = self._standing(key)
-        restoring = isinstance(body, e.Restored)
-        rules.check_live(
-            session_id=standing.row.id, deleted=standing.row.about.deleted and not restoring
-        )
-        receipt = self._write(standing, body, at_us)
-        if not receipt.repeated:
-            standing.row.about = describe(standing.row.about, body)
-            self._save(standing, at_us)
-        return receipt, msgspec.structs.replace(standing.row)
-
-    def delete_session(self, key: int, body: e.Deleted, at_us: int) -> Receipt:
-        """Close what runs, then take the session out of every list."""
-        standing = self._standing(key)
-        if standing.row.about.deleted:
-            return Receipt(standing.row.head, repeated=True)
-        if standing.turn is not None:
-            self._close(standing, _interrupted(standing.turn.id, "deleted"), at_us)
-        return self.about(key, body, at_us)[0]
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -147,9 +90,9 @@ class Engine(Standings):
                 return existing
         if standing.turn is not None:
             if not self._is_alive(standing.turn.holder):
-                self._close(standing, _crashed(standing.turn.id), at_us)
+                self._close(standing, crashed(standing.turn.id), at_us)
             elif start.if_busy == "take_over":
-                self._close(standing, _interrupted(standing.turn.id, "taken_over"), at_us)
+                self._close(standing, interrupted(standing.turn.id, "taken_over"), at_us)
             else:
                 return self._busy(standing, standing.turn, start, at_us)
         return self._begin_turn(standing, body, start.prompt, at_us)
@@ -177,10 +120,7 @@ class Engine(Standings):
             self._write(standing, message, at_us)
         if prompt is not None:
             self._write(standing, prompt, at_us)
-        row = standing.row
-        row.fence, row.turn_seq, row.stop_seq, row.queue_seq = body.fence, receipt.seq, None, None
-        self._save(standing, at_us)
-        return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, row.head)
+        return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, standing.row.head)
 
     def _turn_of_key(
         self, standing: Standing, start: TurnStart, body: e.TurnStarted
@@ -233,11 +173,7 @@ class Engine(Standings):
         return self._queue(self._live(key), prompt, at_us)
 
     def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
-        receipt = self._write(standing, _queued(prompt), at_us)
-        if not receipt.repeated and standing.row.queue_seq is None:
-            standing.row.queue_seq = receipt.seq
-            self._save(standing, at_us)
-        return receipt
+        return self._write(standing, _queued(prompt), at_us)
 
     def _waiting_prompts(self, standing: Standing) -> list[e.PromptQueued]:
         if standing.row.queue_seq is None:
@@ -259,9 +195,7 @@ class Engine(Standings):
                 self._past_turn(standing, body.turn_id)
             return None
         body = msgspec.structs.replace(body, turn_id=turn.id)
-        receipt = self._write(standing, body, at_us)
-        standing.row.stop_seq = receipt.seq
-        self._tx.save_session(standing.row)
+        self._write(standing, body, at_us)
         return turn.id
 
     def end_turn(
@@ -287,7 +221,7 @@ class Engine(Standings):
         turn = standing.turn
         if turn is None or (turn.id, turn.fence) != (claim.turn_id, claim.fence):
             return False
-        self._close(standing, _interrupted(turn.id, reason), at_us)
+        self._close(standing, interrupted(turn.id, reason), at_us)
         return True
 
     def recover(self, key: int, at_us: int) -> bool:
@@ -295,7 +229,7 @@ class Engine(Standings):
         standing = self._standing(key)
         if standing.turn is None or self._is_alive(standing.turn.holder):
             return False
-        self._close(standing, _crashed(standing.turn.id), at_us)
+        self._close(standing, crashed(standing.turn.id), at_us)
         return True
 
     # -- inside a turn -------------------------------------------------------------------------
@@ -506,27 +440,6 @@ class Engine(Standings):
     def collect_blobs(self) -> int:
         return self._tx.collect_blobs()
 
-    def _close(
-        self,
-        standing: Standing,
-        ending: e.TurnEnded,
-        at_us: int,
-        buffers: Sequence[StreamBuffer] = (),
-    ) -> int:
-        turn = standing.turn
-        assert turn is not None
-        waiting = {buffer.seq: buffer for buffer in buffers}
-        streams = open_streams(turn)
-        bodies = closing(turn, ending, lambda seq: self._deltas(standing, seq, waiting.get(seq)))
-        for body in bodies:
-            self._write_closing(standing, body, at_us)
-        for seq in streams:
-            self._drop(standing, seq)
-        standing.turn = None
-        standing.row.turn_seq = standing.row.stop_seq = None
-        self._save(standing, at_us)
-        return standing.row.head
-
     def _keep_rest(
         self,
         standing: Standing,
@@ -586,11 +499,3 @@ def _prompt_hash(prompt: e.MessageRecorded | None) -> str:
 
 def _answered(call_id: str) -> Receipt:
     raise IdConflict(f"tool call {call_id!r} has its result in a recorded message already")
-
-
-def _interrupted(turn_id: str, reason: str) -> e.TurnEnded:
-    return e.TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
-
-
-def _crashed(turn_id: str) -> e.TurnEnded:
-    return _interrupted(turn_id, "crashed")

@@ -14,6 +14,7 @@ from holdfast.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFo
 from holdfast.journal import rules
 from holdfast.journal.assembly import merge
 from holdfast.journal.codec import CodecError, decode_body, encode
+from holdfast.journal.derived import advance, mark_of
 from holdfast.journal.identity import (
     digest,
     ending_identity,
@@ -24,6 +25,7 @@ from holdfast.journal.identity import (
 )
 from holdfast.journal.references import blobs_of
 from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.journal.usage import spent_by
 from holdfast.model import entries as e
 from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
 from holdfast.stores.base import SessionRow, Transaction
@@ -199,14 +201,33 @@ class Standings:
         row, seq = standing.row, standing.row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
-        if not self._tx.insert_entry(row.key, seq, identity(body), at_us, inline, large):
+        name, mark = identity(body), mark_of(body)
+        inherited = row.base is not None and self._tx.find_entry(row.key, name) is not None
+        if inherited or not self._tx.insert_entry(
+            row.key, seq, name, at_us, inline, blob=large, mark=mark
+        ):
             repeat = self._repeat(standing, body)
             assert repeat is not None
             return repeat
         row.head = seq
+        self._derive(standing, seq, body, at_us)
         if standing.turn is not None:
             standing.turn.apply(seq, body)
         return Receipt(seq)
+
+    def _derive(self, standing: Standing, seq: int, body: e.Body, at_us: int) -> None:
+        """Keep up what is derived from the journal, in the transaction that appends to it."""
+        labels = (standing.row.about.tags, standing.row.about.models)
+        if advance(standing.row, seq, at_us, body):
+            self._tx.save_session(standing.row)
+            if labels != (standing.row.about.tags, standing.row.about.models):
+                self._tx.save_labels(standing.row)
+        call = None
+        if isinstance(body, e.ModelCallEnded) and standing.turn is not None:
+            call = standing.turn.model_calls.get(body.id)
+        spent = spent_by(at_us, body, call)
+        if spent is not None:
+            self._tx.spend(standing.row.key, spent)
 
     def _large_body(self, row: SessionRow, data: bytes) -> str:
         name = digest(data)
@@ -224,10 +245,6 @@ class Standings:
                 "with other content; use another id, or read what is stored"
             )
         return Receipt(stored.seq, repeated=True)
-
-    def _save(self, standing: Standing, at_us: int) -> None:
-        standing.row.updated_at_us = at_us
-        self._tx.save_session(standing.row)
 
     # -- deltas --------------------------------------------------------------------------------
 

@@ -8,13 +8,16 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
 from holdfast.journal.codec import decode_body, decode_deltas
+from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
-from holdfast.stores.base import Listing, SessionRow
+from holdfast.stores.base import Listing, SessionRow, UsageQuery
+from holdfast.stores.lineage import JournalReader
 
 
 class MemoryDisk:
@@ -22,7 +25,8 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.rows: dict[int, SessionRow] = {}
-        self.entries: dict[int, list[tuple[str, int, bytes]]] = {}
+        self.entries: dict[int, list[tuple[int | None, int, bytes]]] = {}
+        self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
         self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
         self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
@@ -39,7 +43,7 @@ class MemoryDisk:
         return MemoryDatabase(self, holder)
 
 
-class MemoryReader:
+class MemoryReader(JournalReader):
     """Reads of the rows as they are; the disk's lock is held by whoever made this."""
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -53,7 +57,22 @@ class MemoryReader:
 
     def session(self, key: int) -> SessionRow | None:
         row = self._disk.rows.get(key)
-        return None if row is None else msgspec.structs.replace(row, head=self._head(key))
+        return None if row is None else msgspec.structs.replace(row, head=self._reach(key)[1])
+
+    def session_keys(self) -> list[int]:
+        return sorted(self._disk.rows)
+
+    def origin(self, key: int) -> SessionRow:
+        row = self._disk.rows[key]
+        return SessionRow(
+            key=key,
+            id=row.id,
+            tenant=row.tenant,
+            head=row.base_seq,
+            created_at_us=row.created_at_us,
+            base=row.base,
+            base_seq=row.base_seq,
+        )
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         found = [
@@ -65,34 +84,57 @@ class MemoryReader:
                 updated_at_us=row.updated_at_us,
             )
             for row in self._disk.rows.values()
-            if row.tenant == listing.tenant
-            and row.about.deleted == listing.deleted
-            and listing.archived in (None, row.about.archived)
-            and (listing.before is None or (row.updated_at_us, row.id) < listing.before)
+            if _is_listed(row, listing)
         ]
         found.sort(key=lambda info: (info.updated_at_us, info.id), reverse=True)
         return found[: listing.limit]
 
-    def entries(
-        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
     ) -> list[Entry]:
-        last = self._head(key) if through is None else min(through, self._head(key))
+        first, head = self._reach(key)
+        last = head if through is None else min(through, head)
+        after = max(after, first)
         if limit is not None:
             last = min(last, after + limit)
         return [self._entry(key, seq) for seq in range(after + 1, last + 1)]
 
-    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
-        end = self._head(key) + 1 if before is None else before
-        return [self._entry(key, seq) for seq in range(max(1, end - limit), end)]
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
+        """A list has no gaps."""
 
-    def turn_entries(self, key: int) -> list[Entry]:
-        turns = ("/turn", "/turn-end")
-        rows = enumerate(self._disk.entries.get(key, []), start=1)
-        return [self._entry(key, seq) for seq, (name, _, _) in rows if name.endswith(turns)]
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        first, head = self._reach(key)
+        end = head + 1 if before is None else min(before, head + 1)
+        return [self._entry(key, seq) for seq in range(max(first + 1, end - limit), end)]
 
-    def find_entry(self, key: int, identity: str) -> Entry | None:
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        first, _ = self._reach(key)
+        rows = enumerate(self._disk.entries.get(key, []), start=first + 1)
+        return [self._entry(key, n) for n, (has, _, _) in rows if has == mark and n > after]
+
+    def own_entry(self, key: int, identity: str) -> Entry | None:
         seq = self._disk.places.get((key, identity))
         return None if seq is None else self._entry(key, seq)
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        row = self._disk.rows.get(key)
+        return None if row is None or row.base is None else (row.base, row.base_seq)
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        found = []
+        for (key, *_), spent in self._disk.usage.items():
+            row = self._disk.rows[key]
+            project = None if row.about.project is None else row.about.project.root
+            if (
+                row.tenant == query.tenant
+                and query.session in (None, row.id)
+                and query.project in (None, project)
+                and query.model in (None, spent.model)
+                and (query.since_day is None or spent.day >= query.since_day)
+                and (query.until_day is None or spent.day <= query.until_day)
+            ):
+                found.append((row.id, project, spent))
+        return sorted(found, key=lambda one: (one[2].day, one[0], one[2].provider, one[2].model))
 
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         flushes = self._disk.deltas.get((key, seq), {})
@@ -114,11 +156,14 @@ class MemoryReader:
             "blobs": len(disk.blobs),
         }
 
-    def _head(self, key: int) -> int:
-        return len(self._disk.entries.get(key, []))
+    def _reach(self, key: int) -> tuple[int, int]:
+        """The seq before a session's own entries, and that of the last one."""
+        base = self.base_of(key)
+        first = 0 if base is None else base[1]
+        return first, first + len(self._disk.entries.get(key, []))
 
     def _entry(self, key: int, seq: int) -> Entry:
-        _, at_us, body = self._disk.entries[key][seq - 1]
+        _, at_us, body = self._disk.entries[key][seq - self._reach(key)[0] - 1]
         return Entry(seq, at_us, decode_body(body))
 
 
@@ -149,17 +194,42 @@ class MemoryTransaction(MemoryReader):
         self._disk.rows[row.key] = msgspec.structs.replace(row)
         self.undo.append(lambda: self._disk.rows.__setitem__(row.key, before))
 
+    def save_labels(self, row: SessionRow) -> None:
+        """Tags and models are looked up in the row itself."""
+
+    def drop_usage(self, key: int) -> None:
+        for name in [name for name in self._disk.usage if name[0] == key]:
+            gone = self._disk.usage.pop(name)
+            self.undo.append(partial(self._disk.usage.__setitem__, name, gone))
+
+    def spend(self, key: int, spent: Spent) -> None:
+        name = (key, spent.day, spent.provider, spent.model)
+        before = self._disk.usage.get(name)
+        self._disk.usage[name] = spent if before is None else before.plus(spent)
+        if before is None:
+            self.undo.append(lambda: self._disk.usage.pop(name))
+        else:
+            self.undo.append(lambda: self._disk.usage.__setitem__(name, before))
+
     def insert_entry(
-        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
     ) -> bool:
         if (key, identity) in self._disk.places:
             return False
-        assert seq == self._head(key) + 1
+        assert seq == self._reach(key)[1] + 1
         if blob is not None:
             stored = self.blob(self._disk.rows[key].tenant, blob)
             assert stored is not None
             body = stored
-        self._disk.entries[key].append((identity, at_us, body))
+        self._disk.entries[key].append((mark, at_us, body))
         self._disk.places[key, identity] = seq
         self.undo.append(
             lambda: (self._disk.entries[key].pop(), self._disk.places.pop((key, identity)))
@@ -241,3 +311,25 @@ class MemoryDatabase:
 
     def close(self) -> None:
         self.disk.alive.discard(self.holder)
+
+
+def _is_listed(row: SessionRow, listing: Listing) -> bool:
+    about = row.about
+    title = None if listing.title is None else listing.title.casefold()
+    return (
+        row.tenant == listing.tenant
+        and about.deleted == listing.deleted
+        and listing.archived in (None, about.archived)
+        and listing.type in (None, about.type)
+        and listing.project in (None, about.project and about.project.root)
+        and listing.interrupted in (None, about.status == "interrupted")
+        and listing.pinned in (None, about.pinned)
+        and (title is None or title in (about.title or "").casefold())
+        and (listing.tag is None or listing.tag in about.tags)
+        and (listing.model is None or listing.model in about.models)
+        and listing.parent in (None, about.parent and about.parent.session_id)
+        and listing.fork_of in (None, about.fork and about.fork.session_id)
+        and (listing.since_us is None or row.updated_at_us >= listing.since_us)
+        and (listing.until_us is None or row.updated_at_us < listing.until_us)
+        and (listing.before is None or (row.updated_at_us, row.id) < listing.before)
+    )

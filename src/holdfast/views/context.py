@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.journal.history import History
 from holdfast.model import entries as e
 from holdfast.model.parts import Opaque, Reasoning, Text
 from holdfast.views import wording
@@ -12,6 +13,7 @@ from holdfast.views.formats import anthropic, gemini, neutral, openai_chat, open
 from holdfast.views.formats.common import Options, Render, clean
 from holdfast.views.media import Blobs
 from holdfast.views.neutral import Neutral, Partial, Repair, build
+from holdfast.views.selection import for_model
 
 Format = Literal["neutral", "openai-chat", "openai-responses", "anthropic", "gemini"]
 
@@ -53,17 +55,26 @@ def compute(
     format_: str,
     *,
     blobs: Blobs,
+    history: History | None = None,
+    system: str | None = None,
     budget: Budget = Budget(),  # noqa: B008  (frozen)
     partial: Partial = "note",
     reasoning: bool = True,
 ) -> Context:
-    """The context of a journal. The same entries give the same bytes."""
+    """The context of a journal. The same entries give the same bytes.
+
+    The entries may leave out what `history` says need not be read; without a history, they hold
+    it. `system` names the system prompt when no entry does.
+    """
     render = FORMATS.get(format_)
     if render is None:
         raise ValueError(f"format {format_!r}; it is one of {', '.join(FORMATS)}")
     if partial not in ("note", "plain", "omit"):
         raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
-    builder = build(entries, partial=partial)
+    if history is None:
+        entries = list(entries)
+        history = History(entries)
+    builder = build(for_model(history, entries), partial=partial)
     repairs = builder.repairs
     leading, messages = _split_system(builder.finish())
     kept = trim(messages, budget)
@@ -73,7 +84,7 @@ def compute(
     return Context(
         format=format_,
         messages=rendered.messages,
-        system=leading or _system_prompt(builder.system, blobs),
+        system=leading or _system_prompt(builder.system or system, blobs),
         repairs=repairs,
         origins=rendered.origins,
     )

@@ -81,6 +81,7 @@ class _Saying:
 
     def __init__(self, role: Role, seq: int) -> None:
         self.role = role
+        self.place = seq
         self.seqs = [seq]
         self.raw: tuple[Part, ...] = ()
         self.parts: list[Part] = []
@@ -135,15 +136,17 @@ class Builder:
             case e.ToolCalled():
                 call = ToolCall(body.call_id, body.name)
                 self._make_call(body.message_id, call)
-            case e.ToolStarted():
-                self._known_call(body.message_id, body.call_id).started = True
-            case e.ToolOutput():
-                self._known_call(body.message_id, body.call_id).output = body.output
+            case e.ToolStarted() | e.ToolOutput():
+                self._take_tool(body)
             case e.ToolFinished() | e.LateResult():
-                call_state = self._known_call(body.message_id, body.result.call_id)
+                call_state = self._calls.get((body.message_id, body.result.call_id))
                 self._answer(seq, call_state, body.result)
             case e.LateText():
                 self._take_late_text(seq, body)
+            case e.Compacted():
+                self._summarise(seq, body)
+            case e.Rewound():
+                self._end_everything()
             case e.ModelCallStarted():
                 self._start_model_call(body)
             case e.TurnEnded():
@@ -179,13 +182,7 @@ class Builder:
         elif not results:
             self._repair(seq, "left out", "the message is empty")
         for result in results:
-            call = self._newest.get(result.call_id)
-            if call is None:
-                text = wording.orphan_result(result.call_id, _text_of(result))
-                self._say(seq, text, *_media(result))
-                self._repair(seq, "told as text", "the result has no call")
-            else:
-                self._answer(seq, call, result)
+            self._answer(seq, self._newest.get(result.call_id), result)
 
     def _end_message(self, seq: int, body: e.MessageEnded) -> None:
         opened = self._open.pop(body.id, None)
@@ -212,7 +209,7 @@ class Builder:
     def _insert(self, saying: _Saying) -> None:
         """Put a message where it started; nothing has been sent since."""
         place = len(self._sayings)
-        while place > self._frozen and self._sayings[place - 1].seqs[0] > saying.seqs[0]:
+        while place > self._frozen and self._sayings[place - 1].place > saying.place:
             place -= 1
         self._sayings.insert(place, saying)
 
@@ -245,8 +242,9 @@ class Builder:
 
     def _take_late_text(self, seq: int, body: e.LateText) -> None:
         if body.call_id is not None:
-            call = self._known_call(body.message_id, body.call_id)
-            call.output += "".join(delta.text for delta in body.deltas)
+            call = self._calls.get((body.message_id, body.call_id))
+            if call is not None:
+                call.output += "".join(delta.text for delta in body.deltas)
             return
         saying = self._messages.get(body.message_id)
         if saying is None or saying.frozen:
@@ -271,9 +269,13 @@ class Builder:
         self._turn_calls.append(call)
         return call
 
-    def _known_call(self, message_id: str, call_id: str) -> _Call:
-        call = self._calls.get((message_id, call_id))
-        return call if call is not None else self._make_call(message_id, ToolCall(call_id, "tool"))
+    def _take_tool(self, body: e.ToolStarted | e.ToolOutput) -> None:
+        call = self._calls.get((body.message_id, body.call_id))
+        if call is None:
+            return  # its message is not in view
+        call.started = True
+        if isinstance(body, e.ToolOutput):
+            call.output = body.output
 
     def _unique(self, call_id: str) -> str:
         """An id that every provider takes and that occurs once: providers repeat theirs."""
@@ -281,8 +283,12 @@ class Builder:
         count = self._ids[safe] = self._ids.get(safe, 0) + 1
         return safe if count == 1 else self._unique(f"{safe[:30]}_{count}")
 
-    def _answer(self, seq: int, call: _Call, result: ToolResult) -> None:
-        if call.sent is not None and call.result is None:
+    def _answer(self, seq: int, call: _Call | None, result: ToolResult) -> None:
+        if call is None:
+            text = wording.orphan_result(result.call_id, _text_of(result))
+            self._say(seq, text, *_media(result))
+            self._repair(seq, "told as text", "the result has no call")
+        elif call.sent is not None and call.result is None:
             call.result = result
             text = wording.late_result(
                 _safe_name(call.call.name),
@@ -320,8 +326,20 @@ class Builder:
         if body.status == "completed":
             self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
-        if body.status != "completed":
+        if body.status != "completed" and body.reason != "forked":
             self._say(seq, wording.ended(body.status, body.reason, cut))
+
+    def _end_everything(self) -> None:
+        """What is in view before a rewind is over, though its ending may not be in view."""
+        self._settle_cut(0)
+        self._open.clear()
+        for call in self._turn_calls:
+            call.ended_turn = True
+        self._turn_calls = []
+
+    def _summarise(self, seq: int, body: e.Compacted) -> None:
+        self._say(seq, wording.summary(body.summary))
+        self._sayings[-1].place = body.first
 
     def _settle_cut(self, seq: int) -> None:
         """An answer broke off and its turn goes on: say so before what comes next."""

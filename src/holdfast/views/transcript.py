@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.journal.assembly import output_text
 from holdfast.journal.fold import Messages
+from holdfast.journal.history import Compaction, Hidden, History, in_view
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Role, State
@@ -30,9 +31,12 @@ class ShownTool(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """One thing a person sees: a message with its tools, or that a turn did not complete."""
+    """One thing a person sees: a message with its tools, that a turn did not complete, or a fold.
 
-    kind: Literal["message", "ending"]
+    The parts of a compaction are its summary, `folded` is what it stands for.
+    """
+
+    kind: Literal["message", "ending", "compaction"]
     role: Role
     parts: tuple[Part, ...]
     state: State
@@ -42,6 +46,7 @@ class Shown(msgspec.Struct, frozen=True):
     tools: tuple[ShownTool, ...] = ()
     status: str | None = None
     reason: str | None = None
+    folded: tuple["Shown", ...] = ()
 
     @property
     def text(self) -> str:
@@ -59,17 +64,20 @@ class _Tool:
         self.started: int | None = None
         self.output: str | None = None
         self.result: ToolResult | None = None
+        self.hidden = False
 
 
 class _Facts:
     """Everything a transcript needs beside the messages themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Hidden) -> None:
+        self._hidden = hidden
         self.tools: dict[tuple[str, str], _Tool] = {}
         self.results: dict[tuple[str, str], ToolResult] = {}
         self.times: dict[int, int] = {}
         self.endings: list[tuple[e.Entry, e.TurnEnded]] = []
         self.ended: set[str] = set()
+        self.over = 0
 
     def take(self, entry: e.Entry) -> None:
         self.times[entry.seq] = entry.at_us
@@ -81,8 +89,11 @@ class _Facts:
             case e.ToolFinished() | e.LateResult() as body:
                 tool = self._tool(body.message_id, body.result.call_id)
                 tool.result, tool.output = body.result, body.output or tool.output
+                tool.hidden = (body.started or entry.seq) in self._hidden.places
             case e.MessageRecorded() as body:
                 results = [part for part in body.parts if isinstance(part, ToolResult)]
+                if entry.seq in self._hidden.places:
+                    results = [msgspec.structs.replace(one, content="") for one in results]
                 for result in results:
                     self.results[body.turn_id, result.call_id] = result
             case e.LateText(call_id=str() as call_id) as body:
@@ -91,6 +102,8 @@ class _Facts:
             case e.TurnEnded() as body:
                 self.ended.add(body.turn_id)
                 self.endings.append((entry, body))
+            case e.Rewound():
+                self.over = entry.seq
             case _:
                 pass
 
@@ -100,7 +113,7 @@ class _Facts:
     def show(self, message: Message, call: ToolCall, deltas: Deltas) -> ShownTool:
         tool = self.tools.get((message.id, call.id), _Tool())
         result = tool.result or self.results.get((message.turn_id or "", call.id))
-        over = message.turn_id in self.ended
+        over = message.turn_id in self.ended or message.seq < self.over
         output = tool.output
         if result is None and tool.started is not None and output is None:
             output = output_text(deltas(tool.started)) or None
@@ -109,39 +122,67 @@ class _Facts:
             name=call.name,
             arguments=call.arguments,
             state=_state(message, call, tool, result, over=over),
-            result=result,
-            output=output,
+            result=None if tool.hidden else result,
+            output=None if tool.hidden else output,
         )
 
 
-def transcript(entries: Iterable[e.Entry], deltas: Deltas) -> list[Shown]:
+def transcript(
+    entries: Iterable[e.Entry], deltas: Deltas, history: History | None = None
+) -> list[Shown]:
     """The conversation as it was shown, broken turns included."""
-    fold, facts = Messages(), _Facts()
-    for entry in entries:
-        fold.take(entry)
-        facts.take(entry)
+    if history is None:
+        entries = list(entries)
+        history = History(entries)
+    hidden = history.hides("person")
+    fold, facts = Messages(), _Facts(hidden)
+    for entry in in_view(history, entries):
+        if not hidden.has(entry):
+            fold.take(entry)
+            facts.take(entry)
     shown = [
         _message(message, facts, deltas)
         for message in fold.finish(deltas)
         if message.role != "tool"
     ]
-    shown += [
-        Shown(
-            "ending",
-            "system",
-            (),
-            "complete",
-            entry.seq,
-            body.turn_id,
-            entry.at_us,
-            (),
-            body.status,
-            body.reason,
-        )
-        for entry, body in facts.endings
-        if body.status != "completed"
-    ]
-    return sorted(shown, key=lambda one: one.seq)
+    shown += [_ending(entry, body) for entry, body in facts.endings if body.status != "completed"]
+    shown.sort(key=lambda one: one.seq)
+    for compaction in history.compactions:
+        shown = _fold(shown, compaction, facts)
+    return shown
+
+
+def _ending(entry: e.Entry, body: e.TurnEnded) -> Shown:
+    return Shown(
+        kind="ending",
+        role="system",
+        parts=(),
+        state="complete",
+        seq=entry.seq,
+        turn_id=body.turn_id,
+        at_us=entry.at_us,
+        status=body.status,
+        reason=body.reason,
+    )
+
+
+def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list[Shown]:
+    """Put what a summary stands for behind it, in the place where its range begins."""
+    inside = tuple(one for one in shown if compaction.replaces(one.seq))
+    outside = [one for one in shown if not compaction.replaces(one.seq)]
+    place = next((n for n, one in enumerate(outside) if one.seq >= compaction.body.first), None)
+    folded = Shown(
+        kind="compaction",
+        role="system",
+        parts=(Text(compaction.body.summary),),
+        state="complete",
+        seq=compaction.body.first,
+        turn_id=None,
+        at_us=facts.times.get(compaction.seq, 0),
+        folded=inside,
+    )
+    outside.insert(len(outside) if place is None else place, folded)
+    return outside
 
 
 def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:

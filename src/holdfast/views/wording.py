@@ -62,6 +62,15 @@ def orphan_result(call_id: str, content: str) -> str:
     return f"[A tool result without its call ({call_id}):]\n{content}"
 
 
+def hidden_result() -> str:
+    return "[What this tool returned is hidden.]"
+
+
+def summary(text: str) -> str:
+    """What stands in place of messages that were compacted."""
+    return f"[The conversation so far was summarised:]\n{text}"
+
+
 def left_out(what: str) -> str:
     """Something that this provider does not take, or that is not stored any more."""
     return f"[{what} is left out here.]"

@@ -1,14 +1,13 @@
-"""What a journal means: messages in their places, turns with their endings, the description."""
+"""What a journal means: messages in their places, turns with their endings."""
 
 import pytest
 
-from holdfast.journal.fold import Messages, describe, fold_messages, fold_turns
+from holdfast.journal.fold import Messages, fold_messages, fold_turns
 from holdfast.journal.identity import identity
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
 from holdfast.model.messages import Message
 from holdfast.model.parts import Text, ToolCall, ToolResult
-from holdfast.model.sessions import Description
 from tests.unit.journal.making import (
     TURN,
     answered,
@@ -187,30 +186,3 @@ def test_turns_come_in_order_with_how_they_ended() -> None:
 
 def test_an_ending_without_its_start_is_passed_over() -> None:
     assert fold_turns(entries(ended())) == []
-
-
-def test_a_session_is_described_by_its_first_entry() -> None:
-    about = describe(Description(), e.SessionCreated(title="T", type="subagent", tags=("a",)))
-    assert (about.title, about.type, about.tags) == ("T", "subagent", ("a",))
-
-
-def test_a_person_s_title_is_not_replaced_by_a_generated_one() -> None:
-    about = describe(Description(), e.Renamed(id="1", title="mine", by="person"))
-    assert describe(about, e.Renamed(id="2", title="theirs", by="model")) == about
-
-
-def test_a_generated_title_is_replaced_by_a_person_s() -> None:
-    about = describe(Description(), e.Renamed(id="1", title="theirs", by="model"))
-    assert describe(about, e.Renamed(id="2", title="mine", by="person")).title == "mine"
-
-
-def test_deleting_and_archiving_can_be_taken_back() -> None:
-    about = describe(describe(Description(), e.Deleted(id="1")), e.Archived(id="2"))
-    assert (about.deleted, about.archived) == (True, True)
-    about = describe(describe(about, e.Restored(id="3")), e.Archived(id="4", archived=False))
-    assert (about.deleted, about.archived) == (False, False)
-
-
-def test_what_does_not_concern_the_session_leaves_its_description() -> None:
-    about = Description(title="T")
-    assert describe(about, said()) is about

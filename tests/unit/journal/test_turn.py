@@ -26,7 +26,7 @@ def tools(turn: TurnState) -> list[str]:
 
 def test_a_turn_begins_with_nothing_open() -> None:
     turn = turn_after()
-    assert (turn.open_messages, turn.messages, turn.model_calls) == ({}, {}, set())
+    assert (turn.open_messages, turn.messages, turn.model_calls) == ({}, {}, {})
     assert (turn.ended, turn.stop, tools(turn)) == (None, None, [])
 
 
@@ -119,8 +119,8 @@ def test_a_late_result_answers_its_call() -> None:
 
 def test_a_model_call_is_open_until_it_ends() -> None:
     begun = e.ModelCallStarted(id="x", turn_id=TURN)
-    assert turn_after(begun).model_calls == {"x"}
-    assert turn_after(begun, e.ModelCallEnded(id="x", turn_id=TURN)).model_calls == set()
+    assert turn_after(begun).model_calls == {"x": begun}
+    assert turn_after(begun, e.ModelCallEnded(id="x", turn_id=TURN)).model_calls == {}
 
 
 def test_the_first_request_to_stop_is_the_one_that_counts() -> None:
@@ -131,7 +131,7 @@ def test_the_first_request_to_stop_is_the_one_that_counts() -> None:
 def test_an_ending_closes_what_was_open() -> None:
     turn = turn_after(opened(), e.ModelCallStarted(id="x", turn_id=TURN), ended("failed", "why"))
     assert turn.ended == ended("failed", "why")
-    assert (turn.open_messages, turn.model_calls) == ({}, set())
+    assert (turn.open_messages, turn.model_calls) == ({}, {})
 
 
 def test_entries_of_another_turn_change_nothing() -> None:

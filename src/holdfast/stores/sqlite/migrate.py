@@ -13,14 +13,19 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from holdfast.errors import StoreNewer, StoreNotOurs
+from holdfast.errors import SessionDamaged, StoreNewer, StoreNotOurs
+from holdfast.stores.rebuild import rebuild
 from holdfast.stores.sqlite.connection import translated
+from holdfast.stores.sqlite.rows import SqliteTransaction
 
 APPLICATION_ID: Final = 0x484C4446
 """'HLDF' in the header of the file, so that a store can be told from any other database."""
 
-OLDEST: Final = 1
+OLDEST: Final = 2
 """The oldest version of this code that may open what this version writes."""
+
+_DERIVES: Final = frozenset({2})
+"""Migrations that add something which is derived from the journals."""
 
 
 class Migration(NamedTuple):
@@ -90,6 +95,8 @@ def _apply(connection: apsw.Connection, one: Migration) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(one.sql)
+        if one.number in _DERIVES:
+            _rebuild_all(connection)
         connection.execute(
             "INSERT INTO migrations (number, name, at_us, build) VALUES (?, ?, ?, ?)",
             (one.number, one.name, time.time_ns() // 1000, build()),
@@ -102,6 +109,16 @@ def _apply(connection: apsw.Connection, one: Migration) -> None:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _rebuild_all(connection: apsw.Connection) -> None:
+    """Derive anew what the migration has added; a damaged session waits for the doctor."""
+    tx = SqliteTransaction(connection, others_wrote=True, is_alive=lambda _: True)
+    for key in tx.session_keys():
+        try:
+            rebuild(tx, key)
+        except SessionDamaged:
+            continue
 
 
 def _back_up(connection: apsw.Connection, target: Path) -> None:

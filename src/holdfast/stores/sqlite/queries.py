@@ -9,13 +9,23 @@ class Queries(NamedTuple):
 
     find_session: str
     session: str
+    base_of: str
+    forks_of: str
+    session_keys: str
+    origin: str
     sessions: str
     create_session: str
     save_session: str
+    drop_labels: str
+    put_label: str
+    drop_usage: str
+    spend: str
+    usage: str
     insert_entry: str
     entries: str
     newest_entries: str
     turn_entries: str
+    history_entries: str
     find_entry: str
     deltas: str
     put_deltas: str

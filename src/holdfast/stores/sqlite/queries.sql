@@ -1,37 +1,94 @@
 -- find_session --
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
-       ifnull((SELECT max(seq) FROM entries WHERE session = key), 0)
+       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
 FROM sessions WHERE tenant = :tenant AND id = :id;
 
 -- session --
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
-       ifnull((SELECT max(seq) FROM entries WHERE session = key), 0)
+       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
 FROM sessions WHERE key = :key;
 
+-- base_of --
+SELECT base, base_seq FROM sessions WHERE key = :key AND base IS NOT NULL;
+
+-- forks_of --
+SELECT key FROM sessions WHERE base = :key;
+
+-- session_keys --
+SELECT key FROM sessions ORDER BY key;
+
+-- origin --
+SELECT id, tenant, created_at_us, base, base_seq FROM sessions WHERE key = :key;
+
 -- sessions --
+-- Newest first; a filter that is NULL filters nothing.
 SELECT id, about, tenant, created_at_us, updated_at_us
 FROM sessions
 WHERE tenant = :tenant AND deleted = :deleted
   AND (:archived IS NULL OR archived = :archived)
+  AND (:type IS NULL OR type = :type)
+  AND (:project IS NULL OR project = :project)
+  AND (:interrupted IS NULL OR ifnull(status = 'interrupted', 0) = :interrupted)
+  AND (:pinned IS NULL OR pinned = :pinned)
+  AND (:title IS NULL OR instr(title, :title) > 0)
+  AND (:tag IS NULL OR EXISTS (
+       SELECT 1 FROM labels WHERE kind = 'tag' AND label = :tag AND session = key))
+  AND (:model IS NULL OR EXISTS (
+       SELECT 1 FROM labels WHERE kind = 'model' AND label = :model AND session = key))
+  AND (:parent IS NULL OR parent = :parent)
+  AND (:fork_of IS NULL OR base = (SELECT key FROM sessions WHERE tenant = :tenant AND id = :fork_of))
+  AND (:since_us IS NULL OR updated_at_us >= :since_us)
+  AND (:until_us IS NULL OR updated_at_us < :until_us)
   AND (updated_at_us, id) < (:before_us, :before_id)
 ORDER BY updated_at_us DESC, id DESC LIMIT :limit;
 
 -- create_session --
 INSERT INTO sessions (tenant, id, fence, turn_seq, stop_seq, queue_seq,
-                      created_at_us, updated_at_us, archived, deleted, about)
+                      created_at_us, updated_at_us, archived, deleted, about, base, base_seq)
 VALUES (:tenant, :id, :fence, NULL, NULL, NULL,
-        :created_at_us, :updated_at_us, :archived, :deleted, :about);
+        :created_at_us, :updated_at_us, 0, 0, :about, :base, :base_seq);
 
 -- save_session --
 UPDATE sessions
 SET fence = :fence, turn_seq = :turn_seq, stop_seq = :stop_seq, queue_seq = :queue_seq,
-    updated_at_us = :updated_at_us, archived = :archived, deleted = :deleted, about = :about
+    updated_at_us = :updated_at_us, archived = :archived, deleted = :deleted, about = :about,
+    type = :type, project = :project, title = :title, status = :status, pinned = :pinned,
+    parent = :parent
 WHERE key = :key;
+
+-- drop_labels --
+DELETE FROM labels WHERE session = :session;
+
+-- put_label --
+INSERT OR IGNORE INTO labels (session, kind, label) VALUES (:session, :kind, :label);
+
+-- drop_usage --
+DELETE FROM usage WHERE session = :session;
+
+-- spend --
+INSERT INTO usage (session, day, provider, model, calls, input, output, cached, reasoning, cost)
+VALUES (:session, :day, :provider, :model, :calls, :input, :output, :cached, :reasoning, :cost)
+ON CONFLICT (session, day, provider, model) DO UPDATE
+SET calls = calls + excluded.calls, input = input + excluded.input,
+    output = output + excluded.output, cached = cached + excluded.cached,
+    reasoning = reasoning + excluded.reasoning,
+    cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + ifnull(excluded.cost, 0.0) END;
+
+-- usage --
+SELECT id, project, day, provider, model, calls, input, output, cached, reasoning, cost
+FROM usage JOIN sessions ON sessions.key = usage.session
+WHERE tenant = :tenant
+  AND (:session IS NULL OR id = :session)
+  AND (:project IS NULL OR project = :project)
+  AND (:model IS NULL OR model = :model)
+  AND (:since_day IS NULL OR day >= :since_day)
+  AND (:until_day IS NULL OR day <= :until_day)
+ORDER BY day, id, provider, model;
 
 -- insert_entry --
 -- The identity decides; a second entry with the same one is not written.
-INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, turn)
-VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :turn)
+INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, mark)
+VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :mark)
 ON CONFLICT (identity) DO NOTHING;
 
 -- entries --
@@ -46,7 +103,11 @@ ORDER BY seq DESC LIMIT :limit;
 
 -- turn_entries --
 SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_turns
-WHERE session = :session AND turn = 1 ORDER BY seq;
+WHERE session = :session AND mark = 1 AND seq > :after ORDER BY seq;
+
+-- history_entries --
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
+WHERE session = :session AND mark = 2 AND seq > :after ORDER BY seq;
 
 -- find_entry --
 SELECT seq, at_us, crc, body, blob

@@ -19,17 +19,19 @@ from holdfast.journal.codec import (
     to_bytes,
     to_text,
 )
+from holdfast.journal.derived import TURNS
+from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import Description, SessionInfo
-from holdfast.stores.base import Listing, SessionRow
+from holdfast.stores.base import Listing, SessionRow, UsageQuery
+from holdfast.stores.lineage import JournalReader
 from holdfast.stores.sqlite.queries import SQL
 
 _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
-_TURNS: Final = ("/turn", "/turn-end")
 
 
-class SqliteReader:
+class SqliteReader(JournalReader):
     """Reads on one connection, inside the transaction that whoever made it has opened."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -57,7 +59,9 @@ class SqliteReader:
             created_at_us=row[7],
             updated_at_us=row[8],
             about=self._about(row[0], row[9]),
-            head=row[10],
+            base=row[10],
+            base_seq=row[11],
+            head=row[12],
         )
 
     def _about(self, key: int, data: bytes) -> Description:
@@ -65,6 +69,22 @@ class SqliteReader:
             return decode(data, Description)
         except ValueError as error:
             raise self._damaged(key, None, error) from error
+
+    def session_keys(self) -> list[int]:
+        return [key for (key,) in self._execute(SQL.session_keys)]
+
+    def origin(self, key: int) -> SessionRow:
+        found: Any = self._execute(SQL.origin, (key,)).fetchone()
+        session_id, tenant, created_at_us, base, base_seq = found
+        return SessionRow(
+            key=key,
+            id=to_text(session_id),
+            tenant=to_text(tenant),
+            head=base_seq,
+            created_at_us=created_at_us,
+            base=base,
+            base_seq=base_seq,
+        )
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (_EVERYTHING, "")
@@ -74,6 +94,17 @@ class SqliteReader:
                 "tenant": to_bytes(listing.tenant),
                 "deleted": listing.deleted,
                 "archived": listing.archived,
+                "type": _bytes(listing.type),
+                "project": _bytes(listing.project),
+                "interrupted": listing.interrupted,
+                "pinned": listing.pinned,
+                "title": _folded(listing.title),
+                "tag": _bytes(listing.tag),
+                "model": _bytes(listing.model),
+                "parent": _bytes(listing.parent),
+                "fork_of": _bytes(listing.fork_of),
+                "since_us": listing.since_us,
+                "until_us": listing.until_us,
                 "before_us": before_us,
                 "before_id": to_bytes(before_id),
                 "limit": listing.limit,
@@ -90,27 +121,33 @@ class SqliteReader:
             for row in rows
         ]
 
-    def entries(
-        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
     ) -> list[Entry]:
         last = _EVERYTHING if through is None else through
         most = -1 if limit is None else limit
-        entries = self._entries(key, SQL.entries, (key, after, last, most), after)
+        return self._entries(key, SQL.entries, (key, after, last, most), after)
+
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
         if entries and entries[-1].seq != after + len(entries):
             gap = next(n for n, entry in enumerate(entries, after + 1) if entry.seq != n)
             raise self._damaged(key, gap, CodecError("an entry is missing"))
-        return entries
 
-    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
         below = _EVERYTHING if before is None else before
         return self._entries(key, SQL.newest_entries, (key, below, limit), None)[::-1]
 
-    def turn_entries(self, key: int) -> list[Entry]:
-        return self._entries(key, SQL.turn_entries, (key,), None)
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        sql = SQL.turn_entries if mark == TURNS else SQL.history_entries
+        return self._entries(key, sql, (key, after), None)
 
-    def find_entry(self, key: int, identity: str) -> Entry | None:
+    def own_entry(self, key: int, identity: str) -> Entry | None:
         found = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
         return found[0] if found else None
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        found: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
+        return found
 
     def _entries(
         self, key: int, sql: str, bindings: Sequence[Any], near: int | None
@@ -146,6 +183,27 @@ class SqliteReader:
             return [(number, decode_deltas(body)) for number, body in rows]
         except ValueError as error:
             raise self._damaged(key, seq, error) from error
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        rows = self._execute(
+            SQL.usage,
+            {
+                "tenant": to_bytes(query.tenant),
+                "session": _bytes(query.session),
+                "project": _bytes(query.project),
+                "model": _bytes(query.model),
+                "since_day": query.since_day,
+                "until_day": query.until_day,
+            },
+        )
+        return [
+            (
+                to_text(session),
+                None if project is None else to_text(project),
+                Spent(day, to_text(provider), to_text(model), *numbers),
+            )
+            for session, project, day, provider, model, *numbers in rows
+        ]
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
         data = self._execute(SQL.blob, (to_bytes(tenant), to_bytes(digest))).get
@@ -196,14 +254,15 @@ class SqliteTransaction(SqliteReader):
                 row.fence,
                 row.created_at_us,
                 row.updated_at_us,
-                row.about.archived,
-                row.about.deleted,
                 encode(row.about),
+                row.base,
+                row.base_seq,
             ),
         )
         return self.connection.last_insert_rowid()
 
     def save_session(self, row: SessionRow) -> None:
+        about = row.about
         self._write(
             SQL.save_session,
             (
@@ -212,15 +271,55 @@ class SqliteTransaction(SqliteReader):
                 row.stop_seq,
                 row.queue_seq,
                 row.updated_at_us,
-                row.about.archived,
-                row.about.deleted,
-                encode(row.about),
+                about.archived,
+                about.deleted,
+                encode(about),
+                to_bytes(about.type),
+                _bytes(None if about.project is None else about.project.root),
+                _folded(about.title),
+                about.status,
+                about.pinned,
+                _bytes(None if about.parent is None else about.parent.session_id),
                 row.key,
             ),
         )
 
+    def save_labels(self, row: SessionRow) -> None:
+        self._write(SQL.drop_labels, (row.key,))
+        for kind, labels in (("tag", row.about.tags), ("model", row.about.models)):
+            for label in labels:
+                self._write(SQL.put_label, (row.key, kind, to_bytes(label)))
+
+    def drop_usage(self, key: int) -> None:
+        self._write(SQL.drop_usage, (key,))
+
+    def spend(self, key: int, spent: Spent) -> None:
+        self._write(
+            SQL.spend,
+            (
+                key,
+                spent.day,
+                to_bytes(spent.provider),
+                to_bytes(spent.model),
+                spent.calls,
+                spent.input,
+                spent.output,
+                spent.cached,
+                spent.reasoning,
+                spent.cost,
+            ),
+        )
+
     def insert_entry(
-        self, key: int, seq: int, identity: str, at_us: int, body: bytes, blob: str | None
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
     ) -> bool:
         stored = self._stored_blob(key, blob) if blob is not None else None
         crc = zlib.crc32(body) if stored is None else stored[1]
@@ -235,7 +334,7 @@ class SqliteTransaction(SqliteReader):
                     crc,
                     body,
                     stored and stored[0],
-                    1 if identity.endswith(_TURNS) else None,
+                    mark,
                 ),
             )
         except apsw.CorruptError as error:
@@ -289,6 +388,15 @@ def identity_key(session: int, identity: str) -> bytes:
     hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
     minted = _MINTED.match(data)
     return (unhexlify(minted[1]) if minted is not None else hashed[:6]) + hashed
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else to_bytes(text)
+
+
+def _folded(title: str | None) -> bytes | None:
+    """A title as it is searched: without regard to case."""
+    return None if title is None else to_bytes(title.casefold())
 
 
 def _shown(about: bytes) -> Description:

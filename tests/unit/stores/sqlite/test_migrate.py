@@ -119,7 +119,7 @@ def test_a_newer_store_that_this_code_may_still_open_is_opened_and_left_alone(
     bring_up_to_date(connection, path)
     connection.execute("UPDATE meta SET value = 99 WHERE name = 'version'")
     bring_up_to_date(connection, path)
-    assert meta(connection) == {"version": 99, "oldest": 1}
+    assert meta(connection) == {"version": 99, "oldest": 2}
 
 
 def test_another_program_s_database_is_refused_and_left_alone(

@@ -1,0 +1,248 @@
+"""Changing what is in view: compact, rewind, undo, hide, show, fork. Written once for both faces.
+
+Each looks at the journal first and decides what its entry will name (`journal.planning`), then
+appends it. What lies before a seq never changes, so a plan stays right while others write; only a
+rewind reaches to the head, and is planned again when the journal has grown meanwhile.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+import msgspec
+
+from holdfast.errors import InvalidEntry
+from holdfast.journal import rules
+from holdfast.journal.derived import HISTORY, TURNS
+from holdfast.journal.history import History, in_view
+from holdfast.journal.identity import ending_identity
+from holdfast.journal.planning import (
+    Compacting,
+    check_in_view,
+    check_seq,
+    plan_compaction,
+    plan_fork,
+    plan_rewind,
+    plan_visibility,
+)
+from holdfast.model import entries as e
+from holdfast.model.messages import Message
+from holdfast.model.sessions import Fork, Namer
+from holdfast.session.runtime import is_dead
+from holdfast.session.steps import Flow, read, write
+from holdfast.stores.base import Reader, SessionRow
+from holdfast.stores.engine import Engine
+from holdfast.stores.standing import Receipt
+
+if TYPE_CHECKING:
+    from holdfast.session.core import SessionCore
+
+
+class CompactSettings(TypedDict, total=False):
+    """What is known of a compaction beside its summary.
+
+    `first` is where its range begins, 1 if not given; `keep` are seqs of messages that stay.
+    """
+
+    first: int
+    keep: Sequence[int]
+    provider: str | None
+    model: str | None
+    usage: e.Usage | None
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+class ForkSettings(TypedDict, total=False):
+    """What a fork begins with. A title is not inherited."""
+
+    id: str
+    title: str | None
+    titled_by: Namer
+    tags: tuple[str, ...]
+
+
+def read_history(reader: Reader, key: int) -> History:
+    return History(reader.marked_entries(key, HISTORY))
+
+
+def read_for_model(
+    reader: Reader, key: int, history: History, through: int | None = None
+) -> list[e.Entry]:
+    """The entries that a context may be made of: not those that a summary stands for."""
+    reach, kept = history.skipped()
+    if through is not None and through <= reach:
+        reach, kept = 0, ()
+    stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
+    return [*stay, *reader.entries(key, after=reach, through=through)]
+
+
+class HistoryCore:
+    """What can be done to the history of one session."""
+
+    def __init__(self, session: "SessionCore") -> None:
+        self._session = session
+
+    @property
+    def _key(self) -> int:
+        return self._session.key
+
+    # -- compaction ----------------------------------------------------------------------------
+
+    def compact(self, summary: str, through: int, settings: CompactSettings) -> Flow[Receipt]:
+        first, chosen = settings.get("first", 1), tuple(settings.get("keep", ()))
+        body = e.Compacted(
+            id=self._session.runtime().ids("ent"),
+            summary=summary,
+            first=first,
+            through=through,
+            provider=settings.get("provider"),
+            model=settings.get("model"),
+            usage=settings.get("usage"),
+            tokens_before=settings.get("tokens_before"),
+            tokens_after=settings.get("tokens_after"),
+        )
+        rules.check_content(body)
+        plan = yield from read(lambda reader: self._plan(reader, first, through, chosen))
+        body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
+        return (yield from self._session.describe(body))
+
+    def _plan(self, reader: Reader, first: int, through: int, chosen: Sequence[int]) -> Compacting:
+        head = self._row(reader).head
+        check_seq(through, head, "through")
+        check_seq(first, head, "first")
+        for seq in chosen:
+            check_seq(seq, head, "keep")
+        history = read_history(reader, self._key)
+        check_in_view(history, through, "through")
+        _, end = self._turn_around(reader, through)
+        entries = in_view(history, read_for_model(reader, self._key, history, end))
+        left = (one for one in entries if history.compacted_by(one.seq) is None)
+        return plan_compaction(left, history, first=first, through=through, chosen=chosen)
+
+    # -- rewinding -----------------------------------------------------------------------------
+
+    def rewind(self, through: int) -> Flow[Receipt]:
+        runtime = self._session.runtime()
+        entry_id = runtime.ids("ent")
+        if (yield from read(lambda reader: is_dead(runtime, reader, self._row(reader)))):
+            yield from self._session.recover()
+        while True:
+            head, keep = yield from read(lambda reader: self._plan_rewind(reader, through))
+            body = e.Rewound(id=entry_id, through=through, keep=keep)
+            at = runtime.clock()
+            receipt = yield from write(_rewinding(self._key, body, head, at))
+            if receipt is not None:
+                self._session.saw(receipt.seq)
+                return receipt
+
+    def _plan_rewind(self, reader: Reader, through: int) -> tuple[int, tuple[int, ...]]:
+        head = self._row(reader).head
+        check_seq(through, head, "through", least=0)
+        history = read_history(reader, self._key)
+        check_in_view(history, through, "through")
+        after = self._turn_at(reader, through) - 1
+        entries = in_view(history, reader.entries(self._key, after=after))
+        return head, plan_rewind(entries, through=through)
+
+    def undo(self, seq: int | None) -> Flow[Receipt]:
+        at = self._session.runtime().clock()
+        receipt = yield from write(lambda engine: engine.undo(self._key, seq, at))
+        self._session.saw(receipt.seq)
+        return receipt
+
+    # -- hiding --------------------------------------------------------------------------------
+
+    def see(
+        self, message: int | Message, *, person: bool | None, model: bool | None
+    ) -> Flow[Receipt]:
+        """Say who is shown a message from now on; None leaves it as it was."""
+        if person is None and model is None:
+            raise InvalidEntry("say for whom: person, model, or both")
+        seq = message.seq if isinstance(message, Message) else message
+        message_id, entries = yield from read(lambda reader: self._plan_visibility(reader, seq))
+        body = e.Visibility(
+            id=self._session.runtime().ids("ent"),
+            seq=seq,
+            message_id=message_id,
+            entries=entries,
+            person=person,
+            model=model,
+        )
+        return (yield from self._session.describe(body))
+
+    def _plan_visibility(self, reader: Reader, seq: int) -> tuple[str, tuple[int, ...]]:
+        check_seq(seq, self._row(reader).head, "the place of a message")
+        begin, end = self._turn_around(reader, seq)
+        return plan_visibility(reader.entries(self._key, after=begin - 1, through=end), seq)
+
+    # -- forking -------------------------------------------------------------------------------
+
+    def fork(self, at: int | None, settings: ForkSettings) -> Flow[SessionRow | None]:
+        """Begin a session that shares this one's entries up to `at`; its row."""
+        runtime = self._session.runtime()
+        row, reach, carried = yield from read(lambda reader: self._plan_fork(reader, at))
+        title = settings.get("title")
+        created = e.SessionCreated(
+            type=row.about.type,
+            title=title,
+            titled_by=settings.get("titled_by", "person") if title is not None else None,
+            project=row.about.project,
+            tags=tuple(settings.get("tags", ())),
+            parent=row.about.parent,
+            fork=Fork(row.id, reach),
+        )
+        rules.check_content(created)
+        minted = settings.get("id") or runtime.ids("ses")
+        rules.check_id(minted, "session id")
+        now = runtime.clock()
+        return (
+            yield from write(
+                lambda engine: engine.create_session(
+                    session_id=minted,
+                    tenant=runtime.tenant,
+                    created=created,
+                    at_us=now,
+                    base=self._key,
+                    carried=carried,
+                )
+            )
+        )
+
+    def _plan_fork(
+        self, reader: Reader, at: int | None
+    ) -> tuple[SessionRow, int, Sequence[e.Body]]:
+        row = self._row(reader)
+        reach = row.head if at is None else at
+        check_seq(reach, row.head, "at")
+        begin, end = self._turn_around(reader, reach)
+        entries = reader.entries(self._key, after=begin - 1, through=end)
+        return row, reach, plan_fork(entries, at=reach, deltas=lambda seq: self._text(reader, seq))
+
+    # -- small things --------------------------------------------------------------------------
+
+    def _row(self, reader: Reader) -> SessionRow:
+        return self._session.row(reader)
+
+    def _text(self, reader: Reader, seq: int) -> list[e.Delta]:
+        return [delta for _, flush in reader.deltas(self._key, seq) for delta in flush]
+
+    def _turn_at(self, reader: Reader, seq: int) -> int:
+        """Where the turn began that ran at this seq, or ran last before it."""
+        turns = reader.marked_entries(self._key, TURNS)
+        starts = [one.seq for one in turns if isinstance(one.body, e.TurnStarted)]
+        return max((start for start in starts if start <= seq), default=1)
+
+    def _turn_around(self, reader: Reader, seq: int) -> tuple[int, int | None]:
+        """From where to where the turn reaches that ran at this seq, or ran last before it."""
+        begin = self._turn_at(reader, seq)
+        started = reader.entries(self._key, after=begin - 1, limit=1)[0].body
+        if not isinstance(started, e.TurnStarted):
+            return begin, None
+        end = reader.find_entry(self._key, ending_identity(started.turn_id))
+        return begin, None if end is None else max(end.seq, seq)
+
+
+def _rewinding(
+    key: int, body: e.Rewound, head: int, at_us: int
+) -> Callable[[Engine], Receipt | None]:
+    return lambda engine: engine.rewind(key, body, head, at_us)

@@ -1,0 +1,28 @@
+"""What is derived from a journal, made anew from the journal alone."""
+
+from holdfast.journal.derived import advance
+from holdfast.journal.usage import Spent, fold_usage
+from holdfast.stores.base import Reader, SessionRow, Transaction
+
+
+def derived(reader: Reader, key: int) -> tuple[SessionRow, list[Spent]]:
+    """What a session's own entries amount to. Raises SessionDamaged when one cannot be read."""
+    row = reader.origin(key)
+    entries = reader.entries(key, after=row.base_seq)
+    for entry in entries:
+        row.head = entry.seq
+        advance(row, entry.seq, entry.at_us, entry.body)
+    return row, fold_usage(entries)
+
+
+def rebuild(tx: Transaction, key: int) -> None:
+    """Save it in place of what was saved.
+
+    Raises SessionDamaged, with nothing changed. If interrupted: rolled back with its transaction.
+    """
+    row, usage = derived(tx, key)
+    tx.save_session(row)
+    tx.save_labels(row)
+    tx.drop_usage(key)
+    for spent in usage:
+        tx.spend(key, spent)

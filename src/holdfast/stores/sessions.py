@@ -1,0 +1,142 @@
+"""Operations on a session as a whole: begin it, describe it, change its history, delete it.
+
+They need no fence. Any process may carry them out while a turn runs, but for rewinding.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.errors import IdConflict, SessionBusy
+from holdfast.journal import rules
+from holdfast.journal.closing import closing, open_streams
+from holdfast.journal.codec import decode_body, encode
+from holdfast.journal.derived import HISTORY, TURNS, retagged
+from holdfast.journal.identity import identity, same_content
+from holdfast.journal.planning import check_undo
+from holdfast.model import entries as e
+from holdfast.stores.base import SessionRow
+from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.standing import Receipt, Standing, Standings
+
+
+class SessionOperations(Standings):
+    """What the engine does with sessions; turns and what is in them build on it."""
+
+    def __init__(self, is_alive: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._is_alive = is_alive
+
+    def create_session(
+        self,
+        *,
+        session_id: str,
+        tenant: str,
+        created: e.SessionCreated,
+        at_us: int,
+        base: int | None = None,
+        carried: Sequence[e.Body] = (),
+    ) -> SessionRow | None:
+        """Begin a session; None when it exists already, with the same beginning.
+
+        A fork has a `base`, and begins by closing what was open there (`carried`).
+        """
+        found = self._tx.find_session(tenant, session_id)
+        if found is not None:
+            stored = self._tx.find_entry(found.key, identity(created))
+            if stored is not None and same_content(stored.body, decode_body(encode(created))):
+                return None
+            raise IdConflict(f"session {session_id!r} exists already, with another beginning")
+        if base is not None:
+            self._live(base)
+        reach = 0 if created.fork is None else created.fork.at
+        row = SessionRow(
+            key=0,
+            id=session_id,
+            tenant=tenant,
+            head=reach,
+            created_at_us=at_us,
+            base=base,
+            base_seq=reach,
+        )
+        row.key = self._tx.create_session(row)
+        standing = Standing(row, None, self._epoch)
+        self._standings[row.key] = standing
+        self._touched.add(row.key)
+        self._write(standing, created, at_us)
+        for body in carried:
+            self._write_closing(standing, body, at_us)
+        return msgspec.structs.replace(row)
+
+    def about(self, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
+        """Append an entry that needs no fence: renamed, archived, note, imported, compaction …"""
+        standing = self._standing(key)
+        restoring = isinstance(body, e.Restored)
+        rules.check_live(
+            session_id=standing.row.id, deleted=standing.row.about.deleted and not restoring
+        )
+        if isinstance(body, e.Tagged):
+            rules.check_tags(retagged(standing.row.about.tags, body))
+        receipt = self._write(standing, body, at_us)
+        return receipt, msgspec.structs.replace(standing.row)
+
+    def rewind(self, key: int, body: e.Rewound, head: int, at_us: int) -> Receipt | None:
+        """Append a rewind that was planned at `head`; None when the journal has grown since."""
+        standing = self._live(key)
+        if standing.turn is not None:
+            raise busy(standing.row.id, standing.turn.id, standing.turn.holder)
+        return None if standing.row.head != head else self._write(standing, body, at_us)
+
+    def undo(self, key: int, seq: int | None, at_us: int) -> Receipt:
+        """Undo a compaction or rewind, if it may still be undone."""
+        standing = self._live(key)
+        turns = self._tx.marked_entries(key, TURNS, after=seq or 0)
+        newest = turns[-1].seq if turns else 0
+        body = check_undo(self._tx.marked_entries(key, HISTORY), seq, newest)
+        return self._write(standing, body, at_us)
+
+    def delete_session(self, key: int, body: e.Deleted, at_us: int) -> Receipt:
+        """Close what runs, then take the session out of every list."""
+        standing = self._standing(key)
+        if standing.row.about.deleted:
+            return Receipt(standing.row.head, repeated=True)
+        if standing.turn is not None:
+            self._close(standing, interrupted(standing.turn.id, "deleted"), at_us)
+        return self.about(key, body, at_us)[0]
+
+    def _close(
+        self,
+        standing: Standing,
+        ending: e.TurnEnded,
+        at_us: int,
+        buffers: Sequence[StreamBuffer] = (),
+    ) -> int:
+        """End the running turn; the seq of its ending."""
+        turn = standing.turn
+        assert turn is not None
+        waiting = {buffer.seq: buffer for buffer in buffers}
+        streams = open_streams(turn)
+        bodies = closing(turn, ending, lambda seq: self._deltas(standing, seq, waiting.get(seq)))
+        for body in bodies:
+            self._write_closing(standing, body, at_us)
+        for seq in streams:
+            self._drop(standing, seq)
+        standing.turn = None
+        return standing.row.head
+
+
+def busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:
+    return SessionBusy(
+        f"session {session_id!r} is busy: turn {turn_id!r} runs in {holder}; stop it first, or "
+        "fork the session",
+        turn_id=turn_id,
+        holder=holder,
+    )
+
+
+def interrupted(turn_id: str, reason: str) -> e.TurnEnded:
+    return e.TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+
+
+def crashed(turn_id: str) -> e.TurnEnded:
+    return interrupted(turn_id, "crashed")
