@@ -103,10 +103,8 @@ class CareCore:
 
     def erase(self, session_id: str, *, forks: bool) -> Flow[Erasure]:
         """Remove sessions for good, then see that nothing of them is left in any file."""
-        runtime = self._runtime
-        found = yield from read(
-            lambda reader: _doomed(reader, runtime.tenant, session_id, forks=forks)
-        )
+        runtime, tenant = self._runtime, self._runtime.tenant
+        found = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
         if found is None:  # its rows are gone, but it was interrupted before its bytes were
             return (yield from self._scrub((session_id,), 0, 0, []))
         rows, needles = found
