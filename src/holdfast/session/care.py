@@ -211,6 +211,10 @@ class CareCore:
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex())
 
+    def session_ids(self) -> Flow[list[str]]:
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _ids(reader, tenant)))
+
     def salvage(self, session_id: str) -> Flow[Salvaged]:
         """A session as far as it can be read, deleted ones too."""
         tenant = self._runtime.tenant
@@ -271,6 +275,11 @@ def _key(reader: Reader, tenant: str, session_id: str) -> int:
     if key is None:
         raise not_found(reader, tenant, session_id)
     return key
+
+
+def _ids(reader: Reader, tenant: str) -> list[str]:
+    rows = (reader.origin(key) for key in reader.session_keys())
+    return [row.id for row in rows if row.tenant == tenant]
 
 
 # -- erasing ---------------------------------------------------------------------------------------
