@@ -313,6 +313,14 @@ class TurnCore:
             )
         )
 
+    def put_blob(self, data: bytes) -> Flow[str]:
+        """Keep bytes of an image or a file that this turn is about to name."""
+        rules.check_blob(data)
+        runtime, name = self.runtime, digest(data)
+        holder = runtime.database.holder
+        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
+        return name
+
     # -- its streams ---------------------------------------------------------------------------
 
     def open_buffer(self, seq: int) -> StreamBuffer:
