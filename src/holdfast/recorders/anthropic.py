@@ -174,7 +174,9 @@ class AnthropicReader:
     def close(self) -> list[Action]:
         actions: list[Action] = []
         for block in self._blocks.values():
-            if block.type == "text" and block.citations:
+            if block.type == "thinking" and block.signature:
+                actions.append(Think(signature=block.signature))
+            elif block.type == "text" and block.citations:
                 actions.append(unsent("anthropic", citations=block.citations))
             elif block.type not in ("text", "thinking", "redacted_thinking", "tool_use"):
                 actions.append(unsent("anthropic", unfinished=_whole(block)))

@@ -51,6 +51,7 @@ class _Item:
     def __init__(self, start: Event) -> None:
         self.start = start
         self.type = text_of(start.get("type"))
+        self.item_id = text_of(start.get("id"))
         self.call_id = ""
         self.given: dict[int, int] = {}
         """How many characters of each of its texts were taken already."""
@@ -109,7 +110,8 @@ class ResponsesReader:
         if stem in _SAYING:
             name = "refusal" if stem == "response.refusal" else "text"
             text = text_of(event.get("delta" if last == "delta" else name))
-            return self._say(item, event["content_index"], text, last, stem)
+            said = self._say(item, event["content_index"], text, last, stem)
+            return [*self._renamed(item, event), *said]
         if stem in _THINKING:
             # Summaries and the reasoning itself are numbered apart.
             index = event.get("summary_index", -1 - event.get("content_index", 0))
@@ -130,6 +132,14 @@ class ResponsesReader:
                 actions += [EndPart(), unsent("openai", refusal=True)]
             actions.append(Say(piece))
         return actions
+
+    def _renamed(self, item: _Item, event: Event) -> list[Action]:
+        """Some servers stream the text of an item under another id than the item has."""
+        item_id = text_of(event.get("item_id"))
+        if not item_id or item_id == item.item_id:
+            return NO_ACTIONS
+        item.item_id = item_id
+        return [Tell(ids=(("message", item_id),))]
 
     def _arguments(self, item: _Item, text: str, last: str) -> list[Action]:
         if not item.call_id:
