@@ -79,10 +79,11 @@ class Clients:
 class AsyncClients:
     """The same, for one event loop."""
 
-    def __init__(self, server: Scripted) -> None:
-        self.openai = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0)
-        self.anthropic = anthropic.AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0)
-        self.google = google(server.url).aio
+    def __init__(self, url: str) -> None:
+        self.openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
+        self.anthropic = anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0)
+        self._google = google(url)
+        self.google = self._google.aio
 
     async def ask(self, shape: str, *, stream: bool = True) -> Any:
         request = REQUESTS[shape]

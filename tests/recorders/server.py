@@ -110,9 +110,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _wait_for_hang_up(self) -> None:
         select.select([self.connection], [], [], 30)
-        with contextlib.suppress(OSError):
-            if self.connection.recv(1, socket.MSG_PEEK) == b"":
-                self.server.hung_up.release()
+        try:
+            gone = self.connection.recv(1, socket.MSG_PEEK) == b""
+        except ConnectionError:  # it had not read everything
+            gone = True
+        if gone:
+            self.server.hung_up.release()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass

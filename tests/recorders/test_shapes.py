@@ -285,7 +285,7 @@ def test_a_stream_and_a_response_are_recorded_on_the_asynchronous_face_too(
         server.scripts.append(Script(wire(shape, EVENTS[shape])))
         server.scripts.append(Script(body=whole_body(shape)))
         accumulator = ACCUMULATORS[shape]()
-        async with AsyncStore(tmp_path / "work.db") as store, AsyncClients(server) as clients:
+        async with AsyncStore(tmp_path / "work.db") as store, AsyncClients(server.url) as clients:
             session = await store.create_session()
             async with session.turn("Hi.") as turn:
                 async for item in record(turn, shape, clients.ask(shape)):

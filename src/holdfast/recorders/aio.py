@@ -2,7 +2,14 @@
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+)
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -26,6 +33,9 @@ AsyncSource = (
 
 _DISCONNECT_SECONDS: Final = 5.0
 """Closing a connection may take so long, also for a caller that was cancelled."""
+
+_ITEMS_AHEAD: Final = 10_000
+"""What was read from the network and not asked for yet stands before the next wait for it."""
 
 
 class AsyncRecording(Handle, Generic[T]):
@@ -203,8 +213,22 @@ class AsyncRecording(Handle, Generic[T]):
             await self._manager.__aexit__(None if error is None else type(error), error, None)
             return
         inner = self._inner if self._inner is not None else self._source
+        if inspect.isasyncgen(inner):
+            await _unwind(inner)
         close = getattr(inner, "aclose", None) or getattr(inner, "close", None)
         if callable(close):
             closing = close()
             if inspect.isawaitable(closing):
                 await closing
+
+
+async def _unwind(generator: AsyncGenerator[Any, Any]) -> None:
+    """End a generator from within, by a cancellation where it waits for the network.
+
+    Closing one closes only that one: a connection that is held by generators inside of it, as in
+    google-genai, would stay open until the garbage collector comes by.
+    """
+    with anyio.CancelScope() as scope, contextlib.suppress(Exception):
+        scope.cancel()
+        for _ in range(_ITEMS_AHEAD):
+            await anext(generator)

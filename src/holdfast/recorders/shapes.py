@@ -29,7 +29,7 @@ def _event(item: Any) -> Event | None:
     """An SDK's object as it was on the wire; a dict is that already."""
     if isinstance(item, dict):
         return item
-    found: Event = item.model_dump(exclude_unset=True, by_alias=True)
+    found: Event = item.model_dump(exclude_unset=True, by_alias=True, warnings=False)
     return found
 
 
@@ -60,7 +60,7 @@ _LEFT_OUT: Final = {"sdk_http_response", "automatic_function_calling_history", "
 def _gemini_event(item: Any) -> Event | None:
     if isinstance(item, dict):
         return item
-    found: Event = item.model_dump(exclude_none=True, exclude=_LEFT_OUT)
+    found: Event = item.model_dump(exclude_none=True, exclude=_LEFT_OUT, warnings=False)
     return found
 
 
