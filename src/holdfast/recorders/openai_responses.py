@@ -79,11 +79,11 @@ class ResponsesReader:
                 return found
         match kind:
             case "response.output_item.added":
-                return self._add(event["output_index"], event["item"])
+                return self._add(event.get("output_index", len(self._items)), event["item"])
             case "response.output_item.done":
-                return self._done(event["output_index"], event["item"])
+                return self._done(self._place(event), event["item"])
             case "response.output_text.annotation.added":
-                self._items[event["output_index"]].annotations.append(event["annotation"])
+                self._items[self._place(event)].annotations.append(event["annotation"])
                 return NO_ACTIONS
             case "response.reasoning_summary_part.added":
                 return self._next_summary(event)
@@ -98,19 +98,28 @@ class ResponsesReader:
             return NO_ACTIONS
         return [unsent("openai", event=event)]
 
+    def _place(self, event: Event) -> int:
+        """Where in the output an event belongs. Some servers say it by the item's id alone."""
+        if "output_index" in event:
+            index: int = event["output_index"]
+            return index
+        item_id = event.get("item_id") or (event.get("item") or {}).get("id")
+        known = [index for index, item in self._items.items() if item.item_id == item_id]
+        return known[-1] if known else max(self._items, default=0)
+
     # -- pieces --------------------------------------------------------------------------------
 
     def _piece(self, stem: str, last: str, event: Event) -> list[Action] | None:
         """What a delta or its `done` brings; None when it is about something else."""
         if stem == "response.content_part":
             return NO_ACTIONS
-        item = self._items.get(event.get("output_index", -1))
+        item = self._items.get(self._place(event))
         if item is None or stem == "response.output_item":
             return None
         if stem in _SAYING:
             name = "refusal" if stem == "response.refusal" else "text"
             text = text_of(event.get("delta" if last == "delta" else name))
-            said = self._say(item, event["content_index"], text, last, stem)
+            said = self._say(item, event.get("content_index", 0), text, last, stem)
             return [*self._renamed(item, event), *said]
         if stem in _THINKING:
             # Summaries and the reasoning itself are numbered apart.
