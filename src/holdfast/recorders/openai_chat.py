@@ -25,10 +25,6 @@ from holdfast.recorders.actions import (
 
 _CUT: Final = frozenset({"length", "content_filter", "error"})
 """Finish reasons after which a call may be in the middle of its arguments."""
-_READ: Final = frozenset(
-    {"role", "content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call"}
-    | {"annotations", "audio", "images", "parsed"}
-)
 
 
 class _Calling:
@@ -53,6 +49,7 @@ class ChatReader:
         self._response_id: str | None = None
         self._calls: dict[int, _Calling] = {}
         self._refused = False
+        self._thinks_in: str | None = None
         self._beside: dict[str, list[Any]] = {}
         self._audio: list[str] = []
 
@@ -75,8 +72,7 @@ class ChatReader:
 
     def _choice(self, choice: Event, actions: list[Action]) -> None:
         # One whole response has its message where a stream has deltas.
-        delta = choice.get("delta") or choice.get("message") or {}
-        self._delta(delta, actions)
+        self._delta(choice.get("delta") or _in_order(choice.get("message") or {}), actions)
         reason = choice.get("finish_reason")
         if reason:
             self.ended = True
@@ -84,31 +80,41 @@ class ChatReader:
             actions.append(Tell(finish_reason=reason))
 
     def _delta(self, delta: Event, actions: list[Action]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if thought:
-            actions.append(Think(text_of(thought)))
-        if delta.get("content"):
-            self._content(delta["content"], actions)
-        if delta.get("refusal"):
-            if not self._refused:
-                self._refused = True
-                # A refusal is what was said; the mark before it says what kind of saying it is.
-                actions += [EndPart(), unsent("openai", refusal=True)]
-            actions.append(Say(delta["refusal"]))
-        for position, piece in enumerate(delta.get("tool_calls") or ()):
-            self._piece(piece, position, actions)
-        if delta.get("function_call"):
-            legacy = {"index": 0, "id": f"{self._prefix}_0", "function": delta["function_call"]}
-            self._piece(legacy, 0, actions)
-        for image in delta.get("images") or ():
-            self._image(image, actions)
-        if delta.get("annotations"):
-            self._beside.setdefault("citations", []).extend(delta["annotations"])
-        if delta.get("audio"):
-            self._hear(delta["audio"], actions)
-        extra = {key: value for key, value in delta.items() if key not in _READ and value}
-        if extra:
-            self._beside.setdefault("extra", []).append(extra)
+        for key, value in delta.items():
+            if value:
+                self._field(key, value, actions)
+
+    def _field(self, key: str, value: Any, actions: list[Action]) -> None:
+        match key:
+            case "content":
+                self._content(value, actions)
+            case "role" | "parsed":
+                pass
+            case "reasoning_content" | "reasoning":
+                if self._thinks_in in (None, key):  # some servers say it under both names
+                    self._thinks_in = key
+                    actions.append(Think(text_of(value)))
+            case "refusal":
+                if not self._refused:
+                    self._refused = True
+                    # A refusal is what was said; the mark before it says what kind of saying it is.
+                    actions += [EndPart(), unsent("openai", refusal=True)]
+                actions.append(Say(value))
+            case "tool_calls":
+                for position, piece in enumerate(value):
+                    self._piece(piece, position, actions)
+            case "function_call":
+                legacy = {"index": 0, "id": f"{self._prefix}_0", "function": value}
+                self._piece(legacy, 0, actions)
+            case "images":
+                for image in value:
+                    self._image(image, actions)
+            case "annotations":
+                self._beside.setdefault("citations", []).extend(value)
+            case "audio":
+                self._hear(value, actions)
+            case _:
+                self._beside.setdefault("extra", []).append({key: value})
 
     def _content(self, content: Any, actions: list[Action]) -> None:
         if isinstance(content, str):
@@ -199,6 +205,12 @@ class ChatReader:
         if self._beside:
             actions.append(unsent("openai", **self._beside))
         return actions
+
+
+def _in_order(message: Event) -> Event:
+    """The fields of a whole message in the order in which a stream brings them: thoughts first."""
+    thoughts = [key for key in ("reasoning_content", "reasoning") if key in message]
+    return {key: message[key] for key in [*thoughts, *message]}
 
 
 def _usage(found: Any) -> Any:

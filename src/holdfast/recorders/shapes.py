@@ -35,7 +35,10 @@ def _event(item: Any) -> Event | None:
 
 def _chat_event(item: Any) -> Event | None:
     """The helper stream wraps each chunk, and adds events of its own that repeat it."""
-    kind = getattr(item, "type", None)
+    if isinstance(item, dict):
+        return item
+    # Asked of its fields: for one that it lacks, a model looks in many places.
+    kind = vars(item).get("type")
     if kind is not None:
         return _event(item.chunk) if kind == "chunk" else None
     return _event(item)
