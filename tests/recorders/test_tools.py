@@ -216,3 +216,32 @@ def test_an_exception_in_an_asynchronous_block_comes_out_as_it_is(tmp_path: Path
             assert "tool_result" not in [one.kind for one in await session.entries()]
 
     asyncio.run(main())
+
+
+def test_a_block_that_was_left_starts_nothing_more_in_a_turn_that_goes_on(store: Store) -> None:
+    """Neither a call that waited for its turn, nor one that is made afterwards."""
+    session = store.create_session()
+    release, started, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs(place: str) -> str:
+        started.set()
+        assert release.wait(10)
+        ran.set()
+        return "done"
+
+    with session.turn("Hi.") as turn, turn.stream() as reply:
+        try:
+            with turn.run_tools(reply, {"hangs": hangs}, in_order=True) as running:
+                reply.tool_call("a", name="hangs", arguments='{"place": "x"}')
+                reply.tool_call("b", name="hangs", arguments='{"place": "x"}')
+                assert started.wait(10)
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            reply.tool_call("c", name="hangs", arguments='{"place": "x"}')
+        release.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("holdfast-tool"):
+                thread.join()
+    assert ran.is_set()
+    assert running.results.keys() == {"a"}
+    assert kinds(session).count("tool_started") == 1
