@@ -206,6 +206,20 @@ def test_a_completion_and_a_stop_from_another_thread_meet(
         assert len(endings) == 1
 
 
+def test_a_stream_that_stalls_until_the_sdk_gives_up(
+    store: Store, server: Scripted, clients: Clients
+) -> None:
+    server.scripts.append(answer("openai-chat", WORDS, stalls=True))
+    session = store.create_session()
+    impatient = clients.openai.with_options(timeout=0.3)
+    request = REQUESTS["openai-chat"]
+    with session.turn("Hi.") as turn, pytest.raises(openai.APITimeoutError):
+        list(record(turn, "openai-chat", impatient.chat.completions.create(stream=True, **request)))
+    assert hung_up(server)
+    assert session.messages()[1].text == "".join(WORDS)
+    assert (calls(session)[0].error or "").startswith("APITimeoutError")
+
+
 # -- attempts ----------------------------------------------------------------------------------
 
 

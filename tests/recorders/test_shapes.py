@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from google.genai import errors as google_errors
 
 from holdfast import AsyncStore, Message, Store
 from holdfast.model import entries as e
@@ -19,7 +20,7 @@ from tests.recorders.clients import REQUESTS, SHAPES, AsyncClients, Clients
 from tests.recorders.corpora import EVENTS, wire
 from tests.recorders.server import Ending, Script, Scripted, sse
 
-SDK_ERRORS = (openai.APIError, anthropic.APIError)
+SDK_ERRORS = (openai.APIError, anthropic.APIError, google_errors.APIError)
 FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 CUTS = [(shape, number) for shape in SHAPES for number in range(1, len(EVENTS[shape]))]
 
@@ -130,7 +131,7 @@ def error_event(shape: str) -> bytes:
     return sse({"error": {"message": "Overloaded", "type": "server_error", "code": 503}})
 
 
-@pytest.mark.parametrize("shape", ["openai-chat", "openai-responses", "anthropic"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_an_error_event_leaves_a_partial_message(
     store: Store, server: Scripted, clients: Clients, shape: Any
 ) -> None:

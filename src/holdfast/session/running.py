@@ -141,8 +141,6 @@ class ToolRun:
             self._changed.notify_all()
 
     def _start(self, call: ToolCall) -> None:
-        if self._closed:
-            return
         before = self._last if self._in_order else None
         # A daemon: a tool that hangs must not keep the process from ending.
         thread = threading.Thread(
