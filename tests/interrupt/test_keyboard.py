@@ -118,9 +118,10 @@ def test_twice(disk: Disk) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-def test_everywhere(disk: Disk) -> None:
+@pytest.mark.parametrize("work", [a_turn, a_recorded_turn])
+def test_everywhere(disk: Disk, work: Callable[[Session, Ledger], None]) -> None:
     at = 1
-    while interrupt(disk, {at}).fired:
+    while interrupt(disk, {at}, work).fired:
         at += 1
 
 
