@@ -371,3 +371,10 @@ def test_importing_the_recorders_brings_no_sdk_and_no_event_loop_along() -> None
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_both_faces_have_the_same_names() -> None:
+    from holdfast.recorders import AsyncRecording, Recording
+
+    faces = [{name for name in dir(face) if name[0] != "_"} for face in (Recording, AsyncRecording)]
+    assert faces[0] == faces[1]

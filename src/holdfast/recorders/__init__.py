@@ -69,7 +69,8 @@ def record(
     also a coroutine of the SDK's). Take a response that is not streamed with `.whole()`.
 
     `request` is what the SDK was given: model, settings, system prompt and tools are recorded from
-    it. `retry_of` is the recording that this one tries again.
+    it. `provider` names a server that speaks another's protocol; signed reasoning goes back to the
+    shape's own provider only. `retry_of` is the recording that this one tries again.
 
     If interrupted: what came is kept as a partial message, and the connection is closed.
     """
