@@ -13,10 +13,13 @@ from holdfast.testing import validators
 from holdfast.testing.model_server import model_file, serving_model
 from tests.recorders.accumulated import ACCUMULATORS, Plain, recorded
 
-pytestmark = pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there")
+pytestmark = [
+    pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there"),
+    pytest.mark.timeout(300),  # a model shares the cores with whatever else runs
+]
 
 SHAPES = ("openai-chat", "openai-responses", "anthropic")
-LIMIT = 24
+LIMIT = 16
 
 
 class Asker:
