@@ -12,8 +12,10 @@ from holdfast.errors import (
     HoldfastError,
     IdConflict,
     InvalidEntry,
+    InvalidQuery,
     MessageNotFound,
     PromptQueued,
+    SearchDamaged,
     SessionBusy,
     SessionDamaged,
     SessionDeleted,
@@ -40,6 +42,7 @@ from holdfast.errors import (
 from holdfast.model.entries import Delta, Entry, FollowedDelta, Usage
 from holdfast.model.messages import Message
 from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.search import Hit, Hits
 from holdfast.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
 from holdfast.session.store import Session, Store, Stream, Tool, Turn
 from holdfast.stores.standing import Receipt
@@ -63,10 +66,13 @@ __all__ = [
     "ForeignHandle",
     "Fork",
     "HandleClosed",
+    "Hit",
+    "Hits",
     "HoldfastError",
     "IdConflict",
     "Image",
     "InvalidEntry",
+    "InvalidQuery",
     "Message",
     "MessageNotFound",
     "Opaque",
@@ -75,6 +81,7 @@ __all__ = [
     "PromptQueued",
     "Reasoning",
     "Receipt",
+    "SearchDamaged",
     "Session",
     "SessionBusy",
     "SessionDamaged",

@@ -20,7 +20,7 @@ FACES = [
 ]
 
 READS = {
-    "Store": {"session", "sessions", "usage", "blob", "counts", "status"},
+    "Store": {"session", "sessions", "search", "usage", "blob", "counts", "status"},
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),

@@ -19,9 +19,11 @@ from holdfast.journal.usage import Total, add_up
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
 from holdfast.session.runtime import Runtime, is_dead
+from holdfast.session.searching import Progress, SearchFilters, rebuild_search, search
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
@@ -106,6 +108,12 @@ class StoreCore:
     def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
         query = UsageQuery(tenant=self.runtime().tenant, **filters)
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+
+    def search(self, words: str, filters: SearchFilters) -> Flow[Hits]:
+        return search(self.runtime(), words, filters)
+
+    def rebuild_search(self, *, substrings: bool | None, progress: Progress | None) -> Flow[int]:
+        return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
         runtime = self.runtime()

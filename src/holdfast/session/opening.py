@@ -34,6 +34,7 @@ class Options:
         flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         network: bool = False,
+        indexing: bool = True,
         clock: Clock = system_clock,
         ids: IdSource = random_ids,
     ) -> None:
@@ -46,6 +47,7 @@ class Options:
         self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
         self.network = network
+        self.indexing = indexing
         self.clock = clock
         self.ids = ids
 
@@ -60,6 +62,7 @@ def open_runtime(url: Url, options: Options) -> Runtime:
         window_seconds=options.window_seconds,
         buffer_bytes=options.buffer_bytes,
         flush_bytes=options.flush_bytes,
+        indexing=options.indexing,
     )
 
 

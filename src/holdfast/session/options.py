@@ -26,6 +26,7 @@ class OpenSettings(TypedDict, total=False):
     flush_bytes: int
     lock_wait_seconds: float
     network: bool
+    indexing: bool
     clock: Clock
     ids: IdSource
 

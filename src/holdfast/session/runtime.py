@@ -64,6 +64,7 @@ class Runtime:
         window_seconds: float,
         buffer_bytes: int,
         flush_bytes: int,
+        indexing: bool = True,
     ) -> None:
         self.database = database
         self.tenant = tenant
@@ -74,7 +75,10 @@ class Runtime:
         self._process = _Process.current
         self.watcher = Watcher(database.change_mark, self._look_for_stops)
         self.writer = Writer(
-            database, window_seconds=window_seconds, on_commit=self.watcher.committed
+            database,
+            window_seconds=window_seconds,
+            indexing=indexing,
+            on_commit=self.watcher.committed,
         )
         self.verified: dict[int, int] = {}
         self._turns: weakref.WeakValueDictionary[str, RunningTurn] = weakref.WeakValueDictionary()

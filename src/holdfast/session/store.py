@@ -14,6 +14,7 @@ from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
@@ -35,6 +36,7 @@ from holdfast.session.options import (
     turn_options,
     usage_filters,
 )
+from holdfast.session.searching import Progress, SearchFilters
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore
@@ -99,6 +101,30 @@ class Store:
         Filters: `session`, `project`, `model`, `since` and `until` (days).
         """
         return self._run(self._core.usage(by, usage_filters(filters)))
+
+    def search(self, words: str, **filters: Unpack[SearchFilters]) -> Hits:
+        """Messages in which these words are, newest first, 20 of them or `limit`.
+
+        Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
+        understood. `.behind` of what is returned says how many entries could not be looked at yet.
+        Filters: `session` (an id), `role`, `state`, `project` (its root), `interrupted`, `since`,
+        `until`; `reasoning=False` leaves reasoning out, `order="best"` ranks, `substring=True`
+        looks inside of words where the store has an index for that. `wait_seconds` is how long an
+        index that is behind may catch up first. Raises InvalidQuery, SearchDamaged.
+        """
+        return self._run(self._core.search(words, filters))
+
+    def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return self._run(self._core.rebuild_search(substrings=substrings, progress=progress))
 
     def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.

@@ -14,6 +14,7 @@ from holdfast.journal.derived import Derived
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
+from holdfast.stores.indexed import SearchReader, SearchTransaction
 
 
 class SessionRow(Derived, kw_only=True):
@@ -66,7 +67,7 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     until_day: int | None = None
 
 
-class Reader(Protocol):
+class Reader(SearchReader, Protocol):
     """Reads as of one moment."""
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
@@ -110,7 +111,7 @@ class Reader(Protocol):
         ...
 
 
-class Transaction(Reader, Protocol):
+class Transaction(Reader, SearchTransaction, Protocol):
     """Reads and writes that become durable together or not at all."""
 
     @property

@@ -18,6 +18,7 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
 from holdfast.stores.base import Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
+from holdfast.testing.memory_search import MemorySearch
 
 
 class MemoryDisk:
@@ -28,6 +29,7 @@ class MemoryDisk:
         self.entries: dict[int, list[tuple[int | None, int, bytes]]] = {}
         self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
+        self.order: list[tuple[int, int]] = []
         self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
         self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
         self.references: set[tuple[tuple[str, str], int]] = set()
@@ -43,7 +45,7 @@ class MemoryDisk:
         return MemoryDatabase(self, holder)
 
 
-class MemoryReader(JournalReader):
+class MemoryReader(MemorySearch, JournalReader):
     """Reads of the rows as they are; the disk's lock is held by whoever made this."""
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -231,8 +233,13 @@ class MemoryTransaction(MemoryReader):
             body = stored
         self._disk.entries[key].append((mark, at_us, body))
         self._disk.places[key, identity] = seq
+        self._disk.order.append((key, seq))
         self.undo.append(
-            lambda: (self._disk.entries[key].pop(), self._disk.places.pop((key, identity)))
+            lambda: (
+                self._disk.entries[key].pop(),
+                self._disk.places.pop((key, identity)),
+                self._disk.order.pop(),
+            )
         )
         return True
 

@@ -1,0 +1,107 @@
+"""The contract of a search index: what every database must do to be searched.
+
+The index is derived from the journals and behind them: an append does not touch it. It is brought
+up to date in slices, each a transaction of its own, in the order in which entries were committed;
+a crash leaves it where it was.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.journal.documents import Document
+from holdfast.journal.queries import Query
+from holdfast.model.entries import Entry
+
+Order = Literal["newest", "best"]
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look for, and where; None filters nothing. `query` is text for a substring."""
+
+    tenant: str
+    query: Query | str
+    reasoning: bool = True
+    session: str | None = None
+    role: str | None = None
+    state: str | None = None
+    project: str | None = None
+    interrupted: bool | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    order: Order = "newest"
+    limit: int = 20
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """A session that a search is in: its entries up to `through`."""
+
+    key: int
+    through: int
+
+
+class Unindexed(msgspec.Struct, frozen=True):
+    """An entry that the index does not have; None for one that cannot be read."""
+
+    place: int
+    key: int
+    seq: int
+    entry: Entry | None
+
+
+class SearchReader(Protocol):
+    """What a database must do to be searched, as of one moment."""
+
+    def index_behind(self) -> int:
+        """How many entries the index does not have, about; 0 only when it has all.
+
+        Raises SearchDamaged.
+        """
+        ...
+
+    def has_substrings(self) -> bool:
+        """Whether this store can be searched for parts of words."""
+        ...
+
+    def find_documents(
+        self, search: Search, lineage: Sequence[Lineage] | None
+    ) -> list[tuple[int, int]]:
+        """The session and the entry of each document, in order. Raises SearchDamaged."""
+        ...
+
+
+class SearchTransaction(SearchReader, Protocol):
+    """What a database must do to be indexed."""
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        """The next entries that the index does not have, in the order of their commits."""
+        ...
+
+    def put_document(self, key: int, document: Document) -> None:
+        """Make a document findable, in place of one that has the same place."""
+        ...
+
+    def index_reached(self, last: Unindexed) -> None:
+        """The index has every entry up to this one."""
+        ...
+
+    def unindex(self, key: int) -> None:
+        """Take a session's documents out of the index: for erasing it, in the same transaction.
+
+        Call it before the session's entries are removed. Never raises for a damaged index, which
+        is emptied instead. The words are in the file until `tidy_index` and a VACUUM.
+        """
+        ...
+
+    def tidy_index(self) -> None:
+        """Rewrite the index without what was taken out of it; as long as all of it takes."""
+        ...
+
+    def reset_index(self, *, substrings: bool | None) -> None:
+        """An empty index in place of whatever there is; all entries are then unindexed."""
+        ...
+
+    def index_is_damaged(self, reason: str) -> None:
+        """Remember that the index must not be used until it is rebuilt."""
+        ...
