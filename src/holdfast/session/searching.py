@@ -13,6 +13,7 @@ from holdfast.model.sessions import microseconds
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, read, write
 from holdfast.stores.indexed import Order, Search
+from holdfast.stores.searching import SLICE_ENTRIES, SLICE_SECONDS, read_batch
 from holdfast.stores.searching import search as search_now
 
 WAIT_SECONDS: Final = 0.1
@@ -98,14 +99,20 @@ def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
     """
     end = time.monotonic() + seconds
     try:
-        behind = yield from read(lambda reader: reader.index_behind())
-        while behind and time.monotonic() < end:
-            if not (yield from write(lambda engine: engine.index())):
+        while time.monotonic() < end:
+            if not (yield from _index(SLICE_ENTRIES, SLICE_SECONDS)):
                 return
     except (StoreError, SearchDamaged):
         return
-    if behind:
-        runtime.writer.index_soon()
+    runtime.writer.index_soon()
+
+
+def _index(entries: int, seconds: float) -> Flow[bool]:
+    """One slice; whether there may be more. Nothing is written when nothing is missing."""
+    batch = yield from read(lambda reader: read_batch(reader, entries))
+    if not batch.entries:
+        return False
+    return (yield from write(lambda engine: engine.index(batch, seconds)))
 
 
 def _tell(error: SearchDamaged) -> Flow[None]:
@@ -123,11 +130,14 @@ def rebuild_search(
     runtime: Runtime, *, substrings: bool | None, progress: Progress | None
 ) -> Flow[int]:
     """Make the index anew, in slices between which others write; how many entries there were."""
-    yield from write(lambda engine: engine.reset_index(substrings=substrings))
+    try:
+        yield from write(lambda engine: engine.reset_index(substrings=substrings))
+    except SearchDamaged:
+        yield from write(lambda engine: engine.reset_index(substrings=substrings, forget=True))
     total = behind = yield from read(lambda reader: reader.index_behind())
     try:
         while behind:
-            yield from write(lambda engine: engine.index(_REBUILD_SECONDS, _REBUILD_ENTRIES))
+            yield from _index(_REBUILD_ENTRIES, _REBUILD_SECONDS)
             behind = yield from read(lambda reader: reader.index_behind())
             if progress is not None:
                 progress(max(0, total - behind), total)

@@ -50,6 +50,18 @@ class Unindexed(msgspec.Struct, frozen=True):
     entry: Entry | None
 
 
+class Batch(msgspec.Struct, frozen=True):
+    """What a slice is going to index: read before its transaction begins, which is short then.
+
+    `mark` is how far the index was when it was read. An entry without anything to find has no
+    document, and is passed over.
+    """
+
+    mark: int
+    entries: Sequence[tuple[Unindexed, Document | None]]
+    more: bool
+
+
 class SearchReader(Protocol):
     """What a database must do to be searched, as of one moment."""
 
@@ -58,6 +70,14 @@ class SearchReader(Protocol):
 
         Raises SearchDamaged.
         """
+        ...
+
+    def index_mark(self) -> int:
+        """How far the index is: moves with every slice. Raises SearchDamaged."""
+        ...
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        """The next entries that the index does not have, in the order of their commits."""
         ...
 
     def has_substrings(self) -> bool:
@@ -74,12 +94,11 @@ class SearchReader(Protocol):
 class SearchTransaction(SearchReader, Protocol):
     """What a database must do to be indexed."""
 
-    def unindexed(self, limit: int) -> list[Unindexed]:
-        """The next entries that the index does not have, in the order of their commits."""
-        ...
-
     def put_document(self, key: int, document: Document) -> None:
-        """Make a document findable, in place of one that has the same place."""
+        """Make a document findable, in place of one that has the same place.
+
+        Unless the entry that made it is gone: it may have been erased since it was read.
+        """
         ...
 
     def index_reached(self, last: Unindexed) -> None:
@@ -89,8 +108,9 @@ class SearchTransaction(SearchReader, Protocol):
     def unindex(self, key: int) -> None:
         """Take a session's documents out of the index: for erasing it, in the same transaction.
 
-        Call it before the session's entries are removed. Never raises for a damaged index, which
-        is emptied instead. The words are in the file until `tidy_index` and a VACUUM.
+        Call it before the session's entries are removed. A damaged index is emptied instead, if
+        the transaction can still do that; otherwise rebuild it, then erase. The words are in the
+        file until `tidy_index` and a VACUUM.
         """
         ...
 
@@ -98,8 +118,12 @@ class SearchTransaction(SearchReader, Protocol):
         """Rewrite the index without what was taken out of it; as long as all of it takes."""
         ...
 
-    def reset_index(self, *, substrings: bool | None) -> None:
-        """An empty index in place of whatever there is; all entries are then unindexed."""
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
+        """An empty index in place of whatever there is; all entries are then unindexed.
+
+        Raises SearchDamaged when what is there is too damaged to be taken apart: `forget` it then,
+        in another transaction.
+        """
         ...
 
     def index_is_damaged(self, reason: str) -> None:

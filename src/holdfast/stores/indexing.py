@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import SearchDamaged
-from holdfast.stores.searching import SLICE_ENTRIES, SLICE_SECONDS, index_slice
+from holdfast.stores.indexed import Batch
+from holdfast.stores.searching import SLICE_SECONDS, index_batch
 from holdfast.stores.sessions import SessionOperations
 
 _IDLE_SECONDS: Final = 0.1
@@ -21,14 +22,14 @@ _RETRY_SECONDS: Final = 5.0
 class IndexOperations(SessionOperations):
     """What the engine does with the search index."""
 
-    def index(self, seconds: float = SLICE_SECONDS, entries: int = SLICE_ENTRIES) -> bool:
-        """Index the next entries; whether there may be more. Raises SearchDamaged."""
+    def index(self, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
+        """Index what was read; whether there may be more. Raises SearchDamaged."""
         end = time.monotonic() + seconds
-        return index_slice(self._tx, entries, lambda: time.monotonic() >= end)
+        return index_batch(self._tx, batch, lambda: time.monotonic() >= end)
 
-    def reset_index(self, *, substrings: bool | None) -> None:
-        """Begin the index anew."""
-        self._tx.reset_index(substrings=substrings)
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
+        """Begin the index anew. Raises SearchDamaged where it must be forgotten as a whole."""
+        self._tx.reset_index(substrings=substrings, forget=forget)
 
     def index_is_damaged(self, reason: str) -> None:
         """Let every process know that the index must be rebuilt."""

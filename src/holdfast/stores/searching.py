@@ -11,38 +11,46 @@ from holdfast.journal.queries import phrases
 from holdfast.journal.snippets import SNIPPET_CHARS, Ranges, cut, snippet, substring_snippet
 from holdfast.model.search import Hit, Hits
 from holdfast.stores.base import Reader, SessionRow, Transaction
-from holdfast.stores.indexed import Lineage, Search, Unindexed
+from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
 
 SLICE_ENTRIES: Final = 200
 SLICE_SECONDS: Final = 0.005
 """What one slice takes, about: then whoever waits for the lock comes first."""
 
 
-def index_slice(tx: Transaction, limit: int, over: Callable[[], bool]) -> bool:
-    """Index the next entries, until there are none or time is over; whether there may be more."""
-    waiting = tx.unindexed(limit)
-    last: Unindexed | None = None
-    for last in waiting:
-        made = _made(tx, last)
-        if made is not None:
-            tx.put_document(last.key, made)
-        if over():
-            break
-    if last is None:
-        return False
-    tx.index_reached(last)
-    return last is not waiting[-1] or len(waiting) == limit
+def read_batch(reader: Reader, limit: int = SLICE_ENTRIES) -> Batch:
+    """What the next slice indexes. Raises SearchDamaged."""
+    waiting = reader.unindexed(limit)
+    entries = [(one, _made(reader, one)) for one in waiting]
+    return Batch(reader.index_mark(), entries, len(waiting) == limit)
 
 
-def _made(tx: Transaction, one: Unindexed) -> Document | None:
+def _made(reader: Reader, one: Unindexed) -> Document | None:
     """A damaged entry has no document, and keeps no other from having one."""
     if one.entry is None:
         return None
     try:
-        made = document(one.entry, lambda identity: tx.find_entry(one.key, identity))
+        made = document(one.entry, lambda identity: reader.find_entry(one.key, identity))
     except SessionDamaged:
         return None
     return made if made is not None and (made.text or made.reasoning) else None
+
+
+def index_batch(tx: Transaction, batch: Batch, over: Callable[[], bool]) -> bool:
+    """Index what was read, until time is over; whether there may be more. Raises SearchDamaged."""
+    if not batch.entries:
+        return False
+    if tx.index_mark() != batch.mark:
+        return True  # somebody else was quicker: read again
+    last = None
+    for last, made in batch.entries:
+        if made is not None:
+            tx.put_document(last.key, made)
+        if over():
+            break
+    assert last is not None
+    tx.index_reached(last)
+    return batch.more or last is not batch.entries[-1][0]
 
 
 def search(reader: Reader, wanted: Search) -> Hits:

@@ -24,6 +24,7 @@ from holdfast.stores.base import Database
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
+from holdfast.stores.searching import read_batch
 from holdfast.stores.standing import NeedsBody
 
 T = TypeVar("T")
@@ -329,13 +330,13 @@ class Writer:
 
     def _index(self) -> None:
         """A slice of the search index, alone in its transaction: it is nobody's who writes."""
-        more = Op(Engine.index)
         try:
             with self._database.reading() as reader:
-                behind = reader.index_behind()
-            if behind:
-                self._transact([more])
-            self._idleness.indexed(more=bool(behind) and more.result())
+                batch = read_batch(reader)
+            op = Op(lambda engine: engine.index(batch))
+            if batch.entries:
+                self._transact([op])
+            self._idleness.indexed(more=bool(batch.entries) and op.result())
         except BaseException as error:  # noqa: BLE001  (told to whoever searches)
             self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
 

@@ -21,6 +21,9 @@ class MemorySearch:
     def index_behind(self) -> int:
         return 0
 
+    def index_mark(self) -> int:
+        return 0
+
     def has_substrings(self) -> bool:
         return True
 
@@ -64,7 +67,7 @@ class MemorySearch:
     def tidy_index(self) -> None:
         """Nothing is left behind."""
 
-    def reset_index(self, *, substrings: bool | None) -> None:
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         """There is nothing to begin anew."""
 
     def index_is_damaged(self, reason: str) -> None:

@@ -49,6 +49,7 @@ class Queries(NamedTuple):
     mark_before: str
     save_search_damage: str
     save_substrings: str
+    has_entry: str
     find_document: str
     put_document: str
     replace_document: str

@@ -187,6 +187,9 @@ UPDATE search_state SET damage = :damage;
 -- save_substrings --
 UPDATE search_state SET substrings = :substrings;
 
+-- has_entry --
+SELECT 1 FROM entries WHERE session = :session AND seq = :seq;
+
 -- find_document --
 SELECT number, seq FROM search_documents WHERE session = :session AND place = :place;
 

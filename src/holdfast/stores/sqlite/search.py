@@ -65,6 +65,44 @@ class SqliteSearch:
             mark = 0
         return mark, newest
 
+    def index_mark(self) -> int:
+        with _damage():
+            return self._mark()[0]
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        with _damage():
+            mark, newest = self._mark()
+        if newest <= mark:
+            return []
+        try:
+            rows: list[Any] = self.connection.execute(SQL.unindexed, (mark, limit)).fetchall()
+        except apsw.CorruptError:
+            last = min(mark + limit, newest)
+            return [one for row in range(mark + 1, last + 1) for one in self._one_row(row)]
+        return [self._unindexed(row) for row in rows]
+
+    def _one_row(self, row: int) -> Iterator[Unindexed]:
+        """Where a page of the journal is damaged: the entries that can still be read."""
+        try:
+            found = self.connection.execute(SQL.unindexed_one, (row,)).fetchone()
+        except apsw.CorruptError:
+            yield Unindexed(row, 0, 0, None)
+            return
+        if found is not None:
+            yield self._unindexed(found)
+
+    def _unindexed(self, row: Any) -> Unindexed:
+        place, key, seq, at_us, crc, body, blob = row
+        entry = None
+        try:
+            if blob is not None:
+                body = self.connection.execute(SQL.blob_by_key, (blob,)).get
+            if body is not None and zlib.crc32(body) == crc:
+                entry = Entry(seq, at_us, decode_body(body))
+        except (CodecError, apsw.CorruptError):
+            pass  # whoever reads the session is told
+        return Unindexed(place, key, seq, entry)
+
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
     ) -> list[tuple[int, int]]:
@@ -103,44 +141,12 @@ class SqliteIndex(SqliteSearch):
     writes: int
     _has_substrings: bool | None = None
 
-    def unindexed(self, limit: int) -> list[Unindexed]:
-        with _damage():
-            mark, newest = self._mark()
-        if newest <= mark:
-            return []
-        try:
-            rows: list[Any] = self.connection.execute(SQL.unindexed, (mark, limit)).fetchall()
-        except apsw.CorruptError:
-            last = min(mark + limit, newest)
-            return [one for row in range(mark + 1, last + 1) for one in self._one_row(row)]
-        return [self._unindexed(row) for row in rows]
-
-    def _one_row(self, row: int) -> Iterator[Unindexed]:
-        """Where a page of the journal is damaged: the entries that can still be read."""
-        try:
-            found = self.connection.execute(SQL.unindexed_one, (row,)).fetchone()
-        except apsw.CorruptError:
-            yield Unindexed(row, 0, 0, None)
-            return
-        if found is not None:
-            yield self._unindexed(found)
-
-    def _unindexed(self, row: Any) -> Unindexed:
-        place, key, seq, at_us, crc, body, blob = row
-        entry = None
-        try:
-            if blob is not None:
-                body = self.connection.execute(SQL.blob_by_key, (blob,)).get
-            if body is not None and zlib.crc32(body) == crc:
-                entry = Entry(seq, at_us, decode_body(body))
-        except (CodecError, apsw.CorruptError):
-            pass  # whoever reads the session is told
-        return Unindexed(place, key, seq, entry)
-
     def put_document(self, key: int, document: Document) -> None:
         about = (document.seq, document.at_us, _ROLES.index(document.role))
         partial = document.state == "partial"
         with _damage():
+            if self.connection.execute(SQL.has_entry, (key, document.seq)).get is None:
+                return
             found: Any = self.connection.execute(
                 SQL.find_document, (key, document.place)
             ).fetchone()
@@ -179,7 +185,7 @@ class SqliteIndex(SqliteSearch):
             with _damage():
                 self._unindex(key)
         except SearchDamaged:
-            self.reset_index(substrings=None)
+            self.reset_index(substrings=None, forget=True)
 
     def _unindex(self, key: int) -> None:
         mark, session, *_ = self._state()
@@ -199,11 +205,15 @@ class SqliteIndex(SqliteSearch):
             if self._with_substrings():
                 self._change(_for_substrings(SQL.tidy_words), ())
 
-    def reset_index(self, *, substrings: bool | None) -> None:
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         if substrings is None:
             substrings = self._kept_setting()
         self._has_substrings = substrings
-        self._drop()
+        if forget:
+            self._forget()
+        else:
+            with _damage():
+                self._drop()
         self._change(_schema(), ())
         if substrings:
             self._change(SQL.create_substrings, ())
@@ -215,17 +225,19 @@ class SqliteIndex(SqliteSearch):
         return "search_substrings" in names
 
     def _drop(self) -> None:
+        for name in _TABLES:
+            self._change(f"DROP TABLE IF EXISTS {name}", ())
+
+    def _forget(self) -> None:
+        """For what is too damaged to be taken apart. Its pages are free after the next VACUUM.
+
+        A DROP that failed would leave a transaction in which nothing works any more, this neither.
+        """
+        self.connection.pragma("writable_schema", 1)
         try:
-            for name in _TABLES:
-                self._change(f"DROP TABLE IF EXISTS {name}", ())
-        except apsw.Error:
-            # Too damaged to be taken apart: forgotten as a whole. Its pages are free after the
-            # next VACUUM.
-            self.connection.pragma("writable_schema", 1)
-            try:
-                self._change(SQL.forget_search_schema, ())
-            finally:
-                self.connection.execute("PRAGMA writable_schema = RESET")
+            self._change(SQL.forget_search_schema, ())
+        finally:
+            self.connection.execute("PRAGMA writable_schema = RESET")
 
     def index_is_damaged(self, reason: str) -> None:
         with _damage():

@@ -101,6 +101,7 @@ async def all_that_was_said_and_done_is_found(world: World) -> None:
                 reply.reasoning("pondered")
                 reply.text("answered")
                 reply.tool_call("a", name="compiler", arguments='{"flags": "x\\nverbose"}')
+                reply.tool_call("b", name="other", arguments="{}")
             async with turn.tool("a") as call:
                 await call.finish("resulted")
             await turn.record(Message("tool", [ToolResult("b", (Text("recorded"),))]))
@@ -121,7 +122,7 @@ async def all_that_was_said_and_done_is_found(world: World) -> None:
         assert hit.seq == places[hit.message_id]
         assert await found(store, "pondered", reasoning=False) == []
         assert await found(store, "answered", reasoning=False) == [
-            "[answered] compiler flags x verbose"
+            "[answered] compiler flags x verbose other "
         ]
 
 
@@ -273,8 +274,8 @@ async def the_index_can_be_made_anew(world: World) -> None:
         session = await store.create_session()
         await say(session, *(f"needle {number}" for number in range(30)))
         async with session.turn("go") as turn:
-            parts = [Reasoning("Undertaking"), ToolCall("a", "shell", '{"c": "mkdir Überbau"}')]
-            await turn.record(Message("assistant", parts))
+            call = ToolCall("a", "shell", '{"c": "mkdir Überbau"}')
+            await turn.record(Message("assistant", [Reasoning("Undertaking"), call]))
         before = [hit.seq for hit in await store.search("needle", limit=50)]
         assert len(before) == 30
         steps: list[tuple[int, int]] = []
