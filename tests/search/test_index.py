@@ -126,7 +126,7 @@ def test_a_slice_that_somebody_else_has_taken_meanwhile_is_taken_once(path: Path
         with runtime.database.reading() as reader:
             batch = read_batch(reader)
         for _ in range(2):
-            op = runtime.writer.submit(Op(lambda engine: engine.index(batch)))
+            op = runtime.writer.submit(Op(lambda engine: engine.index(batch, seconds=60)))
             assert op.wait(10)
         assert op.result() is True  # look again
         assert len(store.search("needle")) == 1
@@ -140,7 +140,7 @@ def test_a_session_that_was_erased_while_a_slice_was_prepared_stays_erased(path:
         with runtime.database.reading() as reader:
             batch = read_batch(reader)
         erase(store, "gone")
-        op = runtime.writer.submit(Op(lambda engine: engine.index(batch)))
+        op = runtime.writer.submit(Op(lambda engine: engine.index(batch, seconds=60)))
         assert op.wait(10)
         op.result()
         assert [hit.snippet for hit in store.search("needle")] == ["needle kept"]
@@ -188,20 +188,23 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
 # -- the mark ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shift", [1_000, -20])
 def test_a_renumbered_table_is_gone_through_again_and_nothing_is_lost_or_doubled(
-    path: Path,
+    path: Path, shift: int
 ) -> None:
     with Store(path, indexing=False) as store:
+        say(store, *("before" for _ in range(20)), session_id="removed")
         say(store, "needle one", "needle two")
         assert len(store.search("needle")) == 2
         connection = apsw.Connection(str(path))
-        connection.execute("UPDATE entries SET rowid = rowid + 1000")
+        connection.execute("DELETE FROM entries WHERE session = 1")
+        connection.execute(f"UPDATE entries SET rowid = rowid + {shift}")
         connection.close()
         say(store, "needle three", session_id="later")
         hits = store.search("needle")
         assert [hit.snippet for hit in hits] == ["needle three", "needle two", "needle one"]
         assert hits.behind == 0
-    assert raw(path, "SELECT count(*) FROM search_documents") == [(3,)]
+    assert raw(path, "SELECT count(*) FROM search_documents WHERE session > 1") == [(3,)]
 
 
 def erase(store: Store, session_id: str, *, tidy: bool = True) -> None:
@@ -258,6 +261,9 @@ def test_after_erasing_the_newest_session_new_entries_are_indexed(
             store.search("needle")
         erase(store, "second")
         say(store, "needle third", session_id="third")
+        added = store.session("third").head
+        if indexed:
+            assert store.search("needle", wait_seconds=0).behind == added
         hits = store.search("needle")
         assert [hit.snippet for hit in hits] == ["needle third", "needle first"]
         assert hits.behind == 0
