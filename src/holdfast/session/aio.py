@@ -26,6 +26,8 @@ from holdfast.session.options import (
     CreateSettings,
     ListFilters,
     OpenSettings,
+    Progress,
+    SearchFilters,
     TurnSettings,
     UsageBy,
     UsageFilters,
@@ -36,7 +38,6 @@ from holdfast.session.options import (
     turn_options,
     usage_filters,
 )
-from holdfast.session.searching import Progress, SearchFilters
 from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from holdfast.errors import (
     InvalidEntry,
@@ -23,7 +23,6 @@ from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
 from holdfast.session.runtime import Runtime, is_dead
-from holdfast.session.searching import Progress, SearchFilters, rebuild_search, search
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
@@ -32,6 +31,9 @@ from holdfast.views.context import Budget, Context, compute
 from holdfast.views.neutral import Partial
 from holdfast.views.timeline import TimedTurn, timeline
 from holdfast.views.transcript import Shown, transcript
+
+if TYPE_CHECKING:  # the options stand on this module
+    from holdfast.session.options import Progress, SearchFilters
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -109,10 +111,14 @@ class StoreCore:
         query = UsageQuery(tenant=self.runtime().tenant, **filters)
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
 
-    def search(self, words: str, filters: SearchFilters) -> Flow[Hits]:
+    def search(self, words: str, filters: "SearchFilters") -> Flow[Hits]:
+        from holdfast.session.searching import search
+
         return search(self.runtime(), words, filters)
 
-    def rebuild_search(self, *, substrings: bool | None, progress: Progress | None) -> Flow[int]:
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        from holdfast.session.searching import rebuild_search
+
         return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:

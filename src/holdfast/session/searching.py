@@ -1,19 +1,18 @@
 """Searching, written once for both faces: catch up if little is missing, then look."""
 
 import time
-from collections.abc import Callable
-from datetime import datetime
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from holdfast.errors import InvalidQuery, SearchDamaged, StoreError
 from holdfast.journal.queries import parse
 from holdfast.journal.words import unbroken
 from holdfast.model.search import Hits
 from holdfast.model.sessions import microseconds
+from holdfast.session.options import Progress, SearchFilters
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, read, write
-from holdfast.stores.indexed import Order, Search
-from holdfast.stores.searching import SLICE_ENTRIES, SLICE_SECONDS, read_batch
+from holdfast.stores.indexed import SLICE_ENTRIES, SLICE_SECONDS, Search
+from holdfast.stores.searching import read_batch
 from holdfast.stores.searching import search as search_now
 
 WAIT_SECONDS: Final = 0.1
@@ -22,31 +21,6 @@ WAIT_SECONDS: Final = 0.1
 _SUBSTRING_CHARS_MIN: Final = 3
 _REBUILD_SECONDS: Final = 0.02
 _REBUILD_ENTRIES: Final = 1_000
-
-Progress = Callable[[int, int], None]
-
-
-class SearchFilters(TypedDict, total=False):
-    """Where and how to look; a filter that is not given filters nothing.
-
-    `session` is an id; a fork is searched with what it has inherited. `role` may be `summary` too.
-    `project` is a root, `interrupted` is about the session's newest turn, `since` and `until` about
-    the message. `reasoning=False` leaves reasoning out. `substring=True` takes the words as a piece
-    of text. `order` is "newest" or "best". `wait_seconds` is how long to let the index catch up.
-    """
-
-    session: str
-    role: str
-    state: str
-    project: str
-    interrupted: bool
-    since: datetime
-    until: datetime
-    reasoning: bool
-    substring: bool
-    order: Order
-    limit: int
-    wait_seconds: float
 
 
 def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:

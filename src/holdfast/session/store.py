@@ -26,6 +26,8 @@ from holdfast.session.options import (
     CreateSettings,
     ListFilters,
     OpenSettings,
+    Progress,
+    SearchFilters,
     TurnSettings,
     UsageBy,
     UsageFilters,
@@ -36,7 +38,6 @@ from holdfast.session.options import (
     turn_options,
     usage_filters,
 )
-from holdfast.session.searching import Progress, SearchFilters
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore

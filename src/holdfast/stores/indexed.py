@@ -6,22 +6,28 @@ a crash leaves it where it was.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.journal.documents import Document
-from holdfast.journal.queries import Query
 from holdfast.model.entries import Entry
 
+if TYPE_CHECKING:  # who does not search does not wait for these to be imported
+    from holdfast.journal.documents import Document
+    from holdfast.journal.queries import Query
+
 Order = Literal["newest", "best"]
+
+SLICE_ENTRIES: Final = 200
+SLICE_SECONDS: Final = 0.005
+"""What one slice takes, about: then whoever waits for the lock comes first."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """What to look for, and where; None filters nothing. `query` is text for a substring."""
 
     tenant: str
-    query: Query | str
+    query: "Query | str"
     reasoning: bool = True
     session: str | None = None
     role: str | None = None
@@ -58,7 +64,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     mark: int
-    entries: Sequence[tuple[Unindexed, Document | None]]
+    entries: "Sequence[tuple[Unindexed, Document | None]]"
     more: bool
 
 
@@ -94,7 +100,7 @@ class SearchReader(Protocol):
 class SearchTransaction(SearchReader, Protocol):
     """What a database must do to be indexed."""
 
-    def put_document(self, key: int, document: Document) -> None:
+    def put_document(self, key: int, document: "Document") -> None:
         """Make a document findable, in place of one that has the same place.
 
         Unless the entry that made it is gone: it may have been erased since it was read.

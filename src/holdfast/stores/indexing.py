@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import SearchDamaged
-from holdfast.stores.indexed import Batch
-from holdfast.stores.searching import SLICE_SECONDS, index_batch
+from holdfast.stores.indexed import SLICE_SECONDS, Batch
 from holdfast.stores.sessions import SessionOperations
 
 _IDLE_SECONDS: Final = 0.1
@@ -24,6 +23,8 @@ class IndexOperations(SessionOperations):
 
     def index(self, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
         """Index what was read; whether there may be more. Raises SearchDamaged."""
+        from holdfast.stores.searching import index_batch
+
         end = time.monotonic() + seconds
         return index_batch(self._tx, batch, lambda: time.monotonic() >= end)
 

@@ -1,7 +1,6 @@
 """Searching, and keeping the index up, as far as every database does it the same way."""
 
 from collections.abc import Callable
-from typing import Final
 
 from holdfast.errors import SessionDamaged, SessionNotFound
 from holdfast.journal.derived import HISTORY
@@ -11,11 +10,7 @@ from holdfast.journal.queries import phrases
 from holdfast.journal.snippets import SNIPPET_CHARS, Ranges, cut, snippet, substring_snippet
 from holdfast.model.search import Hit, Hits
 from holdfast.stores.base import Reader, SessionRow, Transaction
-from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
-
-SLICE_ENTRIES: Final = 200
-SLICE_SECONDS: Final = 0.005
-"""What one slice takes, about: then whoever waits for the lock comes first."""
+from holdfast.stores.indexed import SLICE_ENTRIES, Batch, Lineage, Search, Unindexed
 
 
 def read_batch(reader: Reader, limit: int = SLICE_ENTRIES) -> Batch:

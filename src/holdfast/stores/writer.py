@@ -24,7 +24,6 @@ from holdfast.stores.base import Database
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
-from holdfast.stores.searching import read_batch
 from holdfast.stores.standing import NeedsBody
 
 T = TypeVar("T")
@@ -330,6 +329,8 @@ class Writer:
 
     def _index(self) -> None:
         """A slice of the search index, alone in its transaction: it is nobody's who writes."""
+        from holdfast.stores.searching import read_batch
+
         try:
             with self._database.reading() as reader:
                 batch = read_batch(reader)
