@@ -5,6 +5,7 @@ any mark. What could move a cursor, hide or turn around what stands beside it is
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
@@ -81,28 +82,26 @@ def printable(text: str) -> str:
 
 def _places(text: str, wanted: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
     """Where the phrases are, in order, without overlaps."""
-    longest = max(len(one.words) for one in wanted)
-    window: list[Word] = []
+    # Nearly every word is none that a phrase ends with, and is passed over at once.
+    exact = frozenset(one.words[-1] for one in wanted if not one.prefix)
+    begin = tuple(one.words[-1] for one in wanted if one.prefix)
+    longest_first = sorted(wanted, key=lambda one: -len(one.words))
+    window: deque[Word] = deque(maxlen=len(longest_first[0].words))
     reached = 0
     for word in words(text):
         window.append(word)
-        if len(window) == longest:
-            place = _begins(window, wanted)
-            if place is not None and place[0] >= reached:
-                yield place
-                reached = place[1]
-            window.pop(0)
-    while window:
-        place = _begins(window, wanted)
-        if place is not None and place[0] >= reached:
-            yield place
-            reached = place[1]
-        window.pop(0)
+        if word.text in exact or word.text.startswith(begin):
+            start = _start(window, longest_first)
+            if start is not None and start >= reached:
+                yield start, word.end
+                reached = word.end
 
 
-def _begins(window: Sequence[Word], wanted: Sequence[Phrase]) -> tuple[int, int] | None:
+def _start(window: Sequence[Word], wanted: Sequence[Phrase]) -> int | None:
+    """Where the longest phrase begins that ends with the last of these words."""
     texts = [word.text for word in window]
     for one in wanted:
-        if occurs(one, texts, 0):
-            return window[0].start, window[len(one.words) - 1].end
+        at = len(texts) - len(one.words)
+        if at >= 0 and occurs(one, texts, at):
+            return window[at].start
     return None

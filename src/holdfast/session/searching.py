@@ -11,16 +11,18 @@ from holdfast.model.sessions import microseconds
 from holdfast.session.options import Progress, SearchFilters
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, read, write
-from holdfast.stores.indexed import SLICE_ENTRIES, SLICE_SECONDS, Search
+from holdfast.stores.indexed import Search
 from holdfast.stores.searching import read_batch
 from holdfast.stores.searching import search as search_now
 
 WAIT_SECONDS: Final = 0.1
 """How long a search brings the index up to date before it looks, at most."""
 
+_CATCH_UP_ENTRIES: Final = 500
+_CATCH_UP_SECONDS: Final = 0.01
+"""Somebody waits for these slices, so they are larger than those that are made when it is quiet."""
+
 _SUBSTRING_CHARS_MIN: Final = 3
-_REBUILD_SECONDS: Final = 0.02
-_REBUILD_ENTRIES: Final = 1_000
 
 
 def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
@@ -74,7 +76,7 @@ def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
     end = time.monotonic() + seconds
     try:
         while time.monotonic() < end:
-            if not (yield from _index(SLICE_ENTRIES, SLICE_SECONDS)):
+            if not (yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)):
                 return
     except (StoreError, SearchDamaged):
         return
@@ -111,7 +113,7 @@ def rebuild_search(
     total = behind = yield from read(lambda reader: reader.index_behind())
     try:
         while behind:
-            yield from _index(_REBUILD_ENTRIES, _REBUILD_SECONDS)
+            yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)
             behind = yield from read(lambda reader: reader.index_behind())
             if progress is not None:
                 progress(max(0, total - behind), total)
