@@ -84,11 +84,11 @@ def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
 
 
 def _index(entries: int, seconds: float) -> Flow[bool]:
-    """One slice; whether there may be more. Nothing is written when nothing is missing."""
+    """One slice; whether something was missing. If nothing was, nothing is written."""
     batch = yield from read(lambda reader: read_batch(reader, entries))
-    if not batch.entries:
-        return False
-    return (yield from write(lambda engine: engine.index(batch, seconds)))
+    if batch.entries:
+        yield from write(lambda engine: engine.index(batch, seconds))
+    return bool(batch.entries)
 
 
 def _tell(error: SearchDamaged) -> Flow[None]:

@@ -65,7 +65,6 @@ class Batch(msgspec.Struct, frozen=True):
 
     mark: int
     entries: "Sequence[tuple[Unindexed, Document | None]]"
-    more: bool
 
 
 class SearchReader(Protocol):

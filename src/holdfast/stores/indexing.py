@@ -22,7 +22,7 @@ class IndexOperations(SessionOperations):
     """What the engine does with the search index."""
 
     def index(self, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
-        """Index what was read; whether there may be more. Raises SearchDamaged."""
+        """Index what was read; whether anything was. Raises SearchDamaged."""
         from holdfast.stores.searching import index_batch
 
         end = time.monotonic() + seconds

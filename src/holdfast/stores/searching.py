@@ -16,8 +16,7 @@ from holdfast.stores.indexed import SLICE_ENTRIES, Batch, Lineage, Search, Unind
 def read_batch(reader: Reader, limit: int = SLICE_ENTRIES) -> Batch:
     """What the next slice indexes. Raises SearchDamaged."""
     waiting = reader.unindexed(limit)
-    entries = [(one, _made(reader, one)) for one in waiting]
-    return Batch(reader.index_mark(), entries, len(waiting) == limit)
+    return Batch(reader.index_mark(), [(one, _made(reader, one)) for one in waiting])
 
 
 def _made(reader: Reader, one: Unindexed) -> Document | None:
@@ -32,20 +31,16 @@ def _made(reader: Reader, one: Unindexed) -> Document | None:
 
 
 def index_batch(tx: Transaction, batch: Batch, over: Callable[[], bool]) -> bool:
-    """Index what was read, until time is over; whether there may be more. Raises SearchDamaged."""
-    if not batch.entries:
-        return False
-    if tx.index_mark() != batch.mark:
-        return True  # somebody else was quicker: read again
-    last = None
+    """Index what was read, until time is over; whether anything was. Raises SearchDamaged."""
+    if not batch.entries or tx.index_mark() != batch.mark:
+        return False  # nothing is missing, or somebody else was quicker
     for last, made in batch.entries:
         if made is not None:
             tx.put_document(last.key, made)
         if over():
             break
-    assert last is not None
     tx.index_reached(last)
-    return batch.more or last is not batch.entries[-1][0]
+    return True
 
 
 def search(reader: Reader, wanted: Search) -> Hits:

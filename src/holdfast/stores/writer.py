@@ -334,10 +334,11 @@ class Writer:
         try:
             with self._database.reading() as reader:
                 batch = read_batch(reader)
-            op = Op(lambda engine: engine.index(batch))
             if batch.entries:
+                op = Op(lambda engine: engine.index(batch))
                 self._transact([op])
-            self._idleness.indexed(more=bool(batch.entries) and op.result())
+                op.result()
+            self._idleness.indexed(more=bool(batch.entries))
         except BaseException as error:  # noqa: BLE001  (told to whoever searches)
             self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
 

@@ -42,14 +42,13 @@ class Queries(NamedTuple):
     count_deltas: str
     count_blobs: str
     search_state: str
-    marked_entry: str
+    row_of_entry: str
     unindexed: str
     unindexed_one: str
     save_search_mark: str
     mark_before: str
     save_search_damage: str
     save_substrings: str
-    has_entry: str
     find_document: str
     put_document: str
     replace_document: str

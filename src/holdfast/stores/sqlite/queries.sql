@@ -163,8 +163,9 @@ SELECT count(*) FROM blobs;
 SELECT mark, session, seq, substrings, damage, ifnull((SELECT max(rowid) FROM entries), 0)
 FROM search_state;
 
--- marked_entry --
-SELECT session, seq FROM entries WHERE rowid = :mark;
+-- row_of_entry --
+-- Found in the index alone, so that damage to the page of the entry does not matter here.
+SELECT rowid FROM entries WHERE session = :session AND seq = :seq;
 
 -- unindexed --
 -- Rows are added at the end of the table, so their order is that of the commits.
@@ -186,9 +187,6 @@ UPDATE search_state SET damage = :damage;
 
 -- save_substrings --
 UPDATE search_state SET substrings = :substrings;
-
--- has_entry --
-SELECT 1 FROM entries WHERE session = :session AND seq = :seq;
 
 -- find_document --
 SELECT number, seq FROM search_documents WHERE session = :session AND place = :place;

@@ -24,6 +24,9 @@ from holdfast.stores.sqlite.queries import SQL
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _LARGEST: Final = 2**62
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""What a slice holds in memory, about: entries can be large."""
+
 _BY_RANK: Final = ("ORDER BY word.rowid", "ORDER BY word.rank, word.rowid")
 _TABLES: Final = ("search_words", "search_substrings", "search_documents", "search_state")
 
@@ -58,10 +61,7 @@ class SqliteSearch:
         once more, which finds those that are indexed.
         """
         mark, session, seq, _, _, newest = self._state()
-        if session and self.connection.execute(SQL.marked_entry, (mark,)).fetchone() != (
-            session,
-            seq,
-        ):
+        if session and self.connection.execute(SQL.row_of_entry, (session, seq)).get != mark:
             mark = 0
         return mark, newest
 
@@ -75,23 +75,32 @@ class SqliteSearch:
         if newest <= mark:
             return []
         try:
-            rows: list[Any] = self.connection.execute(SQL.unindexed, (mark, limit)).fetchall()
+            return self._next_rows(mark, limit)
         except apsw.CorruptError:
             last = min(mark + limit, newest)
-            return [one for row in range(mark + 1, last + 1) for one in self._one_row(row)]
-        return [self._unindexed(row) for row in rows]
+            return [self._one_row(row) for row in range(mark + 1, last + 1)]
 
-    def _one_row(self, row: int) -> Iterator[Unindexed]:
-        """Where a page of the journal is damaged: the entries that can still be read."""
+    def _next_rows(self, mark: int, limit: int) -> list[Unindexed]:
+        found: list[Unindexed] = []
+        size = 0
+        for row in self.connection.execute(SQL.unindexed, (mark, limit)):
+            one, length = self._unindexed(row)
+            found.append(one)
+            size += length
+            if size > _BATCH_BYTES:
+                break
+        return found
+
+    def _one_row(self, row: int) -> Unindexed:
+        """Where a page of the journal is damaged: an entry, if it can still be read."""
         try:
             found = self.connection.execute(SQL.unindexed_one, (row,)).fetchone()
         except apsw.CorruptError:
-            yield Unindexed(row, 0, 0, None)
-            return
-        if found is not None:
-            yield self._unindexed(found)
+            found = None
+        return Unindexed(row, 0, 0, None) if found is None else self._unindexed(found)[0]
 
-    def _unindexed(self, row: Any) -> Unindexed:
+    def _unindexed(self, row: Any) -> tuple[Unindexed, int]:
+        """An entry that waits, and how large it is."""
         place, key, seq, at_us, crc, body, blob = row
         entry = None
         try:
@@ -101,7 +110,7 @@ class SqliteSearch:
                 entry = Entry(seq, at_us, decode_body(body))
         except (CodecError, apsw.CorruptError):
             pass  # whoever reads the session is told
-        return Unindexed(place, key, seq, entry)
+        return Unindexed(place, key, seq, entry), len(body or b"")
 
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
@@ -145,7 +154,7 @@ class SqliteIndex(SqliteSearch):
         about = (document.seq, document.at_us, _ROLES.index(document.role))
         partial = document.state == "partial"
         with _damage():
-            if self.connection.execute(SQL.has_entry, (key, document.seq)).get is None:
+            if self.connection.execute(SQL.row_of_entry, (key, document.seq)).get is None:
                 return
             found: Any = self.connection.execute(
                 SQL.find_document, (key, document.place)
