@@ -50,7 +50,7 @@ class Both:
         outcomes: list[Any] = []
         for store in self.stores:
             try:
-                hits = store.search(query, limit=100, **filters)
+                hits = store.search(query, limit=100, wait_seconds=60, **filters)
                 assert hits.behind == 0
                 outcomes.append([(hit.session_id, hit.seq, hit.marked("[", "]")) for hit in hits])
             except InvalidQuery as error:

@@ -19,8 +19,13 @@ async def say(session: Any, *texts: str) -> str:
     return str(turn.id)
 
 
+async def look(store: Any, words: str, **filters: Any) -> Any:
+    """Search with patience: a machine may be busy."""
+    return await store.search(words, **{"wait_seconds": 60, **filters})
+
+
 async def found(store: Any, words: str, **filters: Any) -> list[str]:
-    hits = await store.search(words, **filters)
+    hits = await look(store, words, **filters)
     assert hits.behind == 0
     return [hit.marked("[", "]") for hit in hits]
 
@@ -32,7 +37,7 @@ async def what_was_just_written_is_found(world: World) -> None:
         session = await store.create_session(title="Fix the build")
         async with session.turn("Why does the build fail?") as turn:
             await turn.record(Message("assistant", [Text("The linker is missing.")], "msg_mine"))
-        hits = await store.search("linker")
+        hits = await look(store, "linker")
         assert (len(hits), hits.behind, hits.damaged) == (1, 0, ())
         hit = hits[0]
         message = (await session.messages())[1]
@@ -82,13 +87,13 @@ async def no_query_is_a_syntax_error(world: World) -> None:
         session = await store.create_session()
         await say(session, "text : with (NEAR) ^ + - { } signs")
         for nothing in ('"', "***", '"" * ', "NOT", "\0", ""):
-            await raises(errors.InvalidQuery, store.search(nothing))
-        await raises(errors.InvalidQuery, store.search("NOT text"))
+            await raises(errors.InvalidQuery, look(store, nothing))
+        await raises(errors.InvalidQuery, look(store, "NOT text"))
         for words in ("text:", "{text}", "NEAR(text)", "^text", "text + with", '"text', "text)"):
-            assert len(await store.search(words)) == 1, words
-        await raises(ValueError, store.search("text", order="oldest"))
-        await raises(ValueError, store.search("text", limit=-1))
-        await raises(errors.SessionNotFound, store.search("text", session="ses_none"))
+            assert len(await look(store, words)) == 1, words
+        await raises(ValueError, look(store, "text", order="oldest"))
+        await raises(ValueError, look(store, "text", limit=-1))
+        await raises(errors.SessionNotFound, look(store, "text", session="ses_none"))
 
 
 @check
@@ -116,9 +121,9 @@ async def all_that_was_said_and_done_is_found(world: World) -> None:
             "recorded": "tool",
             "summarised": "summary",
         }.items():
-            assert [hit.role for hit in await store.search(word)] == [role], word
+            assert [hit.role for hit in await look(store, word)] == [role], word
         places = {message.id: message.seq for message in await session.messages()}
-        (hit,) = await store.search("resulted")
+        (hit,) = await look(store, "resulted")
         assert hit.seq == places[hit.message_id]
         assert await found(store, "pondered", reasoning=False) == []
         assert await found(store, "answered", reasoning=False) == [
@@ -138,13 +143,13 @@ async def a_partial_answer_is_found_and_marked(world: World) -> None:
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
             pass
-        (hit,) = await store.search("halfway")
+        (hit,) = await look(store, "halfway")
         assert (hit.state, hit.message_id) == ("partial", reply.id)
         assert await found(store, "halfway", state="complete") == []
         await session.add_late_text(turn.id, reply.id, "a halfway answer, then the end")
-        (late,) = await store.search("end")
+        (late,) = await look(store, "end")
         assert (late.seq, late.message_id) == (hit.seq, hit.message_id)
-        assert [one.seq for one in await store.search("halfway")] == [hit.seq]
+        assert [one.seq for one in await look(store, "halfway")] == [hit.seq]
 
 
 @check
@@ -162,7 +167,7 @@ async def filters_narrow_a_search_down(world: World) -> None:
             pass
 
         async def numbers(**filters: Any) -> list[str]:
-            hits = await store.search("needle", **filters)
+            hits = await look(store, "needle", **filters)
             return [hit.snippet.split()[-1] for hit in hits]
 
         assert await numbers() == ["three", "two", "one"]
@@ -174,7 +179,7 @@ async def filters_narrow_a_search_down(world: World) -> None:
         assert await numbers(project="/b") == ["three", "two"]
         assert await numbers(interrupted=True) == ["three", "two"]
         assert await numbers(interrupted=False) == ["one"]
-        at = [hit.at for hit in await store.search("needle")]
+        at = [hit.at for hit in await look(store, "needle")]
         assert await numbers(since=min(at)) == ["three", "two", "one"]
         assert await numbers(since=max(at) + timedelta(seconds=1)) == []
         assert await numbers(until=max(at) + timedelta(seconds=1)) == ["three", "two", "one"]
@@ -187,8 +192,8 @@ async def the_best_hit_comes_first_if_asked_for(world: World) -> None:
     async with world.store() as store:
         session = await store.create_session()
         await say(session, "needle needle", "a needle " + "in all of the hay " * 20, "hay")
-        newest = await store.search("needle")
-        best = await store.search("needle", order="best")
+        newest = await look(store, "needle")
+        best = await look(store, "needle", order="best")
         assert [hit.seq for hit in best] == [hit.seq for hit in newest][::-1]
 
 
@@ -205,7 +210,7 @@ async def deleted_sessions_are_not_found_and_archived_ones_are(world: World) -> 
             assert await found(other, "needle") == []
         await store.delete_session(session.id)
         assert await found(store, "needle") == []
-        await raises(errors.SessionNotFound, store.search("needle", session=session.id))
+        await raises(errors.SessionNotFound, look(store, "needle", session=session.id))
         await store.restore_session(session.id)
         assert await found(store, "needle") == ["[needle]"]
 
@@ -226,11 +231,11 @@ async def what_a_fork_has_inherited_is_found_once(world: World) -> None:
             "[needle] after",
             "[needle] before",
         ]
-        inside = await store.search("needle", session=fork.id)
+        inside = await look(store, "needle", session=fork.id)
         assert [hit.snippet for hit in inside] == ["needle apart", "needle before"]
         assert {hit.session_id for hit in inside} == {fork.id}
         assert inside[1].seq <= at
-        assert len(await store.search("needle", session=again.id)) == 2
+        assert len(await look(store, "needle", session=again.id)) == 2
         assert await found(store, "needle", session=session.id) == [
             "[needle] after",
             "[needle] before",
@@ -248,7 +253,7 @@ async def what_is_out_of_view_is_found_and_says_so(world: World) -> None:
         await session.rewind(at)
         kept = (await session.messages())[-1]
         await session.hide(kept, model=False)
-        hits = await store.search("needle")
+        hits = await look(store, "needle")
         assert [(hit.snippet, hit.rewound, hit.hidden) for hit in hits] == [
             ("needle rewound", True, False),
             ("needle kept", False, True),
@@ -261,10 +266,10 @@ async def awkward_text_is_found_and_can_be_printed(world: World) -> None:
     async with world.store() as store:
         session = await store.create_session()
         await say(session, "needle\0\ud800\u202e\x1b[2J\r\n end", "x" * 300_000 + " needle")
-        hits = await store.search("needle")
+        hits = await look(store, "needle")
         assert len(hits) == 2
         assert all(hit.snippet.isprintable() for hit in hits)
-        assert len(await store.search('"needle \u202e 2j"')) == 1
+        assert len(await look(store, '"needle \u202e 2j"')) == 1
 
 
 @check
@@ -276,16 +281,16 @@ async def the_index_can_be_made_anew(world: World) -> None:
         async with session.turn("go") as turn:
             call = ToolCall("a", "shell", '{"c": "mkdir Überbau"}')
             await turn.record(Message("assistant", [Reasoning("Undertaking"), call]))
-        before = [hit.seq for hit in await store.search("needle", limit=50)]
+        before = [hit.seq for hit in await look(store, "needle", limit=50)]
         assert len(before) == 30
         steps: list[tuple[int, int]] = []
         await store.rebuild_search(substrings=True, progress=lambda *done: steps.append(done))
-        assert [hit.seq for hit in await store.search("needle", limit=50)] == before
+        assert [hit.seq for hit in await look(store, "needle", limit=50)] == before
         assert not steps or steps[-1][0] == steps[-1][1]
-        assert len(await store.search("EEDLE 2", substring=True, limit=50)) == 11
-        assert len(await store.search("berbau", substring=True)) == 1
-        assert len(await store.search("dertak", substring=True)) == 1
-        assert len(await store.search("dertak", substring=True, reasoning=False)) == 0
-        await raises(errors.InvalidQuery, store.search("ee", substring=True))
+        assert len(await look(store, "EEDLE 2", substring=True, limit=50)) == 11
+        assert len(await look(store, "berbau", substring=True)) == 1
+        assert len(await look(store, "dertak", substring=True)) == 1
+        assert len(await look(store, "dertak", substring=True, reasoning=False)) == 0
+        await raises(errors.InvalidQuery, look(store, "ee", substring=True))
         await say(session, "one more needle")
-        assert len(await store.search("more need", substring=True)) == 1
+        assert len(await look(store, "more need", substring=True)) == 1
