@@ -33,7 +33,7 @@ def write(channel: Channel, path: str, name: str) -> None:
         channel.send("open")
         channel.receive()
         say(store, name, MESSAGES // 4)
-        channel.send(len(store.search(f"needle {name}", limit=1_000)))
+        channel.send(len(store.search(f"needle {name}", limit=1_000, wait_seconds=60)))
 
 
 def check(path: Path) -> None:
