@@ -1,6 +1,7 @@
 """The search index: what it adds to the disk, how long it takes to catch up, how fast it finds."""
 
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -13,11 +14,15 @@ import apsw
 from benchmarks.raw import BODY_BYTES
 from benchmarks.results import TIMES, Result, Setting
 from holdfast import AsyncStore, Message, Store, Text
+from holdfast.journal.codec import encode
+from holdfast.model.entries import MessageRecorded
+from holdfast.stores.sqlite.queries import SQL
 
 _SIZED = 5_000
 _SEARCHED = 100_000
 _MILLION = 1_000_000
 _WRITERS = 64
+_POOL = 20_000
 _SEARCHES = 50
 _VOCABULARY = 30_000
 _BYTES_GOAL = 2.5
@@ -60,6 +65,30 @@ def _fill(path: Path, count: int) -> None:
                 group.start_soon(write, store)
 
     anyio.run(main)
+
+
+def _fill_rows(path: Path, count: int) -> None:
+    """The same rows as a million appends would leave, written as fast as SQLite takes them."""
+    with Store(path, indexing=False) as store:
+        for number in range(_WRITERS):
+            store.create_session(id=f"s{number}")
+    pool = list(Speech().texts(_POOL))
+    rare = pool[_POOL // 2]
+    chance = random.Random(8)
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for number in range(count):
+            text = rare if number == count // 2 else chance.choice(pool[: _POOL // 2])
+            body = encode(
+                MessageRecorded(id=f"m{number}", turn_id="t", role="assistant", parts=(Text(text),))
+            )
+            session, seq = number % _WRITERS + 1, number // _WRITERS + 2
+            yield session, seq, number.to_bytes(16), number, zlib.crc32(body), body, None, None
+
+    connection = apsw.Connection(str(path))
+    with connection:
+        connection.executemany(SQL.insert_entry, rows())
+    connection.close()
 
 
 def _size(path: Path) -> int:
@@ -106,7 +135,7 @@ def search_million(setting: Setting) -> list[Result]:
 
 def _search(setting: Setting, count: int) -> list[Result]:
     path = setting.folder / "ours.db"
-    _fill(path, count)
+    _fill_rows(path, count)
     with Store(path, indexing=False) as store:
         began = perf_counter()
         behind = store.search(RARE, wait_seconds=0).behind
