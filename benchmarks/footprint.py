@@ -17,7 +17,7 @@ _BYTES_GOAL = 1.8
 
 
 def size(setting: Setting) -> list[Result]:
-    """The database file, its log written back and cut off, for each byte of text; no search index."""
+    """The database file, its log written back and cut off, for each byte of text. No index."""
     path = setting.folder / "ours.db"
     count = setting.some(_MESSAGES)
 

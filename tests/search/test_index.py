@@ -332,6 +332,8 @@ def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
     assert damaged.due is None
     damaged.wake()
     assert damaged.due is not None
+    damaged.failed(StoreReadOnly("x"))
+    assert damaged.due is None
     failed = Idleness(wanted=True, clock=hands)
     failed.failed(StoreDegraded("full"))
     assert not failed.is_due()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.errors import SearchDamaged
+from holdfast.errors import SearchDamaged, StoreReadOnly
 from holdfast.stores.indexed import SLICE_SECONDS, Batch
 from holdfast.stores.sessions import SessionOperations
 
@@ -44,13 +44,13 @@ class Idleness:
         self._wanted = wanted
         self._clock = clock
         self._behind_since: float | None = None
-        self._damaged = False
+        self._resting = False
         # What others left behind is looked for once, when the opening has turned out to stay.
         self.due = clock() + _BUSY_SECONDS if wanted else None
 
     def wrote(self) -> None:
         """Something was committed, which the index does not have."""
-        if not self._wanted or self._damaged:
+        if not self._wanted or self._resting:
             return
         now = self._clock()
         if self._behind_since is None:
@@ -66,13 +66,13 @@ class Idleness:
         self.due = self._behind_since
 
     def failed(self, error: BaseException) -> None:
-        """A damaged index rests until somebody rebuilds it; anything else may pass."""
-        self._damaged = isinstance(error, SearchDamaged)
+        """What is damaged, or may not be written, rests until asked for; anything else may pass."""
+        self._resting = isinstance(error, SearchDamaged | StoreReadOnly)
         self._behind_since = None
-        self.due = None if self._damaged else self._clock() + _RETRY_SECONDS
+        self.due = None if self._resting else self._clock() + _RETRY_SECONDS
 
     def wake(self) -> None:
         """Somebody searches, or has rebuilt: whatever was wrong is worth another try."""
         if self._wanted:
-            self._damaged = False
+            self._resting = False
             self.wrote()
