@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from holdfast import Message, SearchDamaged, Store, Text
+from tests.search.test_index import erase, eventually
 
 SESSIONS = 5
 
@@ -121,9 +122,23 @@ def test_what_is_wrong_is_kept_in_the_file(path: Path) -> None:
             store.search("nowhere")
 
 
-def test_erasing_is_not_kept_from_a_session_by_a_damaged_index(path: Path) -> None:
-    from tests.search.test_index import erase
+def test_what_is_found_wrong_in_an_idle_moment_is_kept_in_the_file(path: Path) -> None:
+    def is_told() -> bool:
+        connection = apsw.Connection(str(path))
+        told = connection.execute("SELECT damage IS NOT NULL FROM search_state").get
+        connection.close()
+        return bool(told)
 
+    fill(path)
+    run("UPDATE search_words_data SET block = x'ffffffffffffffffffffffff'")(path)
+    with Store(path) as store:
+        say(store, "later", "needle")
+        eventually(is_told)
+        assert store.status == "ok"
+        say(store, "and later", "needle")
+
+
+def test_erasing_is_not_kept_from_a_session_by_a_damaged_index(path: Path) -> None:
     fill(path)
     run("UPDATE search_words_data SET block = x'ffffffffffffffffffffffff'")(path)
     with Store(path, indexing=False) as store:

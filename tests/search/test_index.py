@@ -56,8 +56,10 @@ def behind(path: Path) -> int:
 def test_what_was_written_is_indexed_when_the_store_is_idle(path: Path) -> None:
     with Store(path) as store:
         say(store, "needle")
-        eventually(lambda: raw(path, "SELECT count(*) FROM search_documents") == [(1,)])
         eventually(lambda: behind(path) == 0)
+        say(store, "needle", session_id="later")
+        eventually(lambda: behind(path) == 0)
+        assert raw(path, "SELECT count(*) FROM search_documents") == [(2,)]
 
 
 def test_what_another_process_left_is_indexed_by_who_opens_the_store_next(path: Path) -> None:
