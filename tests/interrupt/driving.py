@@ -131,7 +131,7 @@ class Visit:
 async def _release_later(run: Run) -> None:
     """Let the holder go soon after somebody began to wait for it, and not before."""
     await run.waiting.wait()
-    while run.points.count < _POINTS_BEFORE_WAITING and not run.release.is_set():
+    while run.points.count < _POINTS_BEFORE_WAITING and not run.release.is_set():  # noqa: ASYNC110  (a count has no event)
         await anyio.sleep(0.001)
     with anyio.move_on_after(_HELD_SECONDS):
         await run.release.wait()

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound, TurnStopped
 from holdfast.journal.usage import Total
@@ -46,9 +46,11 @@ from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import AsyncUpkeep
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, Format
-from holdfast.views.timeline import TimedTurn
-from holdfast.views.transcript import Shown
+
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.views.context import Context, Format
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
@@ -205,25 +207,21 @@ class AsyncSession:
 
     async def context(
         self,
-        format: Format,  # noqa: A002  (the contract's name)
-        *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
+        format: "Format",  # noqa: A002  (the contract's name)
         **settings: Unpack[ContextSettings],
-    ) -> Context:
+    ) -> "Context":
         """What a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
-        budget = Budget(max_messages, max_tokens)
-        return await self._run(self._core.context(format, budget, settings))
+        return await self._run(self._core.context(format, settings))
 
-    async def transcript(self) -> list[Shown]:
+    async def transcript(self) -> "list[Shown]":
         """What a person saw, with partial messages, tools and their state, and interruptions."""
         return await self._run(self._core.transcript())
 
-    async def timeline(self) -> list[TimedTurn]:
+    async def timeline(self) -> "list[TimedTurn]":
         """Turns with durations, model calls, attempts, tools and tokens."""
         return await self._run(self._core.timeline())
 

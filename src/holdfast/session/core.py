@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from holdfast.errors import (
     InvalidEntry,
@@ -22,19 +22,18 @@ from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.care import CareCore, not_found
-from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
+from holdfast.session.history import ForkSettings, HistoryCore, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, compute
-from holdfast.views.neutral import Partial
-from holdfast.views.timeline import TimedTurn, timeline
-from holdfast.views.transcript import Shown, transcript
 
 if TYPE_CHECKING:  # the options stand on this module
     from holdfast.session.options import Progress, SearchFilters
+    from holdfast.views.context import Context
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -46,9 +45,11 @@ Content = str | Sequence[Text | Image | File | Opaque]
 
 
 class ContextSettings(TypedDict, total=False):
-    """How a context is shown: what becomes of a partial answer, and whether reasoning is sent."""
+    """How a context is shown: how much, what becomes of a partial answer, and of reasoning."""
 
-    partial: Partial
+    max_messages: int | None
+    max_tokens: int | None
+    partial: Literal["note", "plain", "omit"]
     reasoning: bool
 
 
@@ -190,9 +191,9 @@ class SessionCore:
         return (yield from read(lambda reader: _info(self.row(reader))))
 
     def entries(self, after: int, limit: int | None) -> Flow[list[e.Entry]]:
-        return (yield from read(lambda reader: self._read(reader, after, limit)))
+        return (yield from read(lambda reader: self.read_entries(reader, after, limit)))
 
-    def _read(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
+    def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
         if min(after, limit or 0) < 0:
             raise ValueError("after and limit count from zero")
         entries = reader.entries(self.key, after=after, limit=limit)
@@ -213,7 +214,7 @@ class SessionCore:
 
     def _all_messages(self, reader: Reader, after: int) -> list[Message]:
         history = read_history(reader, self.key)
-        return self._fold(reader, history, self._read(reader, after, None))
+        return self._fold(reader, history, self.read_entries(reader, after, None))
 
     def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
         return fold_messages(
@@ -254,38 +255,20 @@ class SessionCore:
     def turns(self) -> Flow[list[TurnInfo]]:
         return (yield from read(lambda reader: fold_turns(reader.marked_entries(self.key, TURNS))))
 
-    def context(self, format_: str, budget: Budget, options: ContextSettings) -> Flow[Context]:
-        """What a model would be sent now."""
-        return (yield from read(lambda reader: self._context(reader, format_, budget, options)))
+    def context(self, format_: str, settings: ContextSettings) -> "Flow[Context]":
+        from holdfast.session.showing import show_context
 
-    def _context(
-        self, reader: Reader, format_: str, budget: Budget, options: ContextSettings
-    ) -> Context:
-        row = self.row(reader)
-        history = read_history(reader, self.key)
-        entries = read_for_model(reader, self.key, history)
-        self.saw(row.head)
-        return compute(
-            entries,
-            format_,
-            blobs=lambda name: reader.blob(row.tenant, name),
-            history=history,
-            system=row.about.system,
-            budget=budget,
-            **options,
-        )
+        return show_context(self, format_, settings)
 
-    def transcript(self) -> Flow[list[Shown]]:
-        return (
-            yield from read(
-                lambda reader: transcript(
-                    self._read(reader, 0, None), lambda seq: _stored_deltas(reader, self.key, seq)
-                )
-            )
-        )
+    def transcript(self) -> "Flow[list[Shown]]":
+        from holdfast.session.showing import show_transcript
 
-    def timeline(self) -> Flow[list[TimedTurn]]:
-        return (yield from read(lambda reader: timeline(self._read(reader, 0, None))))
+        return show_transcript(self)
+
+    def timeline(self) -> "Flow[list[TimedTurn]]":
+        from holdfast.session.showing import show_timeline
+
+        return show_timeline(self)
 
     # -- about the session ---------------------------------------------------------------------
 

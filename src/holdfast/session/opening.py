@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Literal
 
-import platformdirs
-
 from holdfast.errors import StoreError
 from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
@@ -82,6 +80,8 @@ def _redactor(redact: Redact | str | None) -> Redactor | None:
 
 def default_path() -> Path:
     """Where a store lies when nobody said where."""
+    import platformdirs  # takes a while, and most name their store
+
     return Path(platformdirs.user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
 
 

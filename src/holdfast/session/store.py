@@ -7,7 +7,7 @@ with `await`, and a test holds the two together.
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound
 from holdfast.journal.usage import Total
@@ -43,9 +43,11 @@ from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import Upkeep
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, Format
-from holdfast.views.timeline import TimedTurn
-from holdfast.views.transcript import Shown
+
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.views.context import Context, Format
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
@@ -196,25 +198,21 @@ class Session:
 
     def context(
         self,
-        format: Format,  # noqa: A002  (the contract's name)
-        *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
+        format: "Format",  # noqa: A002  (the contract's name)
         **settings: Unpack[ContextSettings],
-    ) -> Context:
+    ) -> "Context":
         """What a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
-        budget = Budget(max_messages, max_tokens)
-        return self._run(self._core.context(format, budget, settings))
+        return self._run(self._core.context(format, settings))
 
-    def transcript(self) -> list[Shown]:
+    def transcript(self) -> "list[Shown]":
         """What a person saw, with partial messages, tools and their state, and interruptions."""
         return self._run(self._core.transcript())
 
-    def timeline(self) -> list[TimedTurn]:
+    def timeline(self) -> "list[TimedTurn]":
         """Turns with durations, model calls, attempts, tools and tokens."""
         return self._run(self._core.timeline())
 
