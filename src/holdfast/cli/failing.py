@@ -1,0 +1,75 @@
+"""What a failure is called in one line, and its exit code."""
+
+from typing import Final
+
+import click
+
+from holdfast import errors as e
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+IN_PART: Final = 3
+"""Done, and not all of it is well: damage was met, something is left out."""
+NOT_FOUND: Final = 4
+CONFLICT: Final = 5
+STORE: Final = 6
+
+_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (click.UsageError, WRONG_USAGE),
+    (e.SessionDamaged, IN_PART),
+    (e.SessionNotFound, NOT_FOUND),
+    (e.UsageError, WRONG_USAGE),
+    (e.ConflictError, CONFLICT),
+    (e.StoreError, STORE),
+    (e.HoldfastError, FAILED),
+    (OSError, STORE),
+    (ValueError, WRONG_USAGE),
+)
+"""The first that fits."""
+
+
+def code_of(error: Exception) -> int:
+    if isinstance(error, click.ClickException) and not isinstance(error, click.UsageError):
+        return FAILED
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def explain(error: Exception) -> str:
+    """What is wrong, and what to do."""
+    match error:
+        case click.UsageError():
+            return _with_help(error)
+        case click.ClickException():
+            return error.format_message()
+        case e.SessionDeleted():
+            return _first_clause(error) + "; 'holdfast restore ID' brings it back"
+        case e.SessionDamaged():
+            return f"{error}; 'holdfast doctor' says what is left of it"
+        case e.UndoRefused():
+            return (
+                str(error)
+                .replace("session.fork(at=", "'holdfast fork ID --at ")
+                .replace(")", "'", 1)
+            )
+        case e.SessionBusy():
+            return _first_clause(error) + "; 'holdfast stop ID' asks it to end"
+        case e.HoldfastError() | ValueError():
+            return str(error)
+        case OSError():
+            return error.strerror or str(error)
+        case _:
+            return (
+                f"unexpected {type(error).__name__}: {error}; HOLDFAST_TRACEBACK=1 shows where, "
+                "please report it"
+            )
+
+
+def _first_clause(error: Exception) -> str:
+    """What the library says to a program about what to do is left out."""
+    return str(error).partition(";")[0]
+
+
+def _with_help(error: click.UsageError) -> str:
+    where = error.ctx.command_path if error.ctx is not None else "holdfast"
+    message = error.format_message().rstrip(".")
+    return f"{message}; see '{where} --help'"
