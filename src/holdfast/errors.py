@@ -7,6 +7,7 @@
     │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
     │   ├── SessionNotFound
     │   │   └── SessionDeleted     … any more; it can be restored
+    │   ├── SessionAmbiguous   several ids begin like this; names them
     │   ├── TurnNotFound · MessageNotFound · CallNotFound · BlobNotFound
     │   ├── HandleClosed       a delta to a closed stream, a store that was closed
     │   ├── ForeignHandle      a turn or stream inherited through fork()
@@ -50,6 +51,14 @@ class SessionNotFound(UsageError, LookupError):
 
 class SessionDeleted(SessionNotFound):
     """The session was deleted; restore it first. A live writer cannot bring it back."""
+
+
+class SessionAmbiguous(UsageError):
+    """Several sessions have ids that begin like this. `candidates` are some of them."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
 
 
 class TurnNotFound(UsageError, LookupError):

@@ -20,7 +20,10 @@ FACES = [
 ]
 
 READS = {
-    "Store": {"session", "sessions", "usage", "blob", "counts", "status"},
+    "Store": {
+        *("session", "sessions", "usage", "blob", "counts", "status"),
+        *("resolve_id", "salvage", "check_file"),
+    },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),

@@ -10,7 +10,7 @@ from holdfast import Message, Store, Text
 from holdfast.stores.sqlite.queries import SQL
 
 MAY_SCAN = {
-    *("loose_blobs", "session_keys"),
+    *("loose_blobs", "session_keys", "holds"),
     *("count_sessions", "count_entries", "count_deltas", "count_blobs"),
 }
 TABLES = ("entries", "deltas", "sessions")

@@ -45,6 +45,12 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "unhide": "history",
         "fork": "history",
     },
+    "Keep": {
+        "doctor": "keeping",
+        "backup": "keeping",
+        "clean": "keeping",
+        "erase": "keeping",
+    },
     "Shell": {"completion": "completion"},
 }
 """Every command, and the module in `holdfast.cli.commands` that it is loaded from."""

@@ -18,6 +18,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (click.UsageError, WRONG_USAGE),
     (e.SessionDamaged, IN_PART),
     (e.SessionNotFound, NOT_FOUND),
+    (e.SessionAmbiguous, NOT_FOUND),
     (e.UsageError, WRONG_USAGE),
     (e.ConflictError, CONFLICT),
     (e.StoreError, STORE),
@@ -43,6 +44,10 @@ def explain(error: Exception) -> str:
             return error.format_message()
         case e.SessionDeleted():
             return _first_clause(error) + "; 'holdfast restore ID' brings it back"
+        case e.SessionNotFound():
+            return str(error).replace("store.sessions() lists", "'holdfast sessions' lists")
+        case e.SessionHasForks():
+            return _first_clause(error) + "; --forks erases them with it"
         case e.SessionDamaged():
             return f"{error}; 'holdfast doctor' says what is left of it"
         case e.UndoRefused():

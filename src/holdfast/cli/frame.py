@@ -92,10 +92,7 @@ pass_frame = click.make_pass_decorator(Frame, ensure=True)
 
 def find(store: Store, prefix: str) -> str:
     """The id that a prefix stands for."""
-    found = [
-        one.id for one in store.sessions(archived=None, limit=10000) if one.id.startswith(prefix)
-    ]
-    return found[0] if len(found) == 1 else prefix
+    return store.resolve_id(prefix)
 
 
 def open_session(store: Store, prefix: str) -> Session:

@@ -40,6 +40,7 @@ from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas
 from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
+from holdfast.session.upkeep import AsyncUpkeep
 from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, Format
 from holdfast.views.timeline import TimedTurn
@@ -49,12 +50,13 @@ T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
 
 
-class AsyncStore:
+class AsyncStore(AsyncUpkeep):
     """Sessions that survive. Opened by `async with`, or by the first call that needs it."""
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
         options = Options(**settings)
         self._core = StoreCore(lambda: open_runtime(url, options))
+        self._care = self._core.care
 
     async def __aenter__(self) -> Self:
         try:
@@ -298,7 +300,7 @@ class AsyncSession:
 
         `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
         still runs, what was not finished at `through`. `model`, `provider`, `usage`,
-        `tokens_before` and `tokens_after` tell how the summary was made. `undo` brings the messages back.
+        `tokens_before` and `tokens_after` tell how the summary was made. `undo` takes it back.
 
         If interrupted: it is compacted or it is not.
         """

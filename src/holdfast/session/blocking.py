@@ -8,7 +8,7 @@ write itself runs on the writer's thread and is touched by neither.
 from typing import Any, TypeVar
 
 from holdfast.session.runtime import Runtime
-from holdfast.session.steps import Flow, Pause, Read, Step, Write
+from holdfast.session.steps import Flow, Pause, Read, Step, Work, Write
 from holdfast.stores.writer import Op
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def _hand_over(runtime: Runtime, flow: Flow[T] | Write[T]) -> Any:
             return done.value
         if not isinstance(step, Read):
             break
-        value = runtime.read(step.read)
+        value = runtime.look(step)
     if isinstance(step, Write):
         runtime.writer.submit(Op(step.apply))
     flow.close()
@@ -72,8 +72,8 @@ def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
         if step.then is not None:
             step.then(value)
         return value
-    if isinstance(step, Read):
-        return runtime.read(step.read)
+    if isinstance(step, Read | Work):
+        return runtime.look(step)
     assert isinstance(step, Pause)
     runtime.watcher.wait(step.since, step.seconds)
     return None

@@ -20,6 +20,7 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
+from holdfast.session.care import CareCore, not_found
 from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
@@ -55,6 +56,7 @@ class StoreCore:
         self._runtime: Runtime | None = None
         # One for each process: a child may inherit one that a thread of its parent holds.
         self._opening: dict[int, threading.RLock] = {}
+        self.care = CareCore(self)
 
     def runtime(self) -> Runtime:
         """This process's opening of the store; opened here, once, if there is none yet."""
@@ -398,9 +400,7 @@ def _stored_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
 def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
     row = reader.find_session(runtime.tenant, session_id)
     if row is None:
-        raise SessionNotFound(
-            f"no session {session_id!r} in this store; store.sessions() lists them"
-        )
+        raise not_found(reader, runtime.tenant, session_id)
     return row
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Protocol
 from holdfast.errors import HandleClosed, HoldfastError
 from holdfast.model import entries as e
 from holdfast.session.sources import Clock, IdSource
+from holdfast.session.steps import Read, Work
 from holdfast.session.watcher import Watcher
 from holdfast.stores.base import Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
@@ -100,17 +101,25 @@ class Runtime:
         with self.database.reading() as reader:
             return read(reader)
 
-    def read_elsewhere(self, read: Callable[[Reader], Any], op: Op[Any]) -> None:
-        """Read on another thread, for callers that may not block; the outcome is in `op`."""
+    def look(self, step: Read[Any] | Work[Any]) -> Any:
+        """Carry out a step that writes no entry, on the caller's thread."""
+        if isinstance(step, Read):
+            return self.read(step.read)
+        if self.closed:
+            raise HandleClosed("the store was closed; open it again")
+        return step.work(self.database)
+
+    def look_elsewhere(self, step: Read[Any] | Work[Any], op: Op[Any]) -> None:
+        """The same on another thread, for callers that may not block; the outcome is in `op`."""
         if self.closed:
             raise HandleClosed("the store was closed; open it again")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="holdfast-reader")
-        self._pool.submit(self._read_into, read, op)
+        self._pool.submit(self._look_into, step, op)
 
-    def _read_into(self, read: Callable[[Reader], Any], op: Op[Any]) -> None:
+    def _look_into(self, step: Read[Any] | Work[Any], op: Op[Any]) -> None:
         try:
-            op.value = self.read(read)
+            op.value = self.look(step)
         except BaseException as error:  # noqa: BLE001  (raised where the read was asked for)
             op.error = error
         finish([op])

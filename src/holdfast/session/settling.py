@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import anyio
 
 from holdfast.session.runtime import Runtime
-from holdfast.session.steps import Flow, Pause, Read, Step, Write
+from holdfast.session.steps import Flow, Pause, Read, Step, Work, Write
 from holdfast.stores.writer import Op, Waiting, finish
 
 T = TypeVar("T")
@@ -57,11 +57,13 @@ def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
     return _wait_in_asyncio(lambda waiting: _submit(runtime, step, waiting), step)
 
 
-def _submit(runtime: Runtime, step: Write[Any] | Read[Any], waiting: Waiting) -> Op[Any]:
+def _submit(
+    runtime: Runtime, step: Write[Any] | Read[Any] | Work[Any], waiting: Waiting
+) -> Op[Any]:
     if isinstance(step, Write):
         return runtime.writer.submit(Op(step.apply, waiting))
     op: Op[Any] = Op(lambda engine: None, waiting)
-    runtime.read_elsewhere(step.read, op)
+    runtime.look_elsewhere(step, op)
     return op
 
 

@@ -9,7 +9,7 @@ write's outcome is final.
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from holdfast.stores.base import Reader
+from holdfast.stores.base import Database, Reader
 from holdfast.stores.engine import Engine
 
 T = TypeVar("T")
@@ -40,6 +40,15 @@ class Read(Generic[T]):
         self.read = read
 
 
+class Work(Generic[T]):
+    """Work on the database as a whole that may take long; it cannot be interrupted in between."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[Database], T]) -> None:
+        self.work = work
+
+
 class Pause:
     """Until something was committed after `since`, or the time is over; may be interrupted."""
 
@@ -50,7 +59,7 @@ class Pause:
         self.seconds = seconds
 
 
-Step = Write[Any] | Read[Any] | Pause
+Step = Write[Any] | Read[Any] | Work[Any] | Pause
 Flow = Generator[Step, Any, T]
 
 
@@ -63,4 +72,10 @@ def write(apply: Callable[[Engine], T]) -> Flow[T]:
 def read(look: Callable[[Reader], T]) -> Flow[T]:
     """Wait for one read; `value = yield from read(…)`."""
     outcome: T = yield Read(look)
+    return outcome
+
+
+def work(do: Callable[[Database], T]) -> Flow[T]:
+    """Wait for work on the whole database; `value = yield from work(…)`."""
+    outcome: T = yield Work(do)
     return outcome

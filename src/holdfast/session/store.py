@@ -38,6 +38,7 @@ from holdfast.session.options import (
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore
+from holdfast.session.upkeep import Upkeep
 from holdfast.stores.standing import Receipt
 from holdfast.views.context import Budget, Context, Format
 from holdfast.views.timeline import TimedTurn
@@ -47,12 +48,13 @@ T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
 
 
-class Store:
+class Store(Upkeep):
     """Sessions that survive. A file path, `sqlite:///…`, or nothing for the default store."""
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
         options = Options(**settings)
         self._core = StoreCore(lambda: open_runtime(url, options))
+        self._care = self._core.care
         self._core.runtime()
 
     def __enter__(self) -> Self:
@@ -296,7 +298,7 @@ class Session:
 
         `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
         still runs, what was not finished at `through`. `model`, `provider`, `usage`,
-        `tokens_before` and `tokens_after` tell how the summary was made. `undo` brings the messages back.
+        `tokens_before` and `tokens_after` tell how the summary was made. `undo` takes it back.
 
         If interrupted: it is compacted or it is not.
         """

@@ -4,8 +4,9 @@ A database is thin. It keeps rows, enforces that an identity occurs once in a se
 transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -66,6 +67,22 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     until_day: int | None = None
 
 
+class Traces(msgspec.Struct, frozen=True):
+    """Where bytes that should be gone were looked for, and which were found in which file."""
+
+    files: tuple[str, ...] = ()
+    found: dict[str, tuple[bytes, ...]] = {}
+
+
+class BackupReceipt(msgspec.Struct, frozen=True):
+    """A copy of the store that was checked after it was made."""
+
+    path: str
+    bytes: int
+    sessions: int
+    entries: int
+
+
 class Reader(Protocol):
     """Reads as of one moment."""
 
@@ -77,6 +94,26 @@ class Reader(Protocol):
 
     def origin(self, key: int) -> SessionRow:
         """What of a session's row is not derived from its journal; the rest is empty."""
+        ...
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        """The session's key, also when what is derived of it is damaged."""
+        ...
+
+    def head_of(self, key: int) -> int: ...
+    def labels(self, key: int) -> list[tuple[str, str]]: ...
+    def usage_of(self, key: int) -> list[Spent]: ...
+    def streams(self, key: int) -> list[int]:
+        """Where the streams began that have deltas."""
+        ...
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        """Ids of sessions that begin like this, in order, deleted ones too."""
+        ...
+
+    def forks_of(self, key: int) -> list[int]: ...
+    def unscrubbed(self, tenant: str) -> list[str]:
+        """Sessions that were erased and whose bytes may still be in the file."""
         ...
 
     def sessions(self, listing: Listing) -> list[SessionInfo]: ...
@@ -101,6 +138,10 @@ class Reader(Protocol):
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
         """What was spent, with the session's id and project, a row for each day and model."""
+        ...
+
+    def holds(self, fragment: bytes) -> bool:
+        """Whether any row that is left holds these bytes. Reads everything."""
         ...
 
     def blob(self, tenant: str, digest: str) -> bytes | None: ...
@@ -147,6 +188,19 @@ class Transaction(Reader, Protocol):
         """False, and nothing written, when the session has this identity already."""
         ...
 
+    def erase_session(self, key: int) -> int:
+        """Remove everything of a session but its blobs; how many entries there were."""
+        ...
+
+    def drop_loose_blobs(self, key: int) -> int:
+        """Remove the blobs that this session alone refers to, and its references; how many."""
+        ...
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None: ...
+    def scrubbed(self, at_us: int) -> None:
+        """Note that what was erased before this time is gone from the file too."""
+        ...
+
     def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None: ...
     def drop_deltas(self, key: int, seq: int) -> None: ...
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
@@ -180,6 +234,26 @@ class Database(Protocol):
 
     def change_mark(self) -> int:
         """A number that moves when any connection, of any process, has committed."""
+        ...
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself; nothing when it is sound."""
+        ...
+
+    def reindex(self) -> None:
+        """Make every index anew from its table."""
+        ...
+
+    def scrub(self) -> bool:
+        """Make sure that no free space holds what was removed; False when others prevent it."""
+        ...
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        """Look for bytes in every file of the store, however they got there."""
+        ...
+
+    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+        """Copy the store while it is in use, and check the copy."""
         ...
 
     def close(self) -> None: ...

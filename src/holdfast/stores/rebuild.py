@@ -15,6 +15,12 @@ def derived(reader: Reader, key: int) -> tuple[SessionRow, list[Spent]]:
     return row, fold_usage(entries)
 
 
+def labels_of(row: SessionRow) -> list[tuple[str, str]]:
+    """What a session is found by: the kind of each label, and the label."""
+    tags = [("tag", tag) for tag in row.about.tags]
+    return [*tags, *(("model", model) for model in row.about.models)]
+
+
 def rebuild(tx: Transaction, key: int) -> None:
     """Save it in place of what was saved.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import IdConflict, SessionBusy
+from holdfast.errors import IdConflict, SessionBusy, SessionHasForks
 from holdfast.journal import rules
 from holdfast.journal.closing import closing, open_streams
 from holdfast.journal.codec import decode_body, encode
@@ -15,8 +15,9 @@ from holdfast.journal.derived import HISTORY, TURNS, retagged
 from holdfast.journal.identity import identity, same_content
 from holdfast.journal.planning import check_undo
 from holdfast.model import entries as e
-from holdfast.stores.base import SessionRow
+from holdfast.stores.base import Reader, SessionRow
 from holdfast.stores.buffers import StreamBuffer
+from holdfast.stores.rebuild import rebuild
 from holdfast.stores.standing import Receipt, Standing, Standings
 
 
@@ -104,6 +105,34 @@ class SessionOperations(Standings):
             self._close(standing, interrupted(standing.turn.id, "deleted"), at_us)
         return self.about(key, body, at_us)[0]
 
+    def erase(self, keys: Sequence[int], at_us: int) -> tuple[int, int]:
+        """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
+        rows = [self._standing(key).row for key in keys]
+        for key in keys:
+            turn = self._standing(key).turn
+            if turn is not None and self._is_alive(turn.holder):
+                raise busy(self._standing(key).row.id, turn.id, turn.holder)
+            left = [fork for fork in self._tx.forks_of(key) if fork not in keys]
+            if left:
+                raise has_forks(self._standing(key).row.id, self._tx, left)
+        entries = blobs = 0
+        for row in rows:
+            count = self._tx.erase_session(row.key)
+            blobs += self._tx.drop_loose_blobs(row.key)
+            self._tx.note_erasure(row, count, at_us)
+            self._standings.pop(row.key, None)
+            entries += count
+        return entries, blobs
+
+    def scrubbed(self, at_us: int) -> None:
+        """What was erased by then is gone from the file too."""
+        self._tx.scrubbed(at_us)
+
+    def rebuild(self, key: int) -> None:
+        """Derive anew what is kept beside a session's journal."""
+        rebuild(self._tx, key)
+        self._standings.pop(key, None)
+
     def _close(
         self,
         standing: Standing,
@@ -131,6 +160,15 @@ def busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:
         "fork the session",
         turn_id=turn_id,
         holder=holder,
+    )
+
+
+def has_forks(session_id: str, reader: Reader, forks: Sequence[int]) -> SessionHasForks:
+    ids = tuple(reader.origin(fork).id for fork in forks)
+    return SessionHasForks(
+        f"session {session_id!r} has forks that are made of its entries ({', '.join(ids)}); erase "
+        "them with it (forks=True), or keep it",
+        forks=ids,
     )
 
 

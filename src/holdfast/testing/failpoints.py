@@ -5,12 +5,13 @@ are every call on a transaction, its beginning and its commit, so they can be co
 one by one instead of being chosen.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreDegraded
-from holdfast.stores.base import Database
+from holdfast.stores.base import BackupReceipt, Database, Traces
 
 
 class Failpoints:
@@ -51,6 +52,22 @@ class Failpoints:
 
     def change_mark(self) -> int:
         return self._database.change_mark()
+
+    def check(self) -> list[str]:
+        return self._database.check()
+
+    def reindex(self) -> None:
+        self._database.reindex()
+
+    def scrub(self) -> bool:
+        self.step()
+        return self._database.scrub()
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        return self._database.find_traces(needles)
+
+    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+        return self._database.back_up(target, progress)
 
     def close(self) -> None:
         self._database.close()

@@ -9,15 +9,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.journal.codec import decode_body, decode_deltas
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
-from holdfast.stores.base import Listing, SessionRow, UsageQuery
+from holdfast.stores.base import BackupReceipt, Listing, SessionRow, Traces, UsageQuery
 from holdfast.stores.lineage import JournalReader
+from holdfast.stores.rebuild import labels_of
 
 
 class MemoryDisk:
@@ -26,6 +30,7 @@ class MemoryDisk:
     def __init__(self) -> None:
         self.rows: dict[int, SessionRow] = {}
         self.entries: dict[int, list[tuple[int | None, int, bytes]]] = {}
+        self.erasures: list[list[Any]] = []
         self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
         self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
@@ -34,6 +39,7 @@ class MemoryDisk:
         self.alive: set[str] = set()
         self.commits = 0
         self.lock = threading.RLock()
+        self.keys = itertools.count(1)
         self._numbers = itertools.count(1)
 
     def open(self) -> "MemoryDatabase":
@@ -73,6 +79,36 @@ class MemoryReader(JournalReader):
             base=row.base,
             base_seq=row.base_seq,
         )
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        row = self.find_session(tenant, session_id)
+        return None if row is None else row.key
+
+    def head_of(self, key: int) -> int:
+        return self._reach(key)[1]
+
+    def labels(self, key: int) -> list[tuple[str, str]]:
+        return labels_of(self._disk.rows[key])
+
+    def usage_of(self, key: int) -> list[Spent]:
+        names = sorted(name for name in self._disk.usage if name[0] == key)
+        return [self._disk.usage[name] for name in names]
+
+    def streams(self, key: int) -> list[int]:
+        return sorted(seq for of, seq in self._disk.deltas if of == key)
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        rows = self._disk.rows.values()
+        found = [one.id for one in rows if one.tenant == tenant and one.id.startswith(prefix)]
+        return sorted(found, key=lambda one: one.encode("utf-8", "surrogatepass"))[:limit]
+
+    def forks_of(self, key: int) -> list[int]:
+        return [row.key for row in self._disk.rows.values() if row.base == key]
+
+    def unscrubbed(self, tenant: str) -> list[str]:
+        return [
+            id_ for of, id_, _, scrubbed in self._disk.erasures if of == tenant and not scrubbed
+        ]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         found = [
@@ -140,6 +176,10 @@ class MemoryReader(JournalReader):
         flushes = self._disk.deltas.get((key, seq), {})
         return [(n, decode_deltas(flushes[n])) for n in sorted(flushes) if n > after]
 
+    def holds(self, fragment: bytes) -> bool:
+        bodies = [body for rows in self._disk.entries.values() for _, _, body in rows]
+        return any(fragment in body for body in bodies)
+
     def blob(self, tenant: str, digest: str) -> bytes | None:
         found = self._disk.blobs.get((tenant, digest))
         return None if found is None else found[1]
@@ -183,7 +223,7 @@ class MemoryTransaction(MemoryReader):
         return self._others
 
     def create_session(self, row: SessionRow) -> int:
-        key = max(self._disk.rows, default=0) + 1
+        key = next(self._disk.keys)
         self._disk.rows[key] = msgspec.structs.replace(row, key=key)
         self._disk.entries[key] = []
         self.undo.append(lambda: (self._disk.rows.pop(key), self._disk.entries.pop(key)))
@@ -198,9 +238,7 @@ class MemoryTransaction(MemoryReader):
         """Tags and models are looked up in the row itself."""
 
     def drop_usage(self, key: int) -> None:
-        for name in [name for name in self._disk.usage if name[0] == key]:
-            gone = self._disk.usage.pop(name)
-            self.undo.append(partial(self._disk.usage.__setitem__, name, gone))
+        self._pop(self._disk.usage, [name for name in self._disk.usage if name[0] == key])
 
     def spend(self, key: int, spent: Spent) -> None:
         name = (key, spent.day, spent.provider, spent.model)
@@ -235,6 +273,38 @@ class MemoryTransaction(MemoryReader):
             lambda: (self._disk.entries[key].pop(), self._disk.places.pop((key, identity)))
         )
         return True
+
+    def erase_session(self, key: int) -> int:
+        disk = self._disk
+        entries = len(disk.entries[key])
+        self._pop(disk.rows, [key])
+        self._pop(disk.entries, [key])
+        self._pop(disk.places, [name for name in disk.places if name[0] == key])
+        self._pop(disk.deltas, [name for name in disk.deltas if name[0] == key])
+        self._pop(disk.usage, [name for name in disk.usage if name[0] == key])
+        return entries
+
+    def _pop(self, table: dict[Any, Any], names: Sequence[Any]) -> None:
+        for name in names:
+            self.undo.append(partial(table.__setitem__, name, table.pop(name)))
+
+    def drop_loose_blobs(self, key: int) -> int:
+        mine = {blob for blob, session in self._disk.references if session == key}
+        shared = {blob for blob, session in self._disk.references if session != key}
+        self._pop(self._disk.blobs, sorted(mine - shared))
+        for blob in mine:
+            self._disk.references.discard((blob, key))
+            self.undo.append(partial(self._disk.references.add, (blob, key)))
+        return len(mine - shared)
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
+        self._disk.erasures.append([row.tenant, row.id, at_us, False])
+        self.undo.append(self._disk.erasures.pop)
+
+    def scrubbed(self, at_us: int) -> None:
+        for erasure in self._disk.erasures:
+            erasure[3] = erasure[3] or erasure[2] <= at_us
+        self.undo.append(lambda: None)
 
     def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
         flushes = self._disk.deltas.setdefault((key, seq), {})
@@ -308,6 +378,21 @@ class MemoryDatabase:
 
     def change_mark(self) -> int:
         return self.disk.commits
+
+    def check(self) -> list[str]:
+        return []
+
+    def reindex(self) -> None:
+        """There is none."""
+
+    def scrub(self) -> bool:
+        return True
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        return Traces()
+
+    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+        raise UsageError("a store in memory has no file to copy")
 
     def close(self) -> None:
         self.disk.alive.discard(self.holder)

@@ -5,7 +5,7 @@ import click
 from holdfast.cli.frame import Frame, command, find, open_session
 from holdfast.cli.shapes import session_shape
 from holdfast.cli.types import session_argument
-from holdfast.session.salvage import session_info
+from holdfast.session.glance import session_info
 from holdfast.session.store import Store
 from holdfast.stores.standing import Receipt
 

@@ -16,8 +16,8 @@ from holdfast.cli.render.tables import (
 from holdfast.cli.shapes import session_shape
 from holdfast.cli.types import DAY, MOMENT, SESSION, local_now
 from holdfast.journal.usage import Total
+from holdfast.session.glance import session_info
 from holdfast.session.options import ListFilters, UsageBy, UsageFilters
-from holdfast.session.salvage import session_info
 
 CHOSEN_BY = {
     "option": "--store names it",

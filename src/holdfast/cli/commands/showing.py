@@ -1,7 +1,7 @@
 """One session, as a person reads it."""
 
 from collections.abc import Iterable
-from contextlib import suppress
+from typing import NamedTuple
 
 import click
 
@@ -15,8 +15,12 @@ from holdfast.cli.types import local_now, session_argument
 from holdfast.errors import SessionDamaged
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, ToolCall
-from holdfast.session.salvage import Salvaged, salvage
+from holdfast.model.sessions import Description, SessionInfo
+from holdfast.session.examining import Finding, Salvaged
+from holdfast.session.glance import session_info
 from holdfast.session.store import Store
+from holdfast.views.timeline import TimedTurn, timeline
+from holdfast.views.transcript import Shown, transcript
 
 
 @command(
@@ -27,14 +31,16 @@ from holdfast.session.store import Store
     ("holdfast show ID --json", "the same for a program"),
 )
 @click.option("--all", "--open", "unfold", is_flag=True, help="Unfold compactions; cut no result.")
-@click.option("--timeline", is_flag=True, help="When what happened, instead of what was said.")
+@click.option(
+    "--timeline", "timed", is_flag=True, help="When what happened, in place of what was said."
+)
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N things.")
 @session_argument
-def show(frame: Frame, session_id: str, *, unfold: bool, timeline: bool, last: int | None) -> int:
+def show(frame: Frame, session_id: str, *, unfold: bool, timed: bool, last: int | None) -> int:
     """Show a session: its transcript, or with --timeline its turns.
 
     Each message has the number of its place (#4), which compact, rewind, fork and hide take.
-    A damaged session is shown up to the damage, with exit code 3.
+    A damaged session is shown as far as it can be read, with exit code 3.
     """
     with frame.open() as store:
         found = _read(store, find(store, session_id))
@@ -45,27 +51,57 @@ def show(frame: Frame, session_id: str, *, unfold: bool, timeline: bool, last: i
     if frame.json:
         value = session_shape(found.info)
         value["transcript"] = [shown_shape(one) for one in shown]
-        if timeline:
+        if timed:
             value["turns"] = [turn_shape(one) for one in turns]
-        value["damage"] = str(found.damage) if found.damage else None
+        value["damage"] = found.damage
         frame.out.json(value)
     else:
         frame.out.lines(heading(found.info))
-        if timeline:
+        if timed:
             frame.out.lines(timing(turns, tool_names(found.entries), now))
         else:
             frame.out.lines(conversation(shown, now, unfold=unfold))
-    if found.damage is None:
+    if not found.damage:
         return 0
-    complain(f"{found.damage}; what stands before it is shown, nothing after it")
+    complain(f"{found.damage[0].what}; what can be read of it is shown")
     return IN_PART
 
 
-def _read(store: Store, session_id: str) -> Salvaged:
-    """The session, opened as always, so that a turn whose process died is closed first."""
-    with suppress(SessionDamaged):  # it is read as far as it can be
-        store.session(session_id)
-    return salvage(store, session_id)
+class Found(NamedTuple):
+    """A session as it is shown. `damage` are the places that cannot be read."""
+
+    info: SessionInfo
+    shown: list[Shown]
+    turns: list[TimedTurn]
+    entries: list[e.Entry]
+    damage: list[Finding]
+
+
+def _read(store: Store, session_id: str) -> Found:
+    """The session; one that is damaged as far as it can be read."""
+    try:
+        session = store.session(session_id)
+        info, shown, turns = session.info(), session.transcript(), session.timeline()
+        return Found(info, shown, turns, session.entries(), [])
+    except SessionDamaged as damage:
+        left = store.salvage(session_id)
+        found = left.damage or [Finding("derived", str(damage), session_id, damage.seq)]
+        shown = transcript(left.entries, lambda seq: ())
+        return Found(_info(store, left), shown, timeline(left.entries), left.entries, found)
+
+
+def _info(store: Store, left: Salvaged) -> SessionInfo:
+    try:
+        return session_info(store, left.session_id)
+    except SessionDamaged:  # not even its line in the list
+        times = [entry.at_us for entry in left.entries] or [0]
+        return SessionInfo(
+            id=left.session_id,
+            about=Description(title=left.title),
+            tenant="",
+            created_at_us=times[0],
+            updated_at_us=times[-1],
+        )
 
 
 def tool_names(entries: Iterable[e.Entry]) -> dict[tuple[str, str], str]:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,8 @@ import apsw
 
 from holdfast.errors import StoreBusy, StoreDegraded, StoreError, StoreReadOnly
 from holdfast.model.limits import LOCK_WAIT_SECONDS
-from holdfast.stores.sqlite import files
+from holdfast.stores.base import BackupReceipt, Traces
+from holdfast.stores.sqlite import care, files
 from holdfast.stores.sqlite.connection import (
     Durability,
     check_library,
@@ -243,6 +244,54 @@ class SqliteDatabase:
                 self._watching = self._connect(writable=False)
                 self._watchings += 1
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
+
+    # -- care ----------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        with self._alone() as connection:
+            return care.check(connection)
+
+    def reindex(self) -> None:
+        """If interrupted: the indexes are as they were, or made anew."""
+        with self._alone_writing() as connection:
+            connection.execute("REINDEX")
+
+    def scrub(self) -> bool:
+        """If interrupted: the file is as it was, or written anew; nothing that is stored is lost."""
+        with self._alone_writing() as connection:
+            return care.scrub(connection)
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        with gate(), translated(f"reading {self.path}"):
+            return care.find_traces(self.path, needles)
+
+    def back_up(self, target: Path, progress: care.Progress | None) -> BackupReceipt:
+        """If interrupted: there is no file of that name, or a whole and verified one."""
+        with self._alone() as connection:
+            return care.back_up(connection, target, progress)
+
+    @contextmanager
+    def _alone_writing(self) -> Iterator[apsw.Connection]:
+        """With the turn to write; everybody else who writes waits meanwhile."""
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
+        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            with self._alone(writable=True) as connection:
+                yield connection
+        finally:
+            self._lock.release_turn()
+
+    @contextmanager
+    def _alone(self, *, writable: bool = False) -> Iterator[apsw.Connection]:
+        """A connection for one piece of work that takes long; fork() waits for its end."""
+        files.check_same(self._path, self._inode)
+        with gate(), translated(f"looking after {self.path}"):
+            connection = self._connect(writable=writable)
+            try:
+                yield connection
+            finally:
+                connection.close(force=True)
 
     # -- opening and closing -------------------------------------------------------------------
 

@@ -13,6 +13,20 @@ class Queries(NamedTuple):
     forks_of: str
     session_keys: str
     origin: str
+    find_key: str
+    head_of: str
+    labels: str
+    usage_of: str
+    streams: str
+    find_ids: str
+    unscrubbed: str
+    erase_entries: str
+    erase_deltas: str
+    erase_session: str
+    own_blobs: str
+    drop_references: str
+    note_erasure: str
+    scrubbed: str
     sessions: str
     create_session: str
     save_session: str
@@ -37,6 +51,7 @@ class Queries(NamedTuple):
     refer: str
     loose_blobs: str
     drop_blob: str
+    holds: str
     count_sessions: str
     count_entries: str
     count_deltas: str

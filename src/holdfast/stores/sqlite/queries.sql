@@ -20,6 +20,53 @@ SELECT key FROM sessions ORDER BY key;
 -- origin --
 SELECT id, tenant, created_at_us, base, base_seq FROM sessions WHERE key = :key;
 
+-- find_key --
+SELECT key FROM sessions WHERE tenant = :tenant AND id = :id;
+
+-- head_of --
+SELECT ifnull(max(seq), 0) FROM entries WHERE session = :session;
+
+-- labels --
+SELECT kind, label FROM labels WHERE session = :session;
+
+-- usage_of --
+SELECT day, provider, model, calls, input, output, cached, reasoning, cost
+FROM usage WHERE session = :session ORDER BY day, provider, model;
+
+-- streams --
+SELECT DISTINCT seq FROM deltas WHERE session = :session ORDER BY seq;
+
+-- find_ids --
+SELECT id FROM sessions
+WHERE tenant = :tenant AND id >= :prefix AND substr(id, 1, length(:prefix)) = :prefix
+ORDER BY id LIMIT :limit;
+
+-- unscrubbed --
+SELECT id FROM erasures WHERE tenant = :tenant AND scrubbed_at_us IS NULL ORDER BY key;
+
+-- erase_entries --
+DELETE FROM entries WHERE session = :session;
+
+-- erase_deltas --
+DELETE FROM deltas WHERE session = :session;
+
+-- erase_session --
+DELETE FROM sessions WHERE key = :key;
+
+-- own_blobs --
+SELECT blob FROM blob_references AS mine WHERE session = :session
+AND NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = mine.blob AND session <> mine.session);
+
+-- drop_references --
+DELETE FROM blob_references WHERE session = :session;
+
+-- note_erasure --
+INSERT INTO erasures (key, tenant, id, entries, at_us)
+VALUES (:key, :tenant, :id, :entries, :at_us);
+
+-- scrubbed --
+UPDATE erasures SET scrubbed_at_us = :at_us WHERE scrubbed_at_us IS NULL AND at_us <= :at_us;
+
 -- sessions --
 -- Newest first; a filter that is NULL filters nothing.
 SELECT id, about, tenant, created_at_us, updated_at_us
@@ -146,6 +193,12 @@ WHERE NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = blobs.key);
 
 -- drop_blob --
 DELETE FROM blobs WHERE key = :key;
+
+-- holds --
+SELECT EXISTS (SELECT 1 FROM entries WHERE instr(body, :fragment))
+    OR EXISTS (SELECT 1 FROM deltas WHERE instr(body, :fragment))
+    OR EXISTS (SELECT 1 FROM blobs WHERE instr(data, :fragment))
+    OR EXISTS (SELECT 1 FROM sessions WHERE instr(about, :fragment) OR instr(id, :fragment));
 
 -- count_sessions --
 SELECT count(*) FROM sessions;

@@ -25,6 +25,7 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import Description, SessionInfo
 from holdfast.stores.base import Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
+from holdfast.stores.rebuild import labels_of
 from holdfast.stores.sqlite.queries import SQL
 
 _EVERYTHING: Final = 2**62
@@ -85,6 +86,39 @@ class SqliteReader(JournalReader):
             base=base,
             base_seq=base_seq,
         )
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        key = self._execute(SQL.find_key, (to_bytes(tenant), to_bytes(session_id))).get
+        assert key is None or isinstance(key, int)
+        return key
+
+    def head_of(self, key: int) -> int:
+        try:
+            return self._count(SQL.head_of, key)
+        except apsw.CorruptError as error:
+            raise self._damaged(key, None, error) from error
+
+    def labels(self, key: int) -> list[tuple[str, str]]:
+        return [(kind, to_text(label)) for kind, label in self._execute(SQL.labels, (key,))]
+
+    def usage_of(self, key: int) -> list[Spent]:
+        return [
+            Spent(day, to_text(provider), to_text(model), *numbers)
+            for day, provider, model, *numbers in self._execute(SQL.usage_of, (key,))
+        ]
+
+    def streams(self, key: int) -> list[int]:
+        return [seq for (seq,) in self._execute(SQL.streams, (key,))]
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        found = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
+        return [to_text(session_id) for (session_id,) in found]
+
+    def forks_of(self, key: int) -> list[int]:
+        return [fork for (fork,) in self._execute(SQL.forks_of, (key,))]
+
+    def unscrubbed(self, tenant: str) -> list[str]:
+        return [to_text(one) for (one,) in self._execute(SQL.unscrubbed, (to_bytes(tenant),))]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (_EVERYTHING, "")
@@ -205,6 +239,9 @@ class SqliteReader(JournalReader):
             for session, project, day, provider, model, *numbers in rows
         ]
 
+    def holds(self, fragment: bytes) -> bool:
+        return bool(self._execute(SQL.holds, (fragment,)).get)
+
     def blob(self, tenant: str, digest: str) -> bytes | None:
         data = self._execute(SQL.blob, (to_bytes(tenant), to_bytes(digest))).get
         assert data is None or isinstance(data, bytes)
@@ -221,8 +258,8 @@ class SqliteReader(JournalReader):
             "blobs": self._count(SQL.count_blobs),
         }
 
-    def _count(self, sql: str) -> int:
-        count = self._execute(sql).get
+    def _count(self, sql: str, *bindings: int) -> int:
+        count = self._execute(sql, bindings).get
         assert isinstance(count, int)
         return count
 
@@ -286,9 +323,8 @@ class SqliteTransaction(SqliteReader):
 
     def save_labels(self, row: SessionRow) -> None:
         self._write(SQL.drop_labels, (row.key,))
-        for kind, labels in (("tag", row.about.tags), ("model", row.about.models)):
-            for label in labels:
-                self._write(SQL.put_label, (row.key, kind, to_bytes(label)))
+        for kind, label in labels_of(row):
+            self._write(SQL.put_label, (row.key, kind, to_bytes(label)))
 
     def drop_usage(self, key: int) -> None:
         self._write(SQL.drop_usage, (key,))
@@ -351,6 +387,29 @@ class SqliteTransaction(SqliteReader):
         assert isinstance(blob_key, int)
         assert isinstance(data, bytes)
         return blob_key, zlib.crc32(data)
+
+    def erase_session(self, key: int) -> int:
+        self._write(SQL.erase_entries, (key,))
+        entries = self.connection.changes()
+        self._write(SQL.erase_deltas, (key,))
+        self._write(SQL.drop_labels, (key,))
+        self._write(SQL.drop_usage, (key,))
+        self._write(SQL.erase_session, (key,))
+        return entries
+
+    def drop_loose_blobs(self, key: int) -> int:
+        mine: list[Any] = self._execute(SQL.own_blobs, (key,)).fetchall()
+        for (blob,) in mine:
+            self._write(SQL.drop_blob, (blob,))
+        self._write(SQL.drop_references, (key,))
+        return len(mine)
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
+        names = (to_bytes(row.tenant), to_bytes(row.id))
+        self._write(SQL.note_erasure, (row.key, *names, entries, at_us))
+
+    def scrubbed(self, at_us: int) -> None:
+        self._write(SQL.scrubbed, (at_us,))
 
     def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
         self._write(SQL.put_deltas, (key, seq, number, data))

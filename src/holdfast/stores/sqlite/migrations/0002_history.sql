@@ -43,3 +43,13 @@ CREATE TABLE usage (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX usage_by_day ON usage (day);
+
+-- What was erased for good: the receipt. `scrubbed_at_us` is when its bytes were gone from the file.
+CREATE TABLE erasures (
+    key            INTEGER PRIMARY KEY,
+    tenant         BLOB NOT NULL,
+    id             BLOB NOT NULL,
+    entries        INTEGER NOT NULL,
+    at_us          INTEGER NOT NULL,
+    scrubbed_at_us INTEGER
+) STRICT;

@@ -1,0 +1,111 @@
+"""The file, every journal, what is derived from it, and what a model would be sent of it.
+
+Uses the public face of a store, and the validators that the tests use. One session that cannot be
+examined is a finding and never keeps the others from being examined.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import BlobNotFound, HoldfastError
+from holdfast.model.sessions import SessionInfo
+from holdfast.session.examining import Finding
+from holdfast.session.store import Store
+from holdfast.testing.validators import anthropic, gemini, openai_chat, openai_responses
+from holdfast.views.context import compute
+
+_PAGE: Final = 500
+
+Progress = Callable[[int], None]
+"""Told how many sessions were examined so far."""
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What was looked at and what was found."""
+
+    sessions: int
+    contexts: int
+    findings: list[Finding]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong that was not mended."""
+        return all(finding.mended for finding in self.findings)
+
+
+def examine(
+    store: Store, *, rebuild: bool = False, contexts: bool = True, progress: Progress | None = None
+) -> Examination:
+    """Look at everything in a store. `rebuild` makes anew what is derived and wrong.
+
+    If interrupted: what was made anew stays so; nothing else is written.
+    """
+    findings = _file(store, rebuild=rebuild)
+    count = judged = 0
+    for info in _all_sessions(store):
+        found = _session(store, info, rebuild=rebuild)
+        count += 1
+        if contexts and not any(one.kind == "entry" for one in found):
+            found += _contexts(store, info.id)
+            judged += len(_VALIDATORS)
+        findings += found
+        if progress is not None:
+            progress(count)
+    return Examination(count, judged, findings)
+
+
+def _file(store: Store, *, rebuild: bool) -> list[Finding]:
+    findings = store.check_file()
+    if not rebuild or not any("index" in one.what for one in findings):
+        return findings
+    store.rebuild_indexes()
+    left = {one.what for one in store.check_file()}
+    return [msgspec.structs.replace(one, mended=one.what not in left) for one in findings]
+
+
+def _all_sessions(store: Store) -> Iterator[SessionInfo]:
+    for deleted in (False, True):
+        before: SessionInfo | None = None
+        while True:
+            page = store.sessions(archived=None, deleted=deleted, limit=_PAGE, before=before)
+            yield from page
+            if len(page) < _PAGE:
+                break
+            before = page[-1]
+
+
+def _session(store: Store, info: SessionInfo, *, rebuild: bool) -> list[Finding]:
+    try:
+        return store.examine_session(info.id, rebuild=rebuild)
+    except HoldfastError as error:
+        return [Finding("entry", str(error), info.id)]
+
+
+def _contexts(store: Store, session_id: str) -> list[Finding]:
+    """What each provider would say of the context it would be sent. Nothing is written."""
+    entries = store.salvage(session_id).entries
+    found: list[Finding] = []
+    for name, validate in _VALIDATORS.items():
+        context = compute(entries, name, blobs=lambda blob: _blob(store, blob))
+        found += [
+            Finding("context", f"{name}: {one.rule} at {one.where}: {one.detail}", session_id)
+            for one in validate(context.messages, context.system)
+        ]
+    return found
+
+
+def _blob(store: Store, name: str) -> bytes | None:
+    try:
+        return store.blob(name)
+    except BlobNotFound:
+        return None
+
+
+_VALIDATORS: Final = {
+    "openai-chat": openai_chat,
+    "openai-responses": openai_responses,
+    "anthropic": anthropic,
+    "gemini": gemini,
+}

@@ -1,0 +1,171 @@
+"""The part of a store's two faces that looks after it: erase, clean up, back up, examine."""
+
+import os
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
+from holdfast.session.examining import Finding, Salvaged
+from holdfast.session.steps import Flow
+from holdfast.stores.base import BackupReceipt
+
+T = TypeVar("T")
+
+
+class Upkeep:
+    """The synchronous face."""
+
+    _care: CareCore
+
+    def _run(self, flow: Flow[T]) -> T:
+        raise NotImplementedError
+
+    def resolve_id(self, text: str) -> str:
+        """The id that this is, or the one id that begins like it.
+
+        Raises SessionAmbiguous or SessionNotFound, which name the nearest.
+        """
+        return self._run(self._care.resolve(text))
+
+    def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+        """Remove a session for good, and see that nothing of it is left in the store's files.
+
+        Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
+        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
+        erasing it again makes sure of the bytes.
+        """
+        return self._run(self._care.erase(session_id, forks=forks))
+
+    def clean_up(
+        self,
+        *,
+        deleted_after: timedelta | None = timedelta(days=DELETED_DAYS),
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+        dry_run: bool = True,
+    ) -> list[Removal]:
+        """What rules of retention remove: each session, by which rule, or why it is kept.
+
+        Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
+        those that forks are made of. Nothing is done unless `dry_run` is False.
+
+        If interrupted: each session is removed or it is not; call it again.
+        """
+        flow = self._care.clean_up(
+            deleted_after=deleted_after,
+            idle_after=idle_after,
+            archived_after=archived_after,
+            dry_run=dry_run,
+        )
+        return self._run(flow)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackupReceipt:
+        """Copy the store to a new file while it is in use, and check the copy.
+
+        If interrupted: there is no file of that name, or a whole and checked one.
+        """
+        return self._run(self._care.back_up(target, progress))
+
+    def salvage(self, session_id: str) -> Salvaged:
+        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        return self._run(self._care.salvage(session_id))
+
+    def check_file(self) -> list[Finding]:
+        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        return self._run(self._care.check_file())
+
+    def rebuild_indexes(self) -> None:
+        """Make the database's indexes anew. If interrupted: made anew, or as they were."""
+        return self._run(self._care.rebuild_indexes())
+
+    def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
+        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+
+        `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
+        """
+        return self._run(self._care.examine(session_id, rebuild=rebuild))
+
+
+class AsyncUpkeep:
+    """The asynchronous face."""
+
+    _care: CareCore
+
+    def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
+        raise NotImplementedError
+
+    async def resolve_id(self, text: str) -> str:
+        """The id that this is, or the one id that begins like it.
+
+        Raises SessionAmbiguous or SessionNotFound, which name the nearest.
+        """
+        return await self._run(self._care.resolve(text))
+
+    async def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+        """Remove a session for good, and see that nothing of it is left in the store's files.
+
+        Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
+        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
+        erasing it again makes sure of the bytes.
+        """
+        return await self._run(self._care.erase(session_id, forks=forks))
+
+    async def clean_up(
+        self,
+        *,
+        deleted_after: timedelta | None = timedelta(days=DELETED_DAYS),
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+        dry_run: bool = True,
+    ) -> list[Removal]:
+        """What rules of retention remove: each session, by which rule, or why it is kept.
+
+        Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
+        those that forks are made of. Nothing is done unless `dry_run` is False.
+
+        If interrupted: each session is removed or it is not; call it again.
+        """
+        flow = self._care.clean_up(
+            deleted_after=deleted_after,
+            idle_after=idle_after,
+            archived_after=archived_after,
+            dry_run=dry_run,
+        )
+        return await self._run(flow)
+
+    async def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackupReceipt:
+        """Copy the store to a new file while it is in use, and check the copy.
+
+        If interrupted: there is no file of that name, or a whole and checked one.
+        """
+        return await self._run(self._care.back_up(target, progress))
+
+    async def salvage(self, session_id: str) -> Salvaged:
+        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        return await self._run(self._care.salvage(session_id))
+
+    async def check_file(self) -> list[Finding]:
+        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        return await self._run(self._care.check_file())
+
+    async def rebuild_indexes(self) -> None:
+        """Make the database's indexes anew. If interrupted: made anew, or as they were."""
+        return await self._run(self._care.rebuild_indexes())
+
+    async def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
+        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+
+        `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
+        """
+        return await self._run(self._care.examine(session_id, rebuild=rebuild))
