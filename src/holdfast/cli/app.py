@@ -4,7 +4,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, Final
 
 import click
@@ -82,6 +81,8 @@ class Group(click.Group):
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
     if value:
+        from importlib.metadata import version
+
         click.echo(f"{PROGRAM} {version(PROGRAM)}")
         ctx.exit()
 

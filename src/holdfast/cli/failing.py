@@ -45,7 +45,7 @@ def explain(error: Exception) -> str:
         case e.SessionDeleted():
             return _first_clause(error) + "; 'holdfast restore ID' brings it back"
         case e.SessionNotFound():
-            return str(error).replace("store.sessions() lists", "'holdfast sessions' lists")
+            return _for_people(str(error))
         case e.SessionHasForks():
             return _first_clause(error) + "; --forks erases them with it"
         case e.SessionDamaged():
@@ -59,14 +59,29 @@ def explain(error: Exception) -> str:
         case e.SessionBusy():
             return _first_clause(error) + "; 'holdfast stop ID' asks it to end"
         case e.HoldfastError() | ValueError():
-            return str(error)
+            return _for_people(str(error))
         case OSError():
-            return error.strerror or str(error)
+            name = f"{error.filename}: " if error.filename is not None else ""
+            return f"{name}{error.strerror or error}"
         case _:
             return (
                 f"unexpected {type(error).__name__}: {error}; HOLDFAST_TRACEBACK=1 shows where, "
                 "please report it"
             )
+
+
+_WORDS: Final = {
+    "store.sessions() lists them": "'holdfast sessions' lists them",
+    "message.seq and entry.seq say which is which": "'holdfast show ID' has them as #1, #2 …",
+    "message.seq says where one is": "'holdfast show ID' has their places as #1, #2 …",
+}
+"""What the library tells a program to do, and how a person does the same."""
+
+
+def _for_people(message: str) -> str:
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _first_clause(error: Exception) -> str:

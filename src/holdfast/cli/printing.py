@@ -17,7 +17,8 @@ from holdfast.cli.safety import clean, clean_line, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+
+    from holdfast.cli.layout import Column
 
 
 class Span(NamedTuple):
@@ -47,17 +48,6 @@ def block(text: str, style: str = "", *, indent: int = 0) -> list[Line]:
     return [line(one, style, indent=indent) for one in clean(text).rstrip("\n").split("\n")]
 
 
-class Column(NamedTuple):
-    """A column of a table. One with `least` is left out of terminals that are narrower."""
-
-    name: str
-    least: int = 0
-    right: bool = False
-    style: str = ""
-    whole: bool = False
-    """Never cut: what would be of no use in part."""
-
-
 class Printer:
     """Prints to one stream; told once whether that is a terminal, how wide, and coloured or not."""
 
@@ -84,10 +74,10 @@ class Printer:
                 self._stream.write(_harmless(one).text.rstrip() + "\n")
         self._stream.flush()
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]) -> None:
         """Rows of cells; one line each into a pipe, where no head is in the way."""
         if self.terminal:
-            self._console().print(self._fitted(columns, rows))
+            self.lines(self._fitted(columns, rows))
             return
         for row in rows:
             self._stream.write("\t".join(clean_line(cell) for cell in row) + "\n")
@@ -102,35 +92,32 @@ class Printer:
         self._stream.flush()
 
     def _wrapped(self, one: Line) -> None:
-        from rich.padding import Padding
         from rich.text import Text
 
         # On a screen too narrow for the indent, the words matter more.
         indent = min(one.indent, self.width // 4)
-        text = Text()
+        console, text = self._console(), Text()
         for span in _harmless(one).spans:
             text.append(span.text.expandtabs(4), style=span.style)
-        text.overflow = "fold"
-        self._console().print(Padding(text, (0, 0, 0, indent), expand=False))
+        for piece in text.wrap(console, self.width - indent, overflow="fold"):
+            piece.rstrip()
+            console.print(" " * indent, piece, sep="", soft_wrap=True)
 
-    def _fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> "Table":
-        from rich.table import Table
-        from rich.text import Text
+    def _fitted(self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]) -> list[Line]:
+        from holdfast.cli.layout import GAP, fit_cell, fit_columns
 
-        shown = [n for n, column in enumerate(columns) if column.least <= self.width]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for column in (columns[n] for n in shown):
-            table.add_column(
-                column.name,
-                justify="right" if column.right else "left",
-                style=column.style,
-                no_wrap=True,
-                overflow="fold" if column.whole else "ellipsis",
-                min_width=None if not column.whole else _widest(columns.index(column), rows),
-            )
-        for row in rows:
-            table.add_row(*(Text(clean_line(row[n])) for n in shown))
-        return table
+        harmless = [[clean_line(cell) for cell in row] for row in rows]
+        sizes = fit_columns(columns, harmless, self.width)
+        lines = []
+        for n, row in enumerate([[column.name for column in columns], *harmless]):
+            spans = [
+                Span(fit_cell(cell, size, right=column.right), column.style if n else "dim")
+                for column, size, cell in zip(columns, sizes, row, strict=True)
+                if size is not None
+            ]
+            between = [one for span in spans for one in (span, Span(" " * GAP))]
+            lines.append(Line(tuple(between[:-1])))
+        return lines
 
     def _console(self) -> "Console":
         if self._made is None:
@@ -146,10 +133,6 @@ class Printer:
                 emoji=False,
             )
         return self._made
-
-
-def _widest(column: int, rows: Sequence[Sequence[str]]) -> int:
-    return max((len(clean_line(row[column])) for row in rows), default=1)
 
 
 def _harmless(one: Line) -> Line:

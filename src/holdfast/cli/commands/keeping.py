@@ -12,6 +12,7 @@ from holdfast.cli.printing import Line, Span, complain, line
 from holdfast.cli.render.tables import counted
 from holdfast.cli.shapes import time_shape
 from holdfast.cli.types import LENGTH, local_now, session_argument
+from holdfast.errors import SessionNotFound
 from holdfast.session.care import DELETED_DAYS, Erasure, Removal
 from holdfast.session.examining import Finding
 
@@ -96,15 +97,25 @@ def erase(frame: Frame, session_id: str, *, forks: bool, yes: bool) -> int:
     The store's files are searched afterwards. Exit code 3 says that something was still found.
     """
     with frame.open() as store:
-        found = find(store, session_id)
-        frame.confirm(f"Erase {found} for good?", yes=yes)
+        try:
+            found = find(store, session_id)
+        except SessionNotFound:
+            found = session_id  # its rows may be gone and its bytes not; else this raises again
+        else:
+            frame.confirm(f"Erase {found} for good?", yes=yes)
         receipt = store.erase_session(found, forks=forks)
     frame.answer(receipt, *_erased(receipt))
     if receipt.verified:
         return 0
-    left = ", ".join(receipt.remaining) or "the log, which another process keeps open"
-    complain(f"erased, but not yet gone from {left}; run erase again when no other process runs")
+    complain(_not_gone(receipt))
     return IN_PART
+
+
+def _not_gone(receipt: Erasure) -> str:
+    again = f"then 'holdfast erase {receipt.sessions[-1]}' checks again"
+    if receipt.remaining:
+        return f"erased, but still found in {', '.join(receipt.remaining)}: remove that, {again}"
+    return f"erased, but another process keeps the log of the store open: let it end, {again}"
 
 
 def _erased(receipt: Erasure) -> list[Line]:

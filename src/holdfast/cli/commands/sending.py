@@ -6,14 +6,15 @@ from typing import Any, cast
 import click
 
 from holdfast.cli.frame import Frame, command, open_session
-from holdfast.cli.printing import Column, block, plain
+from holdfast.cli.layout import Column
+from holdfast.cli.printing import block, plain
 from holdfast.cli.safety import clean_json
 from holdfast.cli.shapes import context_shape
 from holdfast.cli.types import session_argument
 from holdfast.views.context import FORMATS, Format
 from holdfast.views.neutral import Partial
 
-_REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY"))
+_REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=True))
 
 
 @command(

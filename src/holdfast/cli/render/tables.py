@@ -5,8 +5,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
+from holdfast.cli.layout import Column
 from holdfast.cli.moments import told
-from holdfast.cli.printing import Column
 from holdfast.journal.usage import Total
 from holdfast.model.sessions import SessionInfo
 
@@ -14,14 +14,14 @@ _SHORTEST: Final = 16
 """`ses_` and a time to the millisecond: rarely shared by two sessions."""
 
 SESSION_COLUMNS: Final = (
-    Column("ID", style="cyan", whole=True),
+    Column("ID", style="cyan"),
     Column("CHANGED", least=60),
     Column("STATUS", least=50),
-    Column("TITLE"),
+    Column("TITLE", flexible=True),
     Column("TYPE", least=110),
-    Column("MODEL", least=90),
-    Column("TAGS", least=130),
-    Column("PROJECT", least=150),
+    Column("MODEL", least=90, most=24),
+    Column("TAGS", least=130, most=24),
+    Column("PROJECT", least=150, most=40),
 )
 
 
@@ -73,7 +73,7 @@ def _unique_length(ids: Sequence[str]) -> int:
 
 def usage_columns(by: str) -> tuple[Column, ...]:
     return (
-        Column(by.upper()),
+        Column(by.upper(), flexible=True),
         Column("CALLS", right=True, least=50),
         Column("INPUT", right=True),
         Column("OUTPUT", right=True),
