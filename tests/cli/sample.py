@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from holdfast import Project, Session, Store, Usage
 
-HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \u202egnp.exe \u2066x\u2069 \x7f \ud800 \u200b"
+HOSTILE = (
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \u202egnp.exe \u2066x\u2069 \x7f \ud800 \u200b"
+)
 FORBIDDEN = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u2069", "\x7f", "\ud800", "\u200b")
 
 

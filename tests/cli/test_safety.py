@@ -10,7 +10,13 @@ from holdfast.cli.safety import clean, clean_json, clean_line, one_line
 from tests.cli.running import ESCAPES, Runner, run_in_terminal
 from tests.cli.sample import FORBIDDEN, HOSTILE, Sample
 
-EVERY_WAY = ["show", "context", "context --repairs", "tail --after 0 --until-end", "show --timeline"]
+EVERY_WAY = [
+    "show",
+    "context",
+    "context --repairs",
+    "tail --after 0 --until-end",
+    "show --timeline",
+]
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
