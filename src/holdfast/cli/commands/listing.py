@@ -87,11 +87,11 @@ def _filters(given: dict[str, Any]) -> ListFilters:
     if "type_" in wanted:
         wanted["type"] = wanted.pop("type_")
     if "project" in wanted:
-        wanted["project"] = _root(wanted["project"])
+        wanted["project"] = project_root(wanted["project"])
     return cast("ListFilters", wanted)
 
 
-def _root(project: str) -> str:
+def project_root(project: str) -> str:
     """A path that is there is meant as one; a project may also lie on another machine."""
     path = click.Path(exists=True, resolve_path=True)
     try:
@@ -123,7 +123,7 @@ def stats(frame: Frame, by: UsageBy, session: str | None, project: str | None, *
     """
     filters = {name: value for name, value in rest.items() if value is not None}
     if project is not None:
-        filters["project"] = _root(project)
+        filters["project"] = project_root(project)
     with frame.open() as store:
         if session is not None:
             filters["session"] = find(store, session)
