@@ -28,8 +28,7 @@ def tail(frame: Frame, session_id: str, after: int | None, *, until_end: bool) -
         session = open_session(store, session_id)
         begin = _newest_turn(session) if after is None else after
         teller = Teller(local_now())
-        last = session.head
-        if until_end and begin >= last and not _runs(session):
+        if until_end and _is_over(session, begin):
             return
         for item in session.follow(after=begin):
             if frame.json:
@@ -39,7 +38,7 @@ def tail(frame: Frame, session_id: str, after: int | None, *, until_end: bool) -
                     frame.out.write(span.text, span.style)
             if isinstance(item, e.Entry) and isinstance(item.body, e.Deleted):
                 return
-            if until_end and isinstance(item, e.Entry) and item.seq >= last and not _runs(session):
+            if until_end and isinstance(item, e.Entry) and _is_over(session, item.seq):
                 return
 
 
@@ -48,5 +47,6 @@ def _newest_turn(session: Session) -> int:
     return turns[-1].seq - 1 if turns else 0
 
 
-def _runs(session: Session) -> bool:
-    return session.info().status == "running"
+def _is_over(session: Session, seq: int) -> bool:
+    """Whether no turn runs and everything was shown; asked in this order, none is missed."""
+    return session.info().status != "running" and not session.entries(after=seq, limit=1)
