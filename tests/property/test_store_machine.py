@@ -70,7 +70,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.real.messages() == self.model.messages()
         assert self.real.turns() == self.model.turns()
         assert self.real.titles() == self.model.titles()
+        assert self.real.transcript() == self.model.transcript()
+        assert self.real.contexts() == self.model.contexts()
         assert self.real.counts() == self.model.counts()
+
+    @invariant()
+    def everything_derived_agrees_with_the_journal(self) -> None:
+        assert self.real.findings() == []
 
     @invariant()
     def the_journal_keeps_its_laws(self) -> None:

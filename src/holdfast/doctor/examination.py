@@ -4,19 +4,16 @@ Uses the public face of a store, and the validators that the tests use. One sess
 examined is a finding and never keeps the others from being examined.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.errors import BlobNotFound, HoldfastError
-from holdfast.model.sessions import SessionInfo
 from holdfast.session.examining import Finding
 from holdfast.session.store import Store
 from holdfast.testing.validators import anthropic, gemini, openai_chat, openai_responses
 from holdfast.views.context import compute
-
-_PAGE: Final = 500
 
 Progress = Callable[[int], None]
 """Told how many sessions were examined so far."""
@@ -44,11 +41,11 @@ def examine(
     """
     findings = _file(store, rebuild=rebuild)
     count = judged = 0
-    for info in _all_sessions(store):
-        found = _session(store, info, rebuild=rebuild)
+    for session_id in store.session_ids():
+        found = _session(store, session_id, rebuild=rebuild)
         count += 1
         if contexts and not any(one.kind == "entry" for one in found):
-            found += _contexts(store, info.id)
+            found += _contexts(store, session_id)
             judged += len(_VALIDATORS)
         findings += found
         if progress is not None:
@@ -65,22 +62,11 @@ def _file(store: Store, *, rebuild: bool) -> list[Finding]:
     return [msgspec.structs.replace(one, mended=one.what not in left) for one in findings]
 
 
-def _all_sessions(store: Store) -> Iterator[SessionInfo]:
-    for deleted in (False, True):
-        before: SessionInfo | None = None
-        while True:
-            page = store.sessions(archived=None, deleted=deleted, limit=_PAGE, before=before)
-            yield from page
-            if len(page) < _PAGE:
-                break
-            before = page[-1]
-
-
-def _session(store: Store, info: SessionInfo, *, rebuild: bool) -> list[Finding]:
+def _session(store: Store, session_id: str, *, rebuild: bool) -> list[Finding]:
     try:
-        return store.examine_session(info.id, rebuild=rebuild)
+        return store.examine_session(session_id, rebuild=rebuild)
     except HoldfastError as error:
-        return [Finding("entry", str(error), info.id)]
+        return [Finding("entry", str(error), session_id)]
 
 
 def _contexts(store: Store, session_id: str) -> list[Finding]:

@@ -103,10 +103,8 @@ class CareCore:
 
     def erase(self, session_id: str, *, forks: bool) -> Flow[Erasure]:
         """Remove sessions for good, then see that nothing of them is left in any file."""
-        runtime = self._runtime
-        found = yield from read(
-            lambda reader: _doomed(reader, runtime.tenant, session_id, forks=forks)
-        )
+        runtime, tenant = self._runtime, self._runtime.tenant
+        found = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
         if found is None:  # its rows are gone, but it was interrupted before its bytes were
             return (yield from self._scrub((session_id,), 0, 0, []))
         rows, needles = found
@@ -213,6 +211,10 @@ class CareCore:
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex())
 
+    def session_ids(self) -> Flow[list[str]]:
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _ids(reader, tenant)))
+
     def salvage(self, session_id: str) -> Flow[Salvaged]:
         """A session as far as it can be read, deleted ones too."""
         tenant = self._runtime.tenant
@@ -273,6 +275,11 @@ def _key(reader: Reader, tenant: str, session_id: str) -> int:
     if key is None:
         raise not_found(reader, tenant, session_id)
     return key
+
+
+def _ids(reader: Reader, tenant: str) -> list[str]:
+    rows = (reader.origin(key) for key in reader.session_keys())
+    return [row.id for row in rows if row.tenant == tenant]
 
 
 # -- erasing ---------------------------------------------------------------------------------------

@@ -184,6 +184,8 @@ class SessionCore:
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)
+        elif after == 0:
+            self.row(reader)  # a session without a beginning was erased
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:

@@ -72,6 +72,10 @@ class Upkeep:
         """
         return self._run(self._care.back_up(target, progress))
 
+    def session_ids(self) -> list[str]:
+        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        return self._run(self._care.session_ids())
+
     def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
         return self._run(self._care.salvage(session_id))
@@ -150,6 +154,10 @@ class AsyncUpkeep:
         If interrupted: there is no file of that name, or a whole and checked one.
         """
         return await self._run(self._care.back_up(target, progress))
+
+    async def session_ids(self) -> list[str]:
+        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        return await self._run(self._care.session_ids())
 
     async def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""

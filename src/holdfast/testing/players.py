@@ -91,7 +91,8 @@ class Player:
         side = self._sides[number]
         if side.turn is None:
             late = ["late_result", "late_text"] if self.turn_ids else []
-            return ["start_turn", "start_turn", *late]
+            history = ["compact", "rewind", "undo", "see", "fork"] if self.turn_ids else []
+            return ["start_turn", "start_turn", *(["start_turn"] * len(history)), *late, *history]
         names = ["end_turn", "record", *(["open_stream"] * (3 - len(side.streams)))]
         if side.streams:
             names += ["say", "say", "think", "call", "call", "call", "end_stream", "end_stream"]
@@ -214,6 +215,55 @@ class Player:
         side.session.rename(title, by=by)  # type: ignore[arg-type]
         return side.session.title
 
+    def _tag(self, side: _Side, add: str, remove: str) -> Any:
+        assert side.session is not None
+        return side.session.tag(add, remove=[remove])
+
+    def _pin(self, side: _Side, pinned: bool) -> Any:  # noqa: FBT001  (a step's argument)
+        assert side.session is not None
+        return side.session.pin(pinned=pinned)
+
+    def _compact(self, side: _Side, summary: str, first: int, through: int, keep: int) -> Any:
+        assert side.session is not None
+        places = self._places(side.session)
+        kept = [_one_of(places, keep)] if keep % 2 and places else []
+        return side.session.compact(
+            summary,
+            through=_one_of(places, through),
+            first=1 if first % 3 else _one_of(places, first),
+            keep=kept,
+        )
+
+    def _rewind(self, side: _Side, through: int) -> Any:
+        assert side.session is not None
+        return side.session.rewind(through % (side.session.head + 2))
+
+    def _undo(self, side: _Side, which: int) -> Any:
+        assert side.session is not None
+        kinds = ("compaction", "rewind")
+        made = [one.seq for one in side.session.entries() if one.kind in kinds]
+        return side.session.undo(_one_of(made, which) if made and which % 2 else None)
+
+    def _see(self, side: _Side, which: int, visible: bool, person: bool, model: bool) -> Any:  # noqa: FBT001
+        assert side.session is not None
+        place = _one_of(self._places(side.session), which)
+        change = side.session.show if visible else side.session.hide
+        return change(place, person=person, model=model)
+
+    def _fork(self, side: _Side, at: int) -> Any:
+        """Fork the session, and go on in the fork if nothing runs."""
+        assert side.session is not None
+        fork = side.session.fork(at=at % (side.session.head + 2))
+        if all(one.turn is None for one in self._sides):
+            self.session_id = fork.id
+            self.turn_ids = [turn.id for turn in fork.turns()]
+            for one in self._sides:
+                one.session = one.store.session(fork.id)
+        return fork.id, fork.head
+
+    def _places(self, session: Session) -> list[int]:
+        return [message.seq for message in session.messages()] or [1]
+
     def _delete(self, side: _Side) -> Any:
         return side.store.delete_session(self.session_id)
 
@@ -237,6 +287,18 @@ class Player:
         session = self._visible()
         return [] if session is None else session.messages()
 
+    def findings(self) -> list[Any]:
+        """What an examination finds wrong with the session."""
+        return self._sides[0].store.examine_session(self.session_id)
+
+    def transcript(self) -> list[Any]:
+        session = self._visible()
+        return [] if session is None else session.transcript()
+
+    def contexts(self) -> list[Any]:
+        session = self._visible()
+        return [] if session is None else [session.context("neutral"), session.context("anthropic")]
+
     def turns(self) -> list[Any]:
         session = self._visible()
         return [] if session is None else session.turns()
@@ -249,6 +311,10 @@ class Player:
 
     def _visible(self) -> Session | None:
         return self._sides[0].session
+
+
+def _one_of(places: list[int], which: int) -> int:
+    return places[which % len(places)]
 
 
 def _without_holder(entry: e.Entry) -> e.Entry:

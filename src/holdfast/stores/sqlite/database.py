@@ -257,7 +257,7 @@ class SqliteDatabase:
             connection.execute("REINDEX")
 
     def scrub(self) -> bool:
-        """If interrupted: the file is as it was, or written anew; nothing that is stored is lost."""
+        """If interrupted: the file is as it was, or written anew; nothing that is left is lost."""
         with self._alone_writing() as connection:
             return care.scrub(connection)
 

@@ -14,7 +14,26 @@ The function given to `World` opens the same database again each time it is call
 sentence that must be true; its docstring says it.
 """
 
-from holdfast.testing.conformance import leases, reading, sessions, tools, turns
+from holdfast.testing.conformance import (
+    history,
+    leases,
+    reading,
+    sessions,
+    tools,
+    turns,
+    upkeep,
+)
 from holdfast.testing.conformance.world import CHECKS, Check, World
 
-__all__ = ["CHECKS", "Check", "World", "leases", "reading", "sessions", "tools", "turns"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "World",
+    "history",
+    "leases",
+    "reading",
+    "sessions",
+    "tools",
+    "turns",
+    "upkeep",
+]

@@ -1,0 +1,66 @@
+"""A backup is a whole store, made while others write, and checked."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import Message, Store, Text, UsageError
+
+
+def test_a_backup_opens_as_a_store_and_holds_everything(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session(title="kept")
+        with session.turn("go") as turn:
+            turn.record(Message("assistant", [Text("done")]))
+        told: list[tuple[int, int]] = []
+        receipt = store.backup(tmp_path / "copy.db", progress=lambda *done: told.append(done))
+        expected = session.messages()
+    assert (receipt.sessions, receipt.entries) == (1, 5)
+    assert told[-1][0] == told[-1][1]
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    with Store(tmp_path / "copy.db") as copy:
+        assert copy.session(session.id).messages() == expected
+
+
+def test_a_backup_is_made_while_others_write(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db", durability="normal") as store:
+        session = store.create_session()
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                session.note("n", "x" * 1_000)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for number in range(5):
+                store.backup(tmp_path / f"copy-{number}.db")
+        finally:
+            stop.set()
+            writer.join()
+        for number in range(5):
+            with Store(tmp_path / f"copy-{number}.db") as copy:
+                assert copy.check_file() == []
+                assert copy.examine_session(session.id) == []
+
+
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "precious.txt"
+    target.write_text("mine")
+    with Store(tmp_path / "work.db") as store, pytest.raises(UsageError, match="exists"):
+        store.backup(target)
+    assert target.read_text() == "mine"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    def fail(_done: int, _of: int) -> None:
+        raise KeyboardInterrupt
+
+    with Store(tmp_path / "work.db") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.backup(tmp_path / "copy.db", progress=fail)
+        store.create_session()
+    assert not list(tmp_path.glob("copy.db*"))

@@ -1,0 +1,150 @@
+"""Erased is erased: no file of the store holds the bytes, whatever was done with the session."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast import Image, Message, SessionNotFound, Store, Text
+from holdfast.session import care
+
+WORDS = [
+    "prompt",
+    "system",
+    "thought",
+    "answer",
+    "argument",
+    "printed",
+    "result",
+    "summary",
+    "late",
+]
+SECRETS = {word: f"the {word} nobody may find again 4711" for word in WORDS}
+
+
+def remember(store: Store) -> str:
+    """A session with everything in it that can hold a text, and a fork."""
+    session = store.create_session(title="a title nobody may find again 4711")
+    name = store.put_blob(
+        os.urandom(300) + b"an image nobody may find again 4711" + os.urandom(300)
+    )
+    with session.turn([Text(SECRETS["prompt"]), Image(name, "image/png")]) as turn:
+        with turn.stream(model="m", system=SECRETS["system"]) as reply:
+            reply.reasoning(SECRETS["thought"])
+            reply.text(SECRETS["answer"])
+            reply.tool_call("c", name="f", arguments=json.dumps({"a": SECRETS["argument"]}))
+        with turn.tool("c") as call:
+            call.output(SECRETS["printed"])
+            call.finish(SECRETS["result"])
+        turn.record(Message("assistant", [Text("large " + "lorem ipsum 4711 " * 100_000)]))
+    fork = session.fork(title="a fork nobody may find again 4711")
+    fork.compact(SECRETS["summary"], through=fork.messages()[-1].seq)
+    return session.id
+
+
+def traces(path: Path) -> dict[str, list[bytes]]:
+    """Which files hold a piece of it; read raw, after the store was closed."""
+    found = {}
+    for file in path.parent.iterdir():
+        data = file.read_bytes()
+        left = [s for s in (b"4711", b"may find again", b"lorem ipsum") if s in data]
+        if left:
+            found[file.name] = left
+    return found
+
+
+def test_no_file_holds_what_was_erased(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    with Store(path) as store:
+        kept = store.create_session(title="kept")
+        session_id = remember(store)
+        with kept.turn("a prompt that stays"):
+            pass
+        receipt = store.erase_session(session_id, forks=True)
+        assert receipt.verified
+        assert receipt.entries > 8
+        assert receipt.pieces > 8
+        assert kept.messages()[0].text == "a prompt that stays"
+    assert traces(path) == {}
+
+
+def test_what_was_streamed_and_cut_off_is_gone_too(tmp_path: Path) -> None:
+    """The process dies with its text in deltas; nothing of them is left after erasing."""
+    path = tmp_path / "work.db"
+    child = (
+        "import os, signal, sys\n"
+        "from holdfast import Store\n"
+        "session = Store(sys.argv[1]).create_session(id='cut')\n"
+        "with session.turn('4711 go') as turn, turn.stream() as reply:\n"
+        "    for n in range(50):\n"
+        "        reply.text('lorem ipsum 4711 ' * 50)\n"
+        "        session.note('n', n)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", child, str(path)], check=False)
+    with Store(path) as store:
+        assert store.counts()["deltas"] > 0
+        assert store.erase_session("cut").verified
+    assert traces(path) == {}
+
+
+def test_what_somebody_else_has_said_too_is_not_taken_for_a_trace(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store:
+        for name in ("one", "two"):
+            with store.create_session(id=name).turn("the very same sentence"):
+                pass
+        assert store.erase_session("one").verified
+        assert store.session("two").messages()[0].text == "the very same sentence"
+
+
+def test_a_backup_that_still_holds_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    with Store(path) as store:
+        with store.create_session(id="one").turn("the sentence that was said"):
+            pass
+        store.backup(tmp_path / "work.db-backup-1")
+        receipt = store.erase_session("one")
+    assert not receipt.verified
+    assert list(receipt.remaining) == ["work.db-backup-1"]
+
+
+def test_an_erasure_that_was_interrupted_is_finished_by_erasing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "work.db"
+    with Store(path) as store:
+        session_id = remember(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(care.CareCore, "_scrub", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.erase_session(session_id, forks=True)
+        with pytest.raises(SessionNotFound):
+            store.session(session_id)
+        told = [finding for finding in store.check_file() if finding.session_id == session_id]
+        assert "erase it again" in told[0].remedy
+        assert store.erase_session(session_id).verified
+        assert store.check_file() == []
+    assert traces(path) == {}
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_reader_that_keeps_the_log_is_noticed(tmp_path: Path) -> None:
+    """Another connection's open read keeps old pages in the log: nobody is told that it is done."""
+    path = tmp_path / "work.db"
+    with Store(path, lock_wait_seconds=0.2) as store:
+        session_id = remember(store)
+        reading = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        reading.execute("BEGIN")
+        reading.execute("SELECT count(*) FROM entries").fetchall()
+        assert not store.erase_session(session_id, forks=True).verified
+        reading.execute("ROLLBACK")
+        reading.close()
+        assert store.erase_session(session_id).verified
+    assert traces(path) == {}
