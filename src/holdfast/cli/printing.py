@@ -92,12 +92,18 @@ class Printer:
         self._stream.flush()
 
     def _wrapped(self, one: Line) -> None:
+        from rich.cells import cell_len
         from rich.text import Text
 
         # On a screen too narrow for the indent, the words matter more.
         indent = min(one.indent, self.width // 4)
+        harmless = Line(_harmless(one).spans, indent)
+        is_plain = not any(span.style for span in harmless.spans) and "\t" not in harmless.text
+        if is_plain and cell_len(harmless.text) <= self.width:  # most lines, and much quicker
+            self._stream.write(harmless.text.rstrip() + "\n")
+            return
         console, text = self._console(), Text()
-        for span in _harmless(one).spans:
+        for span in harmless.spans:
             text.append(span.text.expandtabs(4), style=span.style)
         for piece in text.wrap(console, self.width - indent, overflow="fold"):
             piece.rstrip()
