@@ -5,14 +5,13 @@ import click
 from holdfast.cli.frame import Frame, command, find, open_session
 from holdfast.cli.shapes import session_shape
 from holdfast.cli.types import session_argument
-from holdfast.session.glance import session_info
 from holdfast.session.store import Store
 from holdfast.stores.standing import Receipt
 
 
 def tell(frame: Frame, store: Store, session_id: str, receipt: Receipt, said: str) -> None:
     """What is true of the session now, and the seq of the entry that says so."""
-    info = session_info(store, session_id)
+    info = store.session_info(session_id)
     frame.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {said}")
 
 

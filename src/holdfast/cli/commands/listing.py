@@ -16,7 +16,6 @@ from holdfast.cli.render.tables import (
 from holdfast.cli.shapes import session_shape
 from holdfast.cli.types import DAY, MOMENT, SESSION, local_now
 from holdfast.journal.usage import Total
-from holdfast.session.glance import session_info
 from holdfast.session.options import ListFilters, UsageBy, UsageFilters
 
 CHOSEN_BY = {
@@ -59,7 +58,7 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
             if name in wanted:
                 cast("dict[str, Any]", wanted)[name] = find(store, filters[name])
         if before is not None:
-            wanted["before"] = session_info(store, find(store, before))
+            wanted["before"] = store.session_info(find(store, before))
         wanted["limit"] = limit + 1
         infos = store.sessions(**wanted)
     page = infos[:limit]

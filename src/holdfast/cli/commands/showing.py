@@ -17,7 +17,6 @@ from holdfast.model import entries as e
 from holdfast.model.parts import Part, ToolCall
 from holdfast.model.sessions import Description, SessionInfo
 from holdfast.session.examining import Finding, Salvaged
-from holdfast.session.glance import session_info
 from holdfast.session.store import Store
 from holdfast.views.timeline import TimedTurn, timeline
 from holdfast.views.transcript import Shown, transcript
@@ -92,7 +91,7 @@ def _read(store: Store, session_id: str) -> Found:
 
 def _info(store: Store, left: Salvaged) -> SessionInfo:
     try:
-        return session_info(store, left.session_id)
+        return store.session_info(left.session_id)
     except SessionDamaged:  # not even its line in the list
         times = [entry.at_us for entry in left.entries] or [0]
         return SessionInfo(
