@@ -83,6 +83,7 @@ def test_a_summary_can_come_from_a_file(holdfast: Runner, sample: Sample, tmp_pa
         ("compact ID --through 8 --summary=", 2, "the summary is empty"),
         ("compact ID --through 8", 2, "give --summary or --summary-file"),
         ("compact ID --through 8 --summary-file /nowhere/x", 2, "No such file or directory"),
+        ("tail ID --after 9999999999999999999999", 2, "is not in the range"),
         ("fork ID --at 999", 2, "at=999: no such seq"),
         ("hide ID 2", 2, "there is no message at seq 2"),
         ("hide ID 999", 2, "no such seq"),

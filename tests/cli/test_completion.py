@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
+from holdfast import Store
 from tests.cli.running import environment, run_process
-from tests.cli.sample import Sample
+from tests.cli.sample import FORBIDDEN, Sample
 
 
 def offered(sample: Sample, words: str) -> list[str]:
@@ -32,6 +33,15 @@ def test_options_are_offered(sample: Sample) -> None:
 
 def test_ids_are_offered(sample: Sample) -> None:
     assert offered(sample, f"holdfast show {sample.build[:-2]}") == [sample.build]
+
+
+def test_a_hostile_title_or_id_does_not_reach_the_shell(sample: Sample) -> None:
+    with Store(sample.path) as store:
+        store.create_session(id="\x1b[2J", title="x")
+    more = {"COMP_WORDS": "holdfast show ", "COMP_CWORD": "2", "HOLDFAST_STORE": str(sample.path)}
+    done = run_process(more={**more, "_HOLDFAST_COMPLETE": "zsh_complete"})
+    assert sample.hostile in done.out
+    assert [char for char in FORBIDDEN if char in done.out] == []
 
 
 def test_ids_of_a_store_that_is_not_there_are_none(sample: Sample) -> None:

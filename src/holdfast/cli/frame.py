@@ -5,7 +5,6 @@ after the command's name; the later one wins.
 """
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from holdfast.cli.printing import Line, Printer, complain, line, printer_for
+from holdfast.cli.safety import clean_line
 from holdfast.errors import StoreError
 from holdfast.session.opening import default_path, file_path
 from holdfast.session.store import Session, Store
@@ -83,7 +83,7 @@ class Frame:
             return
         if self.json or not sys.stdin.isatty():
             raise click.UsageError(f"{question} Nobody can be asked here: say --yes to do it.")
-        if not click.confirm(question, err=True):
+        if not click.confirm(clean_line(question), err=True):
             raise click.ClickException("not done: nothing was changed")
 
 
@@ -140,10 +140,6 @@ class Example(NamedTuple):
 
     words: str
     shows: str
-
-    @property
-    def arguments(self) -> list[str]:
-        return shlex.split(self.words)[1:]
 
 
 class Command(click.Command):

@@ -1,7 +1,7 @@
 """Times and lengths of time, as people write and read them. Pure: what time it is comes in."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _UNITS: Final = {
@@ -36,12 +36,13 @@ def parse_moment(text: str, now: datetime) -> datetime:
         if _AGO.fullmatch(text.strip()):
             return now - parse_length(text)
         at = datetime.fromisoformat(text.strip())
+        at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
+        return at.astimezone(UTC)  # fails in the first and the last hours that there are
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, yesterday, or 2h for "
             "two hours ago"
         ) from error
-    return at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
 
 
 def told(at: datetime, now: datetime) -> str:

@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from holdfast.cli.frame import Frame
 from holdfast.cli.moments import parse_length, parse_moment
+from holdfast.cli.safety import clean_line
 from holdfast.errors import HoldfastError
 from holdfast.model.sessions import moment
 from holdfast.session.sources import system_clock
@@ -38,9 +39,9 @@ class SessionId(click.ParamType[str]):
         except (HoldfastError, OSError):
             return []  # a shell that asks what could be typed is told nothing rather than an error
         return [
-            CompletionItem(info.id, help=info.title)
+            CompletionItem(info.id, help=clean_line(info.title or ""))
             for info in infos
-            if info.id.startswith(incomplete)
+            if info.id.startswith(incomplete) and clean_line(info.id) == info.id
         ]
 
 
@@ -66,7 +67,7 @@ class Day(click.ParamType[date]):
     name = "day"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        return MOMENT.convert(value, param, ctx).date()
+        return MOMENT.convert(value, param, ctx).astimezone(local_now().tzinfo).date()
 
 
 class Length(click.ParamType[timedelta]):
@@ -89,7 +90,8 @@ SESSION = SessionId()
 MOMENT = Moment()
 DAY = Day()
 LENGTH = Length()
-SEQ = click.IntRange(min=0)
+SEQ = click.IntRange(0, 2**62)
+LIMIT = click.IntRange(1, 1_000_000)
 
 
 def session_argument(function: F) -> F:

@@ -14,7 +14,7 @@ from holdfast.cli.render.tables import (
     usage_rows,
 )
 from holdfast.cli.shapes import session_shape
-from holdfast.cli.types import DAY, MOMENT, SESSION, local_now
+from holdfast.cli.types import DAY, LIMIT, MOMENT, SESSION, local_now
 from holdfast.journal.usage import Total
 from holdfast.session.options import ListFilters, UsageBy, UsageFilters
 
@@ -48,7 +48,7 @@ CHOSEN_BY = {
 @click.option("--until", type=MOMENT, help="Changed at or before.")
 @click.option("--parent", metavar="ID", type=SESSION, help="Subagents of this session.")
 @click.option("--fork-of", metavar="ID", type=SESSION, help="Forks of this session.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--limit", type=LIMIT, default=50, show_default=True)
 @click.option("--before", metavar="ID", type=SESSION, help="The page after this session.")
 def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> None:
     """List sessions, the last changed first."""
