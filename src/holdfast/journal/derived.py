@@ -46,6 +46,14 @@ def mark_of(body: e.Body) -> int | None:
 
 def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     """Take the next entry; whether anything changed."""
+    if not isinstance(body, e.Unknown) and body.redacted:
+        count = derived.about.redacted + body.redacted
+        derived.about = msgspec.structs.replace(derived.about, redacted=count)
+        return _advance(derived, seq, at_us, body) or True
+    return _advance(derived, seq, at_us, body)
+
+
+def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     if type(body) not in _CHANGES:
         return False
     about = describe(derived.about, body, at_us)
@@ -85,7 +93,7 @@ def describe(about: Description, body: e.Body, at_us: int) -> Description:
     """The session's description after one more entry."""
     match body:
         case e.SessionCreated():
-            return _begin(body)
+            return _begin(body, about.redacted)
         case e.Renamed():
             if about.titled_by == "person" and body.by != "person":
                 return about  # a person's title is never replaced by a generated one
@@ -118,8 +126,9 @@ def retagged(tags: tuple[str, ...], body: e.Tagged) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kept, *body.add]))
 
 
-def _begin(body: e.SessionCreated) -> Description:
+def _begin(body: e.SessionCreated, redacted: int) -> Description:
     return Description(
+        redacted=redacted,
         title=body.title,
         titled_by=body.titled_by,
         type=body.type,

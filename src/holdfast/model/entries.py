@@ -18,9 +18,13 @@ from holdfast.model.sessions import Fork, Namer, Parent, Project, moment
 class _Body(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="kind"
 ):
-    """Bodies cannot form cycles, so the garbage collector need not look at them."""
+    """Bodies cannot form cycles, so the garbage collector need not look at them.
+
+    `redacted` counts what was taken out of this entry before it was written.
+    """
 
     v: int = 1
+    redacted: int = 0
 
 
 # -- the session -------------------------------------------------------------------------------

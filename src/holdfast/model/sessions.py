@@ -63,6 +63,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status | None = None
     models: tuple[str, ...] = ()
     system: str | None = None
+    redacted: int = 0
 
     @property
     def deleted(self) -> bool:
@@ -102,6 +103,11 @@ class SessionInfo(msgspec.Struct, frozen=True):
     def status(self) -> Status | None:
         """How the newest turn stands; None before the first."""
         return self.about.status
+
+    @property
+    def redacted(self) -> int:
+        """How many secrets were taken out of it before it was written."""
+        return self.about.redacted
 
     @property
     def archived(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 import platformdirs
 
 from holdfast.errors import StoreError
+from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
     FLUSH_BYTES,
     LOCK_WAIT_SECONDS,
@@ -36,6 +37,7 @@ class Options:
         network: bool = False,
         clock: Clock = system_clock,
         ids: IdSource = random_ids,
+        redact: Redact | Literal["secrets"] | None = None,
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
@@ -48,6 +50,7 @@ class Options:
         self.network = network
         self.clock = clock
         self.ids = ids
+        self.redactor = _redactor(redact)
 
 
 def open_runtime(url: Url, options: Options) -> Runtime:
@@ -60,7 +63,18 @@ def open_runtime(url: Url, options: Options) -> Runtime:
         window_seconds=options.window_seconds,
         buffer_bytes=options.buffer_bytes,
         flush_bytes=options.flush_bytes,
+        redactor=options.redactor,
     )
+
+
+def _redactor(redact: Redact | str | None) -> Redactor | None:
+    if redact is None:
+        return None
+    if callable(redact):
+        return Redactor(redact)
+    if redact == "secrets":
+        return Redactor(redact_secrets)
+    raise ValueError(f'redact={redact!r}; it is a function from text to text, or "secrets"')
 
 
 def default_path() -> Path:

@@ -3,6 +3,7 @@
 from datetime import date, datetime
 from typing import Any, Literal, TypedDict
 
+from holdfast.journal.redaction import Redact
 from holdfast.model import entries as e
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json
@@ -28,6 +29,7 @@ class OpenSettings(TypedDict, total=False):
     network: bool
     clock: Clock
     ids: IdSource
+    redact: Redact | Literal["secrets"] | None
 
 
 class CreateSettings(TypedDict, total=False):

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final, Protocol
 
 from holdfast.errors import HandleClosed, HoldfastError
+from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.steps import Read, Work
@@ -65,6 +66,7 @@ class Runtime:
         window_seconds: float,
         buffer_bytes: int,
         flush_bytes: int,
+        redactor: Redactor | None = None,
     ) -> None:
         self.database = database
         self.tenant = tenant
@@ -75,7 +77,10 @@ class Runtime:
         self._process = _Process.current
         self.watcher = Watcher(database.change_mark, self._look_for_stops)
         self.writer = Writer(
-            database, window_seconds=window_seconds, on_commit=self.watcher.committed
+            database,
+            window_seconds=window_seconds,
+            on_commit=self.watcher.committed,
+            redactor=redactor,
         )
         self.verified: dict[int, int] = {}
         self._turns: weakref.WeakValueDictionary[str, RunningTurn] = weakref.WeakValueDictionary()

@@ -13,7 +13,7 @@ from holdfast.errors import (
     TurnStopped,
 )
 from holdfast.journal import rules
-from holdfast.journal.identity import digest, keyed_id
+from holdfast.journal.identity import keyed_id
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.session.endings import attach, ending, interruption
@@ -304,11 +304,10 @@ class TurnCore:
         """Record that a call waits for a person, bound to its exact arguments."""
         self.check_open()
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
-        hashed = digest(arguments.encode("utf-8", "surrogatepass"))
         return (
             yield from write(
                 lambda engine: engine.ask_approval(
-                    self.key, self.claim, approval_id, call_id, hashed, at
+                    self.key, self.claim, approval_id, call_id, arguments, at
                 )
             )
         )

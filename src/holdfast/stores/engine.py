@@ -382,12 +382,14 @@ class Engine(SessionOperations):
         return self._write(standing, body, at_us)
 
     def ask_approval(
-        self, key: int, claim: Claim, approval_id: str, call_id: str, hashed: str, at_us: int
+        self, key: int, claim: Claim, approval_id: str, call_id: str, arguments: str, at_us: int
     ) -> e.ApprovalAsked:
-        """A call waits for a person, bound to the hash of its exact arguments."""
+        """A call waits for a person, bound to the hash of its arguments, as they are recorded."""
         standing = self._live(key)
         call = rules.require_call(self._claimed(standing, claim), call_id)
-        if hashed != digest(to_bytes(self._arguments(standing, call))):
+        made = self._arguments(standing, call)
+        forms = (arguments,) if self._redactor is None else self._redactor.forms(arguments)
+        if made not in forms:
             raise InvalidEntry(
                 f"tool call {call_id!r} was made with other arguments; ask for those that will run"
             )
@@ -396,7 +398,7 @@ class Engine(SessionOperations):
             turn_id=claim.turn_id,
             message_id=call.message_id,
             call_id=call_id,
-            arguments_hash=hashed,
+            arguments_hash=digest(to_bytes(made)),
         )
         self._write(standing, body, at_us)
         return body

@@ -14,6 +14,7 @@ from holdfast.journal.codec import decode_body, encode
 from holdfast.journal.derived import HISTORY, TURNS, retagged
 from holdfast.journal.identity import identity, same_content
 from holdfast.journal.planning import check_undo
+from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.stores.base import Reader, SessionRow
 from holdfast.stores.buffers import StreamBuffer
@@ -24,8 +25,8 @@ from holdfast.stores.standing import Receipt, Standing, Standings
 class SessionOperations(Standings):
     """What the engine does with sessions; turns and what is in them build on it."""
 
-    def __init__(self, is_alive: Callable[[str], bool]) -> None:
-        super().__init__()
+    def __init__(self, is_alive: Callable[[str], bool], redactor: Redactor | None = None) -> None:
+        super().__init__(redactor)
         self._is_alive = is_alive
 
     def create_session(

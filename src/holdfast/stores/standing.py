@@ -23,6 +23,7 @@ from holdfast.journal.identity import (
     subject,
     turn_identity,
 )
+from holdfast.journal.redaction import Redactor, failed
 from holdfast.journal.references import blobs_of
 from holdfast.journal.turn import TurnState, fold_turn
 from holdfast.journal.usage import spent_by
@@ -73,7 +74,8 @@ _STANDINGS_MAX = 4_096
 class Standings:
     """The sessions that a writer has to do with; the engine's operations build on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        self._redactor = redactor
         self._tx: Transaction
         self._epoch = 0
         self._standings: dict[int, Standing] = {}
@@ -174,6 +176,7 @@ class Standings:
 
         Raises InvalidEntry for what could not be read back as it is, and IdConflict.
         """
+        body = self._redacted(body)
         try:
             data = encode(body)
             body = decode_body(data)
@@ -193,9 +196,16 @@ class Standings:
 
         A blob that does not exist stays a name; the text around it is not lost for it.
         """
+        try:
+            body = self._redacted(body)
+        except InvalidEntry:
+            body = failed(body)
         for name in blobs_of(body):
             self._tx.refer(standing.row.key, standing.row.tenant, name)
         return self._insert(standing, body, encode(body), at_us)
+
+    def _redacted(self, body: e.Body) -> e.Body:
+        return body if self._redactor is None else self._redactor.body(body)
 
     def _insert(self, standing: Standing, body: e.Body, data: bytes, at_us: int) -> Receipt:
         row, seq = standing.row, standing.row.head + 1
@@ -206,7 +216,7 @@ class Standings:
         if inherited or not self._tx.insert_entry(
             row.key, seq, name, at_us, inline, blob=large, mark=mark
         ):
-            repeat = self._repeat(standing, body)
+            repeat = self._repeat_of(standing, body)
             assert repeat is not None
             return repeat
         row.head = seq
@@ -236,6 +246,10 @@ class Standings:
         return name
 
     def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
+        """Where this entry is recorded already, if it is. Raises IdConflict."""
+        return self._repeat_of(standing, self._redacted(body))
+
+    def _repeat_of(self, standing: Standing, body: e.Body) -> Receipt | None:
         stored = self._tx.find_entry(standing.row.key, identity(body))
         if stored is None:
             return None
@@ -268,7 +282,10 @@ class Standings:
     def _flush_one(self, standing: Standing, buffer: StreamBuffer) -> None:
         deltas = self._take(buffer, last=False)
         if deltas:
-            data = encode(merge(deltas))
+            merged = merge(deltas)
+            if self._redactor is not None:
+                merged = self._redactor.mask(merged)
+            data = encode(merged)
             self._tx.put_deltas(standing.row.key, buffer.seq, buffer.number, data)
 
     def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:

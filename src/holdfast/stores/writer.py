@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import HandleClosed, HoldfastError, StoreDegraded, StoreError
+from holdfast.journal.redaction import Redactor
 from holdfast.model.limits import WINDOW_SECONDS
 from holdfast.stores.base import Database
 from holdfast.stores.buffers import StreamBuffer
@@ -113,9 +114,10 @@ class Writer:
         *,
         window_seconds: float = WINDOW_SECONDS,
         on_commit: Callable[[], None] = lambda: None,
+        redactor: Redactor | None = None,
     ) -> None:
         self._database = database
-        self._engine = Engine(database.is_alive)
+        self._engine = Engine(database.is_alive, redactor)
         # Half the window is for gathering, the other half for the commit itself.
         self._gather_seconds = window_seconds / 2
         self._on_commit = on_commit

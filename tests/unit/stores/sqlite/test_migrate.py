@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast import Store, Usage
 from holdfast.errors import StoreDegraded, StoreNewer, StoreNotOurs
 from holdfast.stores.sqlite import SqliteDatabase, migrate
 from holdfast.stores.sqlite.connection import connect
@@ -155,3 +156,49 @@ def test_a_refused_file_is_not_kept_open_or_locked(path: Path) -> None:
             SqliteDatabase(path)
     path.unlink()
     SqliteDatabase(path).close()
+
+
+def undo_second_migration(connection: apsw.Connection) -> None:
+    """Make a store as the first version of this code left it."""
+    for name in ("sessions_by_parent", "sessions_by_base", "entries_of_history"):
+        connection.execute(f"DROP INDEX {name}")
+    for name in ("type", "project", "title", "status", "pinned", "parent", "base", "base_seq"):
+        connection.execute(f"ALTER TABLE sessions DROP COLUMN {name}")
+    connection.execute("ALTER TABLE entries RENAME COLUMN mark TO turn")
+    for name in ("labels", "usage", "erasures"):
+        connection.execute(f"DROP TABLE {name}")
+    connection.execute("DELETE FROM migrations WHERE number >= 2")
+    connection.execute("UPDATE meta SET value = 1")
+
+
+def derived_rows(path: Path) -> list[object]:
+    connection = apsw.Connection(str(path))
+    try:
+        tables = ("sessions", "labels", "usage")
+        return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+    finally:
+        connection.close()
+
+
+def test_what_the_second_migration_derives_comes_from_the_journals(path: Path) -> None:
+    """A damaged session is left for the doctor, and keeps nobody from being migrated."""
+    with Store(path) as store:
+        for name in ("one", "two"):
+            session = store.create_session(id=name, title="Title", tags=("t",))
+            with session.turn("go") as turn, turn.stream(model="m", provider="p") as reply:
+                reply.text("done")
+                reply.finish(usage=Usage(input=3, output=1, cost=0.5))
+        store.create_session(id="broken")
+    before = derived_rows(path)
+    connection = apsw.Connection(str(path))
+    undo_second_migration(connection)
+    connection.execute("UPDATE entries SET crc = 0 WHERE session = 3")
+    connection.close()
+    with Store(path) as store:
+        assert [info.id for info in store.sessions(tag="t", model="m")] == ["two", "one"]
+        assert store.usage("all")[0].cost == 1.0
+        assert store.examine_session("one") == []
+        assert [one.kind for one in store.examine_session("broken")] == ["entry"]
+    after = derived_rows(path)
+    assert after[1:] == before[1:]
+    assert path.with_name("work.db-backup-1").exists()

@@ -1,0 +1,154 @@
+"""Secrets are taken out before anything is written, and nothing else is touched."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    InvalidEntry,
+    Message,
+    Opaque,
+    Reasoning,
+    Store,
+    Text,
+    ToolCall,
+)
+from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
+from holdfast.model import entries as e
+from holdfast.model.entries import Delta
+
+KEY = "ghp_" + "a1B2" * 9
+TOKENS = {
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+    "AWS key id": "AKIA" + "A1" * 8,
+    "GitHub token": KEY,
+    "GitLab token": "glpat-" + "x" * 20,
+    "Anthropic key": "sk-ant-api03-" + "x" * 30,
+    "OpenAI key": "sk-proj-" + "x" * 40,
+    "Google key": "AIza" + "x" * 35,
+    "Slack token": "xoxb-" + "1" * 24,
+    "Stripe key": "sk_live_" + "x" * 24,
+    "Hugging Face token": "hf_" + "x" * 34,
+    "npm token": "npm_" + "x" * 36,
+    "JSON web token": "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.SflKxwRJSMeKKF2QT4",
+}
+HARMLESS = [
+    "sk-learn is a library, and so is hf_hub",
+    "the commit 4f5e6d7c8b9a0f1e2d3c4b5a69788796a5b4c3d2",
+    "ghp_short AKIA123 AIza xoxb- eyJ.eyJ.x",
+    "-----BEGIN PUBLIC KEY-----\nMIIE\n-----END PUBLIC KEY-----",
+]
+
+
+def test_every_pattern_has_an_example() -> None:
+    assert set(TOKENS) == set(SECRETS)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_replaced_by_its_name(name: str) -> None:
+    assert redact_secrets(f"a {TOKENS[name]} b") == f"a [redacted: {name}] b"
+    assert redact_secrets(redact_secrets(f"a {TOKENS[name]} b")) == f"a [redacted: {name}] b"
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact_secrets(text) == text
+
+
+def test_signed_reasoning_and_opaque_data_are_never_touched() -> None:
+    parts = (
+        Reasoning(KEY, signature=KEY),
+        Reasoning(KEY, encrypted=KEY),
+        Opaque("openai", KEY.encode()),
+    )
+    body = e.MessageRecorded(id="m", turn_id="t", role="assistant", parts=parts)
+    assert Redactor(redact_secrets).body(body) is body
+
+
+def test_what_was_taken_out_is_counted() -> None:
+    parts = (Text(f"{KEY} and {KEY}"), Reasoning(KEY), Text("nothing"))
+    body = e.MessageRecorded(id="m", turn_id="t", role="user", parts=parts)
+    redacted = Redactor(redact_secrets).body(body)
+    assert isinstance(redacted, e.MessageRecorded)
+    assert redacted.redacted == 3
+    assert KEY not in str(redacted)
+
+
+def test_arguments_stay_a_whole_object() -> None:
+    """Even when the redaction knows nothing of JSON."""
+    call = ToolCall("c", "f", '{"a": "hush", "n": [1, "hush"]}')
+    body = e.MessageRecorded(id="m", turn_id="t", role="assistant", parts=(call,))
+    redacted = Redactor(lambda text: text.replace("hush", '"')).body(body)
+    assert isinstance(redacted, e.MessageRecorded)
+    assert redacted.parts == (ToolCall("c", "f", '{"a":"\\"","n":[1,"\\""]}'),)
+
+
+def test_a_masked_delta_keeps_its_length() -> None:
+    (delta,) = Redactor(redact_secrets).mask([Delta(0, 7, "text", f"see {KEY} there")])
+    assert delta.text == f"see {MASK * len(KEY)} there"
+    assert delta.offset == 7
+
+
+def files(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_no_secret_reaches_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    with Store(path, redact="secrets", window_seconds=0.001) as store:
+        session = store.create_session(title=f"about {KEY}")
+        with session.turn(f"use {KEY}") as turn:
+            with turn.stream() as reply:
+                reply.text(f"I use {KEY} ")
+                session.note("flush", {"key": KEY})
+                reply.text("now")
+                reply.tool_call("c", name="f", arguments=f'{{"key": "{KEY}"}}')
+            turn.ask_approval("c", f'{{"key": "{KEY}"}}')
+            with turn.tool("c") as call:
+                call.output(f"printed {KEY}")
+                call.finish(f"got {KEY}", structured={"key": KEY})
+        again = session.finish_tool(turn.id, "c", f"got {KEY}", structured={"key": KEY})
+        assert again.repeated
+        texts = [message.text for message in session.messages()]
+        assert texts[0] == "use [redacted: GitHub token]"
+        assert "[redacted" in texts[1]
+        assert texts[1].endswith("now")
+        assert session.info().redacted >= 7
+        assert session.title == "about [redacted: GitHub token]" or KEY not in str(session.title)
+        assert store.examine_session(session.id) == []
+    assert KEY.encode() not in files(path)
+
+
+def test_a_function_of_the_user_s_is_asked(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db", redact=lambda text: text.replace("hush", "…")) as store:
+        session = store.create_session()
+        with session.turn("hush, baby") as turn:
+            turn.record(Message("assistant", [Text("hush hush")], id="m"))
+            assert turn.record(Message("assistant", [Text("hush hush")], id="m")).repeated
+        assert [message.text for message in session.messages()] == ["…, baby", "… …"]
+
+
+def test_a_redaction_that_fails_stores_nothing_and_ends_the_turn(tmp_path: Path) -> None:
+    def fail(text: str) -> str:
+        if "secret" in text:
+            raise RuntimeError("no")
+        return text
+
+    with Store(tmp_path / "work.db", redact=fail) as store:
+        session = store.create_session()
+        secret = Message("assistant", [Text("secret")])
+        with session.turn("go") as turn, pytest.raises(InvalidEntry, match="redaction failed"):
+            turn.record(secret)
+        stopped = contextlib.suppress(KeyboardInterrupt)
+        with stopped, session.turn("on") as turn, turn.stream() as reply:
+            reply.text("a secret")
+            raise KeyboardInterrupt
+        (*_, last) = session.messages()
+        assert (last.state, last.text) == ("partial", "[not stored: the redaction failed]")
+        assert session.turns()[-1].status == "interrupted"
+
+
+def test_a_redaction_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="redact="):
+        Store(tmp_path / "work.db", redact="everything")  # type: ignore[arg-type]
