@@ -1,14 +1,17 @@
 """Changing a session, and every way to ask for a change that cannot be made."""
 
-import os
 import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import Store
 from tests.cli.running import Runner
-from tests.cli.sample import Sample
+from tests.cli.sample import Sample, make_sample
 
 PROGRAMS_WORDS = ("store.", "session.", "message.seq", "entry.seq", "if_busy", "Traceback")
 
@@ -147,21 +150,35 @@ def test_an_undo_that_would_mix_two_conversations_names_the_fork(
     assert [one for one in PROGRAMS_WORDS if one in done.err] == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_store_that_may_not_be_written_is_said_to_be(holdfast: Runner, sample: Sample) -> None:
-    sample.path.chmod(0o400)
-    sample.path.parent.chmod(0o500)
-    try:
-        done = holdfast("rename", sample.build, "x")
-    finally:
-        sample.path.parent.chmod(0o700)
-    assert (done.code, done.err.count("\n")) == (6, 1)
+@pytest.fixture
+def readable_only() -> Iterator[Sample]:
+    """A store that may be read and not written; its folder is one that anybody may enter."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    sample = make_sample(folder / "work.db")
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    yield sample
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
 
 
-def test_a_store_on_a_disk_that_is_read_only_is_said_to_be(
-    holdfast: Runner, sample: Sample, tmp_path: Path
-) -> None:
-    """/proc is such a file system, also for root."""
-    done = holdfast("rename", sample.build, "x", "--store", "/proc/version")
-    assert (done.code, done.err.count("\n")) == (6, 1)
-    shutil.rmtree(tmp_path, ignore_errors=True)
+@pytest.mark.parametrize(
+    "words", ["rename ID x", "delete ID", "compact ID --through 8 --summary x"]
+)
+def test_a_store_that_may_not_be_written_is_said_to_be(readable_only: Sample, words: str) -> None:
+    """Root may write everywhere, so the command gives that up before it runs."""
+    before = readable_only.path.read_bytes()
+    arguments = [readable_only.build if word == "ID" else word for word in words.split()]
+    program = (
+        "import os, sys; from holdfast.cli import app, main; import holdfast.stores.sqlite\n"
+        "for name in app.MODULES: app.make_group().get_command(None, name)\n"
+        "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
+        f"sys.exit(main({['--store', str(readable_only.path), *arguments]!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
+    assert "another file" in done.stderr
+    assert readable_only.path.read_bytes() == before

@@ -60,6 +60,8 @@ def explain(error: Exception) -> str:
             return _first_clause(error) + "; 'holdfast stop ID' asks it to end"
         case e.HoldfastError() | ValueError():
             return _for_people(str(error))
+        case PermissionError():
+            return f"{error.filename}: you may not; change its permissions, or name another file"
         case OSError():
             name = f"{error.filename}: " if error.filename is not None else ""
             return f"{name}{error.strerror or error}"
