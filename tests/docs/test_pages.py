@@ -16,19 +16,21 @@ WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    store = {"HOLDFAST_STORE": str(folder / "default.db")}
-    return subprocess.run(
-        command, cwd=folder, env=os.environ | store, capture_output=True, text=True, timeout=50
-    )
+def run(
+    command: list[str],
+    folder: Path,
+    more: dict[str, str] = {},  # noqa: B006
+) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"HOLDFAST_STORE": str(folder / "default.db")} | more
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=50)
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+def test_python_blocks_run(page: Path, tmp_path: Path, provider: dict[str, str]) -> None:
     """The blocks of a page, one after another, are a program that works and warns of nothing."""
     program = tmp_path / "program.py"
     program.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
-    done = run([sys.executable, "-W", "error", str(program)], tmp_path)
+    done = run([sys.executable, "-W", "error", str(program)], tmp_path, provider)
     assert (done.returncode, done.stderr) == (0, "")
 
 

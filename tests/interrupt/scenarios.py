@@ -1,7 +1,7 @@
 """What an agent does, in every way that can be cut off. Each is one coroutine, for both loops."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -18,6 +18,7 @@ from holdfast import (
     TurnEnded,
     TurnStopped,
 )
+from holdfast.recorders import record
 from tests.interrupt.ledger import Ledger
 from tests.interrupt.points import Points
 
@@ -383,3 +384,53 @@ async def open_by_the_first_call(run: Run) -> None:
     session = await store.create_session()
     run.ledger.keep(session, "session_created")
     await store.close()
+
+
+async def _chunks() -> AsyncIterator[dict[str, Any]]:
+    """What a provider's stream gives, with a wait before each."""
+    arguments = {"name": "shell", "arguments": "{}"}
+    call = {"index": 0, "id": "call_1", "function": arguments}
+    for delta in ({"content": "Let me "}, {"content": "look."}, {"tool_calls": [call]}, {}):
+        await anyio.lowlevel.checkpoint()
+        finish = None if delta else "tool_calls"
+        yield {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+async def _read(run: Run, reply: Any) -> None:
+    while True:
+        chunk = await anext(reply, None)
+        if chunk is None:
+            return
+        choice = chunk["choices"][0]
+        text = choice["delta"].get("content", "")
+        run.ledger.said[reply.id] = run.ledger.said.get(reply.id, "") + text
+        if choice["finish_reason"]:
+            run.ledger.end(reply)
+
+
+@scenario(points=8)
+async def recorded_stream(run: Run) -> None:
+    async with run.session.turn("prompt") as turn:
+        run.ledger.begin(run.session, turn)
+        async with record(turn, "openai-chat", _chunks(), request={"model": "m"}) as reply:
+            await _read(run, reply)
+        run.ledger.left(reply)
+        run.ledger.leave(turn)
+
+
+@scenario(points=9)
+async def tools_beside_a_recorded_stream(run: Run) -> None:
+    async def shell() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "ran"
+
+    async with run.session.turn("prompt") as turn:
+        run.ledger.begin(run.session, turn)
+        async with (
+            record(turn, "openai-chat", _chunks()) as reply,
+            turn.run_tools(reply, {"shell": shell}) as running,
+        ):
+            await _read(run, reply)
+            run.ledger.left(reply)
+        run.ledger.answer(turn, "call_1", str(running.results["call_1"].content))
+        run.ledger.leave(turn)

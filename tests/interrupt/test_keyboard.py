@@ -7,11 +7,14 @@ a cancellation: what was acknowledged is there, each turn has one ending, nothin
 import gc
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import Message, Session, Text
+from holdfast.recorders import record
 from tests.interrupt.driving import Disk
 from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.tracing import Interrupter
@@ -40,14 +43,35 @@ def a_turn(session: Session, ledger: Ledger) -> None:
         ledger.leave(turn)
 
 
-def interrupt(disk: Disk, at: set[int]) -> Interrupter:
+def a_recorded_turn(session: Session, ledger: Ledger) -> None:
+    deltas: list[dict[str, Any]] = [{"content": "Let me "}, {"content": "look."}, {}]
+    chunks = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}]}
+        for delta in deltas
+    ]
+    with session.turn("prompt") as turn:
+        ledger.begin(session, turn)
+        reply = record(turn, "openai-chat", iter(chunks))
+        for chunk in reply:
+            [choice] = chunk["choices"]
+            said = ledger.said.get(reply.id, "")
+            ledger.said[reply.id] = said + str(choice["delta"].get("content", ""))
+            if choice["delta"].get("content") == "look.":
+                ledger.end(reply)  # the end marker may be recorded before it is seen here
+        ledger.left(reply)
+        ledger.leave(turn)
+
+
+def interrupt(
+    disk: Disk, at: set[int], work: Callable[[Session, Ledger], None] = a_turn
+) -> Interrupter:
     """Run the turn with Ctrl+C at these places, then look at what is left of it."""
     before = set(threading.enumerate())
     ledger, interrupter = Ledger(exact=False), Interrupter(at, HERE)
     with disk.sync() as store:
         session = store.create_session()
         try:
-            interrupter.run(lambda: a_turn(session, ledger))
+            interrupter.run(lambda: work(session, ledger))
         except KeyboardInterrupt:
             pass
         else:
@@ -94,7 +118,17 @@ def test_twice(disk: Disk) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-def test_everywhere(disk: Disk) -> None:
+@pytest.mark.parametrize("work", [a_turn, a_recorded_turn])
+def test_everywhere(disk: Disk, work: Callable[[Session, Ledger], None]) -> None:
     at = 1
-    while interrupt(disk, {at}).fired:
+    while interrupt(disk, {at}, work).fired:
         at += 1
+
+
+@pytest.mark.slow
+def test_once_while_a_stream_is_recorded(disk: Disk) -> None:
+    chance = random.Random(3)
+    count = interrupt(disk, set(), a_recorded_turn).count
+    assert count > 200
+    for place in sorted(chance.sample(range(1, count), POINTS)):
+        interrupt(disk, {place}, a_recorded_turn)

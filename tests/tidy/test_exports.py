@@ -29,7 +29,10 @@ READS = {
         *("context", "transcript", "timeline", "info"),
     },
     "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
-    "Stream": {"id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"},
+    "Stream": {
+        *("id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"),
+        *("tool_calls", "on_call", "cut_off", "end_part"),
+    },
     "Tool": {"output"},
 }
 """What writes nothing, or only hands a delta over; all other public methods write."""

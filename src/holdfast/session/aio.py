@@ -35,6 +35,8 @@ from holdfast.session.options import (
     turn_options,
     usage_filters,
 )
+from holdfast.session.running import Calling, Tools
+from holdfast.session.running_aio import AsyncToolRun
 from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Pause, Write, read
 from holdfast.session.store import Deltas
@@ -454,6 +456,23 @@ class AsyncTurn:
     def tool(self, call_id: str) -> "AsyncTool":
         """A run of the tool the model called, as a block: started before the block runs."""
         return AsyncTool(ToolCore(self._core, call_id))
+
+    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "AsyncToolRun":
+        """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
+
+        All at once, or with `in_order` one after another. `tools` are functions by name, which
+        take the call's arguments; what a generator yields is output. Leaving the block waits.
+
+        If interrupted: no further tool is started; a result that is not there yet is unknown.
+        """
+        return AsyncToolRun(self, reply, tools, in_order=in_order)
+
+    async def put_blob(self, data: bytes) -> str:
+        """Keep the bytes of an image or a file that came in this turn; the name for its part.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return await self._run(self._core.put_blob(data))
 
     async def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""

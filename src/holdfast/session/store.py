@@ -5,7 +5,7 @@ with `await`, and a test holds the two together.
 """
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack
 
@@ -13,7 +13,7 @@ from holdfast.errors import BlobNotFound
 from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
-from holdfast.model.parts import Json, Part
+from holdfast.model.parts import Json, Part, ToolCall
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
@@ -35,6 +35,7 @@ from holdfast.session.options import (
     turn_options,
     usage_filters,
 )
+from holdfast.session.running import Calling, ToolRun, Tools
 from holdfast.session.steps import Flow, Write
 from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore
@@ -427,6 +428,23 @@ class Turn:
         """A run of the tool the model called, as a block: started before the block runs."""
         return Tool(ToolCore(self._core, call_id))
 
+    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "ToolRun":
+        """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
+
+        All at once, or with `in_order` one after another. `tools` are functions by name, which
+        take the call's arguments; what a generator yields is output. Leaving the block waits.
+
+        If interrupted: no further tool is started; a result that is not there yet is unknown.
+        """
+        return ToolRun(self, reply, tools, in_order=in_order)
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep the bytes of an image or a file that came in this turn; the name for its part.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return self._run(self._core.put_blob(data))
+
     def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
         return self._run(self._core.ask_approval(call_id, arguments))
@@ -477,6 +495,27 @@ class Deltas:
     def part(self, part: Part) -> None:
         """A whole part: an image, a file, or a provider's opaque data."""
         self._core.part(part)
+
+    def end_part(self) -> None:
+        """The open part is over: text or reasoning that follows begins one of its own."""
+        self._core.end_part()
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls that are whole so far, in the order in which they became it."""
+        return list(self._core.tool_calls)
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None:
+        """Have a function called with each tool call as soon as it is whole.
+
+        It runs where the last piece is handed over, so it must not wait. Calls that are whole
+        already are told at once.
+        """
+        self._core.on_call(tell)
+
+    def cut_off(self, why: str) -> None:
+        """Say that the answer broke off although no exception did: the message will be partial."""
+        self._core.cut_off(why)
 
     def finish(
         self,

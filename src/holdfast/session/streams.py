@@ -19,7 +19,6 @@ from holdfast.errors import (
 )
 from holdfast.journal import rules
 from holdfast.journal.codec import check_value, encode, to_bytes
-from holdfast.journal.identity import digest
 from holdfast.journal.wholeness import ObjectScanner, is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.limits import PARTS_MAX
@@ -67,11 +66,12 @@ class ModelCall:
 class _Call:
     """A tool call whose arguments are still coming."""
 
-    __slots__ = ("length", "name", "number", "pieces", "scanner", "sealed")
+    __slots__ = ("length", "name", "number", "pieces", "scanner", "sealed", "tool_type")
 
-    def __init__(self, number: int, name: str) -> None:
+    def __init__(self, number: int, name: str, tool_type: ToolType) -> None:
         self.number = number
         self.name = name
+        self.tool_type = tool_type
         self.length = 0
         self.pieces: list[str] = []
         self.scanner = ObjectScanner()
@@ -93,6 +93,9 @@ class StreamCore:
         self._open: Literal["text", "reasoning"] | None = None
         self._length = 0
         self._calls: dict[str, _Call] = {}
+        self._cut: str | None = None
+        self.tool_calls: list[ToolCall] = []
+        self._told: list[Callable[[ToolCall], object]] = []
 
     # -- the block -----------------------------------------------------------------------------
 
@@ -103,8 +106,8 @@ class StreamCore:
         """
         turn, call = self.turn, self._call
         turn.check_open()
-        system = None if call.system is None else (yield from self._keep(to_bytes(call.system)))
-        tools = None if call.tools is None else (yield from self._keep(encode(call.tools)))
+        system = None if call.system is None else (yield from turn.put_blob(to_bytes(call.system)))
+        tools = None if call.tools is None else (yield from turn.put_blob(encode(call.tools)))
         receipt = yield turn.append(
             e.ModelCallStarted(
                 id=self.model_call_id,
@@ -126,14 +129,8 @@ class StreamCore:
         )
         self._buffer = turn.open_buffer(receipt.seq)
 
-    def _keep(self, data: bytes) -> Flow[str]:
-        runtime = self.turn.runtime
-        name, holder = digest(data), runtime.database.holder
-        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
-        return name
-
     def leave(self, error: BaseException | None) -> Flow[None]:
-        """Fold what came into the message: complete, or partial when an exception is leaving.
+        """Fold what came into the message: complete, or partial if cut off or by an exception.
 
         If interrupted: the message is written all the same; only the wait for it is given up.
         """
@@ -156,15 +153,19 @@ class StreamCore:
             attach(error, outcome)
             return
         self.turn.session.saw(outcome.seq)
+        if error is None and self._cut is None:
+            # A complete message makes all its calls whole, whatever their arguments are.
+            for call_id, call in self._calls.items():
+                if not call.sealed:
+                    self._tell(call_id, call)
 
     def _end_write(
         self, buffer: StreamBuffer, error: BaseException | None
     ) -> Callable[[Engine], Receipt | TurnEnded]:
         turn = self.turn
-        state: Literal["complete", "partial"] = "complete" if error is None else "partial"
-        after = msgspec.structs.replace(
-            self._ended, error=None if error is None else describe(error)
-        )
+        why = self._cut if error is None else describe(error)
+        state: Literal["complete", "partial"] = "complete" if why is None else "partial"
+        after = msgspec.structs.replace(self._ended, error=why)
         at = turn.runtime.clock()
         return lambda engine: engine.end_message(
             turn.key, turn.claim, self.id, state, buffer, after, at
@@ -212,7 +213,7 @@ class StreamCore:
             head = None
             if call is None:
                 head = self._new_call(call_id, name, tool_type)
-                call = _Call(self._new_number(), head.name)
+                call = _Call(self._new_number(), head.name, tool_type)
             elif call.sealed and arguments.strip():
                 raise InvalidEntry(f"the arguments of tool call {call_id!r} were whole already")
             if head is not None or arguments:
@@ -224,9 +225,17 @@ class StreamCore:
             call.length += len(arguments)
             call.pieces.append(arguments)
             call.scanner.feed(arguments)
-            if not call.sealed and (done or self._is_whole(call)):
+            sealing = not call.sealed and (done or self._is_whole(call))
+            if sealing:
                 call.sealed = True
                 self._seal(buffer, call_id)
+        if sealing:
+            self._tell(call_id, call)
+
+    def end_part(self) -> None:
+        self._writable()
+        with self._mutex:
+            self._open = None
 
     def part(self, part: Part) -> None:
         check_value(part, Part, "part")
@@ -266,6 +275,27 @@ class StreamCore:
         )
         check_value(ended, e.ModelCallEnded, "end of a model call")
         self._ended = ended
+
+    def cut_off(self, why: str) -> None:
+        """The answer broke off without an exception: the message will be partial."""
+        rules.check_text(why, "a reason")
+        self._cut = why or "cut off"
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None:
+        """Be told of each call as it becomes whole, and at once of those that are."""
+        with self._mutex:
+            known = list(self.tool_calls)
+            self._told.append(tell)
+        for call in known:
+            tell(call)
+
+    def _tell(self, call_id: str, call: _Call) -> None:
+        whole = ToolCall(call_id, call.name, "".join(call.pieces), call.tool_type)
+        with self._mutex:
+            self.tool_calls.append(whole)
+            told = list(self._told)
+        for tell in told:
+            tell(whole)
 
     def _seal(self, buffer: StreamBuffer, call_id: str) -> None:
         """Make the call durable at once, without waiting: whoever starts its tool comes after."""

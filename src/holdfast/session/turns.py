@@ -13,7 +13,7 @@ from holdfast.errors import (
     TurnStopped,
 )
 from holdfast.journal import rules
-from holdfast.journal.identity import keyed_id
+from holdfast.journal.identity import digest, keyed_id
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.session.endings import attach, ending, interruption
@@ -311,6 +311,14 @@ class TurnCore:
                 )
             )
         )
+
+    def put_blob(self, data: bytes) -> Flow[str]:
+        """Keep bytes of an image or a file that this turn is about to name."""
+        rules.check_blob(data)
+        runtime, name = self.runtime, digest(data)
+        holder = runtime.database.holder
+        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
+        return name
 
     # -- its streams ---------------------------------------------------------------------------
 

@@ -15,7 +15,10 @@ from holdfast.session.store import Session, Store, Stream, Tool, Turn
 Face = Literal["sync", "asyncio", "trio"]
 FACES: tuple[Face, ...] = ("sync", "asyncio", "trio")
 
-_PLAIN = {"turn", "stream", "tool", "text", "reasoning", "tool_call", "part", "output"}
+_PLAIN = {
+    *("turn", "stream", "tool", "text", "reasoning", "tool_call", "part", "output"),
+    *("on_call", "cut_off", "end_part", "run_tools"),
+}
 """Methods that are plain calls on both faces."""
 
 

@@ -41,7 +41,8 @@ class Neutral(msgspec.Struct, frozen=True):
     """One message of the context before it has a provider's shape.
 
     `seqs` are the entries it comes from; it is `synthetic` when nobody said it. `provider` is the
-    one whose answer it is, which alone may be given its signatures and opaque data back.
+    one whose answer it is, which alone may be given its signatures and opaque data back. An answer
+    that is `cut_off` may lack the other half of something.
     """
 
     role: Role
@@ -49,6 +50,7 @@ class Neutral(msgspec.Struct, frozen=True):
     seqs: tuple[int, ...]
     synthetic: bool = False
     provider: str | None = None
+    cut_off: bool = False
 
 
 class _Call:
@@ -367,6 +369,7 @@ class Builder:
                 tuple(saying.seqs),
                 saying.synthetic,
                 saying.provider,
+                saying.cut_off,
             )
         if saying.calls:
             results = tuple(call.answer() for call in saying.calls)

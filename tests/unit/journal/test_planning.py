@@ -31,7 +31,15 @@ from tests.unit.journal.making import (
 CALL = ToolCall("c1", "shell", "{}")
 PROMPT = e.MessageRecorded(id="p", turn_id=TURN, role="user", parts=(Text("go"),))
 SYSTEM = e.MessageRecorded(id="s", turn_id=TURN, role="system", parts=(Text("be"),))
-WITH_TOOL = [begun(), PROMPT, opened(), closed(CALL), ran(), answered(started=5), ended()]
+WITH_TOOL: list[e.Body] = [
+    begun(),
+    PROMPT,
+    opened(),
+    closed(CALL),
+    ran(),
+    answered(started=5),
+    ended(),
+]
 
 
 def compacted(*bodies: e.Body, through: int, keep: tuple[int, ...] = ()) -> Compacting:
@@ -63,13 +71,13 @@ def test_a_chosen_message_stays_with_its_tools() -> None:
 
 
 def test_what_is_said_of_an_open_call_depends_on_the_ending() -> None:
-    cut = [begun(), PROMPT, said(CALL), ran(), ended("interrupted", "crashed")]
+    cut: list[e.Body] = [begun(), PROMPT, said(CALL), ran(), ended("interrupted", "crashed")]
     assert compacted(*cut, through=5, keep=(3,)).keep == (3, 4, 5)
 
 
 def test_results_in_a_message_of_their_own_go_with_the_call() -> None:
     result = e.MessageRecorded(id="r", turn_id=TURN, role="tool", parts=(ToolResult("c1", "done"),))
-    turn = [begun(), PROMPT, said(CALL), result, ended()]
+    turn: list[e.Body] = [begun(), PROMPT, said(CALL), result, ended()]
     assert compacted(*turn, through=3).rest == (4, 5)
     assert compacted(*turn, through=4, keep=(3,)).keep == (3, 4)
     assert plan_rewind(entries(*turn), through=3) == (4, 5)
@@ -109,7 +117,7 @@ def test_a_fork_in_a_message_has_all_of_it_and_the_turn_s_own_ending() -> None:
 
 
 def test_a_fork_that_leaves_something_of_the_turn_interrupts_it() -> None:
-    more = [*WITH_TOOL[:-1], said(Text("more"), id="m2"), ended()]
+    more: list[e.Body] = [*WITH_TOOL[:-1], said(Text("more"), id="m2"), ended()]
     *_, ending = carried(*more, at=3)
     assert ending == ended("interrupted", "forked")
 

@@ -422,7 +422,8 @@ async def an_interrupted_session_is_listed_as_such(world: World) -> None:
     """Until a turn completes."""
     async with world.crashing() as store:
         session = await store.create_session()
-        await enter(session.turn("go"))
+        turn = session.turn("go")  # kept: a turn that nobody holds is ended
+        await enter(turn)
     async with world.store() as store:
         session = await store.session(session.id)
         assert [one.id for one in await store.sessions(interrupted=True)] == [session.id]

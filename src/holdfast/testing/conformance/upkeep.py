@@ -130,7 +130,8 @@ async def a_turn_whose_process_died_is_a_finding(world: World) -> None:
     """Opening the session closes it."""
     async with world.crashing() as store:
         session = await store.create_session()
-        await enter(session.turn("go"))
+        turn = session.turn("go")  # kept: a turn that nobody holds is ended
+        await enter(turn)
     async with world.store() as store:
         (finding,) = await store.examine_session(session.id)
         assert finding.kind == "lease"

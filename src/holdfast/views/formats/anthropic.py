@@ -39,6 +39,8 @@ def _blocks(one: Neutral, options: Options) -> list[Json]:
     blocks = [block for part in one.parts for block in _block(part, one, options)]
     if one.role != "assistant":
         return blocks
+    if one.cut_off:
+        blocks = _served(blocks, one, options)
     # The last block may not be thinking, and a last text may not end in white space.
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
@@ -46,6 +48,19 @@ def _blocks(one: Neutral, options: Options) -> list[Json]:
         if block["type"] == "text":
             block["text"] = block["text"].rstrip()
     return blocks
+
+
+def _served(blocks: list[Json], one: Neutral, options: Options) -> list[Json]:
+    """Without the calls of the provider's own tools that were cut off before their results."""
+    answered = {block.get("tool_use_id") for block in blocks}
+    kept = [
+        block
+        for block in blocks
+        if block["type"] not in ("server_tool_use", "mcp_tool_use") or block.get("id") in answered
+    ]
+    if len(kept) < len(blocks):
+        options.left_out(one, "a call of the provider's own tool that has no result")
+    return kept
 
 
 def _block(part: Part, one: Neutral, options: Options) -> list[Json]:

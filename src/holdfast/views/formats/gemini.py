@@ -1,5 +1,6 @@
 """Google Gemini: contents of role user and model; responses follow their calls directly."""
 
+import json
 from base64 import b64decode
 from collections.abc import Sequence
 
@@ -23,7 +24,10 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     names: dict[str, str] = {}
     for one in neutral:
         role = "model" if one.role == "assistant" else "user"
-        parts = [made for part in one.parts for made in _part(part, one, names, options)]
+        parts: list[Json] = []
+        for part in one.parts:
+            if not _sign(part, one, parts):
+                parts += _part(part, one, names, options)
         if not parts:
             continue
         if not rendered.messages and role == "model":
@@ -44,6 +48,22 @@ def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
     if not rendered.messages or rendered.messages[-1]["role"] != role or one.role == "tool":
         return False
     return not any("function_response" in part for part in rendered.messages[-1]["parts"])
+
+
+def _sign(part: Part, one: Neutral, before: list[Json]) -> bool:
+    """Whether this is the signature of the part before it, which goes back with that part."""
+    if not isinstance(part, Opaque) or part.provider != "gemini" or not before:
+        return False
+    try:
+        value = json.loads(part.data)
+    except ValueError:
+        return False
+    signature = value.get("thought_signature") if isinstance(value, dict) else None
+    if not isinstance(signature, str) or len(value) != 1 or not _is_base64(signature):
+        return False
+    if one.provider in (None, "gemini", "google"):
+        before[-1]["thought_signature"] = signature
+    return True
 
 
 def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> list[Json]:

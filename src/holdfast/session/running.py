@@ -1,0 +1,195 @@
+"""Running the tools that a model calls, for the synchronous face; and what both faces share.
+
+A helper that nobody has to use. Each call is started when it is whole, while the reply may still
+stream; its start, its output and its result are recorded apart from those of all others.
+"""
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import msgspec
+
+from holdfast.errors import TurnEnded, TurnStopped
+from holdfast.journal.wholeness import is_whole_object
+from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolCall, ToolResult
+from holdfast.session.endings import describe
+
+if TYPE_CHECKING:
+    from holdfast.session.store import Tool, Turn
+
+Tools = Mapping[str, Callable[..., Any]]
+"""Functions by name. Each takes the call's arguments as keywords; a custom tool takes its text."""
+
+
+class Calling(Protocol):
+    """A reply that tells of its calls: a stream of ours, or a provider's that is recorded."""
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None: ...
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a tool gave, as it is recorded; no content means that its output is the result."""
+
+    content: str | tuple[Text | Image | File | Opaque, ...] | None
+    is_error: bool = False
+    structured: Json = None
+
+    def result(self, call_id: str, printed: Sequence[str]) -> ToolResult:
+        content = "".join(printed) if self.content is None else self.content
+        return ToolResult(call_id, content, self.is_error, self.structured)
+
+
+def bind(call: ToolCall, tools: Tools) -> Callable[[], Any]:
+    """The function with its arguments. Raises LookupError or ValueError, in words for the model."""
+    function = tools.get(call.name)
+    if function is None:
+        raise LookupError(f"there is no tool named {call.name!r}")
+    if call.tool_type == "custom":
+        return lambda: function(call.arguments)
+    if not call.arguments.strip():
+        return function
+    if not is_whole_object(call.arguments):
+        raise ValueError("the arguments are not a JSON object")
+    arguments = json.loads(call.arguments)
+    return lambda: function(**arguments)
+
+
+def outcome(value: Any) -> Outcome:
+    """What a function returned: text, parts, or anything that JSON can hold."""
+    if value is None or isinstance(value, str):
+        return Outcome(value)
+    if isinstance(value, list | tuple) and value and all(_is_part(part) for part in value):
+        return Outcome(tuple(value))
+    return Outcome(json.dumps(value, ensure_ascii=False, default=str), structured=plain(value))
+
+
+def failure(error: BaseException) -> Outcome:
+    return Outcome(describe(error), is_error=True)
+
+
+def plain(value: Any) -> Json:
+    """The value as JSON would give it back; None when it has no such form."""
+    try:
+        found: Json = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return None
+    return found
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, Text | Image | File | Opaque)
+
+
+class ToolRun:
+    """Tools that run beside a reply. Use it as a block; leaving it waits for all of them.
+
+    Each runs on a thread of its own. When an exception leaves the block, or the turn is asked to
+    stop, no further tool is started and none is waited for: one that is still running finishes on
+    its own, and its result is kept as late.
+    """
+
+    def __init__(self, turn: "Turn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
+        self._turn = turn
+        self._reply = reply
+        self._tools = tools
+        self._in_order = in_order
+        self._changed = threading.Condition()
+        self._running = 0
+        self._last: threading.Thread | None = None
+        self._closed = False
+        self._failures: list[BaseException] = []
+        self.results: dict[str, ToolResult] = {}
+        """The results so far, by the ids of their calls."""
+
+    def __enter__(self) -> Self:
+        self._reply.on_call(self._start)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._wait()
+        finally:
+            self._closed = True
+        if error is None and self._failures:
+            raise self._failures[0]
+
+    def _wait(self) -> None:
+        """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
+        core = self._turn._core
+        before, core.on_stop = core.on_stop, self._wake
+        try:
+            with self._changed:
+                while self._running:
+                    core.check_open()
+                    self._changed.wait()
+            core.check_open()
+        finally:
+            core.on_stop = before
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _start(self, call: ToolCall) -> None:
+        before = self._last if self._in_order else None
+        # A daemon: a tool that hangs must not keep the process from ending.
+        thread = threading.Thread(
+            target=self._run, args=(call, before), name=f"holdfast-tool-{call.name}", daemon=True
+        )
+        with self._changed:
+            self._running += 1
+            self._last = thread
+        thread.start()
+
+    def _run(self, call: ToolCall, before: threading.Thread | None) -> None:
+        try:
+            if before is not None:
+                before.join()
+            if not self._closed and self._turn.stop_asked is None:
+                with self._turn.tool(call.id) as tool:
+                    self._perform(call, tool)
+        except (TurnStopped, TurnEnded):
+            pass  # the turn's own block says so
+        except BaseException as error:  # noqa: BLE001  (raised where the block is left)
+            self._failures.append(error)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _perform(self, call: ToolCall, tool: "Tool") -> None:
+        printed: list[str] = []
+        try:
+            value = bind(call, self._tools)()
+            if inspect.isgenerator(value):
+                value = _print_all(value, tool, printed)
+            found = outcome(value)
+        except (TurnStopped, TurnEnded):
+            raise
+        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
+            found = failure(error)
+        tool.finish(found.content, is_error=found.is_error, structured=found.structured)
+        self.results[call.id] = found.result(call.id, printed)
+
+
+def _print_all(pieces: Any, tool: "Tool", printed: list[str]) -> Any:
+    """What a generator yields is its tool's output as it runs; what it returns is the result."""
+    try:
+        while True:
+            piece = str(next(pieces))
+            tool.output(piece)
+            printed.append(piece)
+    except StopIteration as done:
+        return done.value
+    finally:
+        pieces.close()

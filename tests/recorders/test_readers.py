@@ -1,0 +1,271 @@
+"""What servers do that the documentation does not say, event by event, without an SDK."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from holdfast import Message, Opaque, Store, Text, ToolCall
+from holdfast.model import entries as e
+from holdfast.model.parts import File, Image
+from holdfast.recorders import record
+from tests.recorders.corpora import PIXEL
+
+Event = dict[str, Any]
+
+
+def take(store: Store, shape: Any, events: list[Any]) -> Message:
+    """The message that these events make."""
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        assert list(record(turn, shape, iter(events))) == events
+    return session.messages()[1]
+
+
+def call_ended(store: Store) -> e.ModelCallEnded:
+    bodies = [entry.body for entry in store.session(store.sessions()[0].id).entries()]
+    return next(body for body in bodies if isinstance(body, e.ModelCallEnded))
+
+
+def calls(message: Message) -> list[tuple[str, str, str]]:
+    found = [part for part in message.parts if isinstance(part, ToolCall)]
+    return [(call.id, call.name, call.arguments) for call in found]
+
+
+def kept(message: Message) -> list[Any]:
+    return [json.loads(part.data) for part in message.parts if isinstance(part, Opaque)]
+
+
+# -- OpenAI Chat ---------------------------------------------------------------------------------
+
+
+def chunk(delta: Event, finish: str | None = None, index: int = 0) -> Event:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
+
+
+def piece(arguments: str, **more: Any) -> Event:
+    function: Event = {"arguments": arguments}
+    if "name" in more:
+        function["name"] = more.pop("name")
+    return chunk({"tool_calls": [{"index": 0, "function": function, **more}]})
+
+
+def test_a_call_whose_id_comes_late_waits_for_it(store: Store) -> None:
+    events = [
+        piece('{"a"', name="read"),
+        piece(": 1"),
+        piece("}", id="call_7"),
+        chunk({}, "tool_calls"),
+    ]
+    assert calls(take(store, "openai-chat", events)) == [("call_7", "read", '{"a": 1}')]
+
+
+def test_a_call_without_an_id_is_given_one(store: Store) -> None:
+    events = [piece('{"a": 1}', name="read"), chunk({}, "tool_calls")]
+    [(call_id, name, arguments)] = calls(take(store, "openai-chat", events))
+    assert (bool(call_id), name, arguments) == (True, "read", '{"a": 1}')
+
+
+def test_calls_with_the_same_id_and_without_places_are_two_calls(store: Store) -> None:
+    two = [{"id": "x", "function": {"name": name, "arguments": "{}"}} for name in ("a", "b")]
+    message = take(store, "openai-chat", [chunk({"tool_calls": two}), chunk({}, "tool_calls")])
+    assert [call[1] for call in calls(message)] == ["a", "b"]
+    assert len({call[0] for call in calls(message)}) == 2
+
+
+def test_a_call_that_never_got_a_name_is_kept_beside(store: Store) -> None:
+    message = take(store, "openai-chat", [piece('{"a"', id="call_1")])
+    assert calls(message) == []
+    assert kept(message) == [{"unfinished": [{"id": "call_1", "name": "", "arguments": '{"a"'}]}]
+
+
+def test_further_choices_are_kept_beside_the_first(store: Store) -> None:
+    events = [chunk({"content": "a"}), chunk({"content": "b"}, index=1), chunk({}, "stop")]
+    message = take(store, "openai-chat", events)
+    assert message.text == "a"
+    assert kept(message)[0]["choices"][0]["delta"] == {"content": "b"}
+
+
+def test_a_function_call_of_old(store: Store) -> None:
+    events = [
+        chunk({"function_call": {"name": "read", "arguments": ""}}),
+        chunk({"function_call": {"arguments": '{"a": 1}'}}),
+        chunk({}, "function_call"),
+    ]
+    assert [call[1:] for call in calls(take(store, "openai-chat", events))] == [
+        ("read", '{"a": 1}')
+    ]
+
+
+def test_arguments_that_go_on_after_their_end_are_kept_and_break_nothing(store: Store) -> None:
+    events = [piece("{}", id="c", name="read"), piece('{"a": 1}'), chunk({}, "tool_calls")]
+    message = take(store, "openai-chat", events)
+    assert calls(message) == [("c", "read", "{}")]
+    assert kept(message)[0]["refused"]["arguments"] == '{"a": 1}'
+
+
+def test_images_audio_and_fields_that_nobody_knows(store: Store) -> None:
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    sound = b64encode(b"sound").decode()
+    events = [
+        chunk({"images": [image]}),
+        chunk({"audio": {"id": "a1", "transcript": "Hello."}}),
+        chunk({"audio": {"data": sound}}),
+        chunk({"mood": "good"}, "stop"),
+    ]
+    message = take(store, "openai-chat", events)
+    assert [type(part) for part in message.parts] == [Image, Text, File, Opaque]
+    file = message.parts[2]
+    assert isinstance(file, File)
+    assert store.blob(file.blob) == b"sound"
+    assert kept(message)[0]["extra"] == [{"mood": "good"}]
+
+
+def test_a_custom_tool_of_chat(store: Store) -> None:
+    made = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "patch", "input": "*** "}}
+    more = {"index": 0, "custom": {"input": "End"}}
+    events = [chunk({"tool_calls": [made]}), chunk({"tool_calls": [more]}), chunk({}, "stop")]
+    [call] = [
+        part for part in take(store, "openai-chat", events).parts if isinstance(part, ToolCall)
+    ]
+    assert (call.arguments, call.tool_type) == ("*** End", "custom")
+
+
+# -- Anthropic -----------------------------------------------------------------------------------
+
+
+def block(index: int, start: Event, *deltas: Event) -> list[Event]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+@pytest.mark.parametrize(("reason", "state"), [("max_tokens", "partial"), ("tool_use", "complete")])
+def test_a_call_of_anthropics_that_a_limit_cut_off(store: Store, reason: str, state: str) -> None:
+    """A model that writes bad JSON by itself has made its call, and is told so."""
+    use = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
+    events = [
+        *block(0, use, {"type": "input_json_delta", "partial_json": '{"a": '}),
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
+        {"type": "message_stop"},
+    ]
+    assert take(store, "anthropic", events).state == state
+
+
+def test_the_last_signature_is_the_one_that_is_kept(store: Store) -> None:
+    events = block(
+        0,
+        {"type": "thinking", "thinking": ""},
+        {"type": "thinking_delta", "thinking": "hm"},
+        {"type": "signature_delta", "signature": "old"},
+        {"type": "signature_delta", "signature": "new"},
+    )
+    message = take(store, "anthropic", events)
+    assert [getattr(part, "signature", None) for part in message.parts] == ["new"]
+
+
+def test_a_block_that_nobody_knows_is_kept_as_it_came(store: Store) -> None:
+    events = block(
+        0,
+        {"type": "compaction", "content": None},
+        {"type": "compaction_delta", "content": "Summ"},
+        {"type": "compaction_delta", "content": "ary"},
+    )
+    message = take(store, "anthropic", events)
+    assert kept(message) == [{"type": "compaction", "content": "Summary"}]
+
+
+# -- OpenAI Responses ------------------------------------------------------------------------------
+
+
+def test_events_without_places_belong_to_their_items(store: Store) -> None:
+    """As llama.cpp sends them: by the id alone."""
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "read"}
+    done = {**call, "arguments": '{"a": 1}', "status": "completed"}
+    said = {**item, "content": [{"type": "output_text", "text": "Hello."}]}
+    response = {"id": "r", "status": "completed", "output": [said, done]}
+    events = [
+        {"type": "response.output_item.added", "item": item},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hel"},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "lo."},
+        {"type": "response.output_item.done", "item": said},
+        {"type": "response.output_item.added", "item": {**call, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": '{"a"'},
+        {"type": "response.output_item.done", "item": done},
+        {"type": "response.completed", "response": response},
+    ]
+    message = take(store, "openai-responses", events)
+    assert (message.text, message.state) == ("Hello.", "complete")
+    assert calls(message) == [("c", "read", '{"a": 1}')]
+
+
+def test_built_in_tools_that_the_caller_runs_are_calls(store: Store) -> None:
+    action = {"type": "click", "x": 1, "y": 2}
+    item = {"id": "cu_1", "type": "computer_call", "call_id": "c", "action": action}
+    approval = {"id": "m_1", "type": "mcp_approval_request", "name": "x", "arguments": "{}"}
+    response = {"id": "r", "status": "completed", "output": [item, approval]}
+    events = [{"type": "response.completed", "response": response}]
+    message = take(store, "openai-responses", events)
+    [(call_id, name, arguments)] = calls(message)
+    assert (call_id, name, json.loads(arguments)) == ("c", "computer_call", {"action": action})
+    assert kept(message) == [{"item": item}, {"item": approval}]
+
+
+def test_reasoning_that_only_its_item_brings(store: Store) -> None:
+    summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
+    item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "gAAA"}
+    response = {"id": "r", "status": "completed", "output": [item]}
+    events = [{"type": "response.completed", "response": response}]
+    [part] = take(store, "openai-responses", events).parts
+    assert getattr(part, "text", "") == "One.\n\nTwo."
+    assert getattr(part, "encrypted", "") == "gAAA"
+
+
+@pytest.mark.parametrize(("arguments", "state"), [('{"a": ', "partial"), ('{"a": 1}', "complete")])
+def test_a_response_that_is_incomplete(store: Store, arguments: str, state: str) -> None:
+    item = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "read"}
+    item |= {"arguments": arguments, "status": "incomplete"}
+    about = {"reason": "max_output_tokens"}
+    response = {"id": "r", "status": "incomplete", "incomplete_details": about, "output": [item]}
+    events = [{"type": "response.incomplete", "response": response}]
+    assert take(store, "openai-responses", events).state == state
+    assert call_ended(store).finish_reason == "max_output_tokens"
+
+
+# -- Gemini --------------------------------------------------------------------------------------
+
+
+def test_a_prompt_that_is_blocked_has_an_end_and_no_answer(store: Store) -> None:
+    events = [{"prompt_feedback": {"block_reason": "SAFETY"}}]
+    message = take(store, "gemini", events)
+    assert (message.state, list(message.parts)) == ("complete", [])
+    assert call_ended(store).finish_reason == "SAFETY"
+
+
+def test_further_candidates_and_grounding_are_kept_beside(store: Store) -> None:
+    def candidate(text: str, index: int) -> Event:
+        return {"index": index, "content": {"parts": [{"text": text}]}, "finish_reason": "STOP"}
+
+    grounded = {**candidate("a", 0), "grounding_metadata": {"queries": ["q"]}}
+    message = take(store, "gemini", [{"candidates": [grounded, candidate("b", 1)]}])
+    assert message.text == "a"
+    assert kept(message)[0]["grounding_metadata"] == [{"queries": ["q"]}]
+    assert kept(message)[0]["candidates"][0]["index"] == 1
+
+
+# -- bytes ---------------------------------------------------------------------------------------
+
+
+def test_lines_end_in_every_way_and_data_may_have_several(store: Store) -> None:
+    text = (
+        ": comment\r\n\r\nevent: x\r\nid: 1\r\n"
+        'data: {"choices": [{"index": 0,\r\ndata: "delta": {"content": "é"}}]}\r\n\r\n'
+        'data:{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    )
+    pieces = [bytes([byte]) for byte in text.encode()]
+    message = take(store, "openai-chat", pieces)
+    assert (message.text, message.state) == ("é", "complete")

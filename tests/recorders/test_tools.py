@@ -1,0 +1,247 @@
+"""`turn.run_tools`: calls are started as they become whole, recorded apart, and stop cleanly."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncStore, Session, Store, TurnStopped
+from holdfast.model import entries as e
+from holdfast.recorders import record
+from tests.recorders.saying import plain_events
+
+CALLS = [("call_1", "one"), ("call_2", "two")]
+
+
+def kinds(session: Session) -> list[str]:
+    return [entry.kind for entry in session.entries()]
+
+
+def test_a_tool_starts_while_the_reply_still_streams(store: Store) -> None:
+    """The reply's end waits for the tool: it can only come if the tool was started before."""
+    session = store.create_session()
+    ran = threading.Event()
+
+    def one(place: str) -> str:
+        ran.set()
+        return f"one at {place}"
+
+    def events() -> Iterator[Any]:
+        *most, last = plain_events("openai-chat", ["Look."], CALLS[:1])
+        yield from most
+        assert ran.wait(10)
+        yield last
+
+    with session.turn("Hi.") as turn:
+        reply = record(turn, "openai-chat", events())
+        with turn.run_tools(reply, {"one": one}) as running:
+            for _ in reply:
+                pass
+    assert running.results["call_1"].content == "one at here"
+    found = kinds(session)
+    assert found.index("tool_started") < found.index("message_ended")
+    assert session.messages()[-1].role == "tool"
+
+
+def test_all_at_once_or_one_after_another(store: Store) -> None:
+    together = threading.Barrier(2)
+    trace: list[str] = []
+
+    def meet(place: str) -> str:
+        together.wait(10)
+        return place
+
+    def traced(name: str) -> Any:
+        def tool(place: str) -> str:
+            trace.append(f"{name} begins")
+            trace.append(f"{name} ends")
+            return place
+
+        return tool
+
+    for in_order, tools in (
+        (False, {"one": meet, "two": meet}),
+        (True, {"one": traced("one"), "two": traced("two")}),
+    ):
+        session = store.create_session()
+        with session.turn("Hi.") as turn:
+            reply = record(turn, "anthropic", iter(plain_events("anthropic", ["x"], CALLS)))
+            with turn.run_tools(reply, tools, in_order=in_order) as running:
+                list(reply)
+        assert len(running.results) == 2
+    assert trace == ["one begins", "one ends", "two begins", "two ends"]
+
+
+def test_what_a_generator_yields_is_output_and_what_it_returns_the_result(store: Store) -> None:
+    def talks(place: str) -> Iterator[str]:
+        yield "compiling\n"
+        yield "linking\n"
+
+    def returns(place: str) -> Any:
+        yield "working\n"
+        return {"built": place}
+
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        reply = record(turn, "openai-chat", iter(plain_events("openai-chat", ["x"], CALLS)))
+        with turn.run_tools(reply, {"one": talks, "two": returns}, in_order=True) as running:
+            list(reply)
+    assert running.results["call_1"].content == "compiling\nlinking\n"
+    assert running.results["call_2"].structured == {"built": "here"}
+    finished = [entry.body for entry in session.entries() if isinstance(entry.body, e.ToolFinished)]
+    assert [body.output for body in finished] == [None, "working\n"]
+    assert finished[0].result.content == "compiling\nlinking\n"
+
+
+def test_errors_are_told_to_the_model(store: Store) -> None:
+    """A tool that raises, one that nobody has, and arguments that are no JSON."""
+
+    def breaks(place: str) -> str:
+        raise ZeroDivisionError("no")
+
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        with turn.stream() as reply:
+            reply.tool_call("a", name="breaks", arguments='{"place": "x"}')
+            reply.tool_call("b", name="missing", arguments="{}")
+            reply.tool_call("c", name="breaks", arguments="{place: x}")
+            reply.tool_call("d", name="breaks", arguments='{"where": "x"}')
+        with turn.run_tools(reply, {"breaks": breaks}, in_order=True) as running:
+            pass
+    told = {name: (one.is_error, one.content) for name, one in running.results.items()}
+    assert told["a"] == (True, "ZeroDivisionError: no")
+    assert told["b"][0]
+    assert "missing" in str(told["b"][1])
+    assert "JSON" in str(told["c"][1])
+    assert "where" in str(told["d"][1])
+
+
+def test_an_exception_in_the_block_starts_no_more_tools_and_waits_for_none(store: Store) -> None:
+    session = store.create_session()
+    release, started = threading.Event(), threading.Event()
+
+    def hangs(place: str) -> str:
+        started.set()
+        assert release.wait(10)
+        return "late"
+
+    with pytest.raises(ZeroDivisionError), session.turn("Hi.") as turn:  # noqa: PT012
+        with turn.stream() as reply:
+            reply.tool_call("a", name="hangs", arguments='{"place": "x"}')
+            reply.tool_call("b", name="hangs", arguments='{"place": "x"}')
+        with turn.run_tools(reply, {"hangs": hangs}, in_order=True):
+            assert started.wait(10)
+            raise ZeroDivisionError
+    assert kinds(session).count("tool_started") == 1
+    release.set()
+    for followed in session.follow():
+        if followed.kind == "late_result":
+            break
+    assert kinds(session).count("tool_started") == 1
+
+
+def test_a_stop_ends_the_wait_for_tools(store: Store) -> None:
+    session = store.create_session()
+    release = threading.Event()
+
+    def hangs(place: str) -> str:
+        session.stop(reason="enough")
+        assert release.wait(10)
+        return "late"
+
+    with pytest.raises(TurnStopped), session.turn("Hi.") as turn:  # noqa: PT012
+        with turn.stream() as reply:
+            reply.tool_call("a", name="hangs", arguments='{"place": "x"}')
+        with turn.run_tools(reply, {"hangs": hangs}):
+            pass
+    assert session.turns()[0].reason == "enough"
+    release.set()
+    for followed in session.follow():
+        if followed.kind == "late_result":
+            break
+
+
+def test_the_asynchronous_face(tmp_path: Path) -> None:
+    async def both() -> None:
+        met = asyncio.Barrier(2)
+
+        async def one(place: str) -> str:
+            await met.wait()
+            return place
+
+        async def two(place: str) -> AsyncIterator[str]:
+            yield "a"
+            await met.wait()
+            yield "b"
+
+        def plain(place: str) -> str:
+            return f"plain {threading.current_thread() is threading.main_thread()}"
+
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            async with session.turn("Hi.") as turn:
+                async with turn.stream() as reply:
+                    for name in ("one", "two", "plain"):
+                        reply.tool_call(name, name=name, arguments='{"place": "x"}')
+                tools = {"one": one, "two": two, "plain": plain}
+                async with turn.run_tools(reply, tools) as running:
+                    pass
+            found = {name: result.content for name, result in running.results.items()}
+            assert found == {"one": "x", "two": "ab", "plain": "plain False"}
+            assert [message.role for message in await session.messages()].count("tool") == 3
+
+    asyncio.run(both())
+
+
+def test_an_exception_in_an_asynchronous_block_comes_out_as_it_is(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def hangs(place: str) -> str:
+            await asyncio.Event().wait()
+            return place
+
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                async with session.turn("Hi.") as turn:
+                    async with turn.stream() as reply:
+                        reply.tool_call("a", name="hangs", arguments='{"place": "x"}')
+                    async with turn.run_tools(reply, {"hangs": hangs}):
+                        while "tool_started" not in [one.kind for one in await session.entries()]:
+                            pass
+                        raise ZeroDivisionError
+            assert (await session.turns())[0].status == "failed"
+            assert "tool_result" not in [one.kind for one in await session.entries()]
+
+    asyncio.run(main())
+
+
+def test_a_block_that_was_left_starts_nothing_more_in_a_turn_that_goes_on(store: Store) -> None:
+    """Neither a call that waited for its turn, nor one that is made afterwards."""
+    session = store.create_session()
+    release, started, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs(place: str) -> str:
+        started.set()
+        assert release.wait(10)
+        ran.set()
+        return "done"
+
+    with session.turn("Hi.") as turn, turn.stream() as reply:
+        try:
+            with turn.run_tools(reply, {"hangs": hangs}, in_order=True) as running:
+                reply.tool_call("a", name="hangs", arguments='{"place": "x"}')
+                reply.tool_call("b", name="hangs", arguments='{"place": "x"}')
+                assert started.wait(10)
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            reply.tool_call("c", name="hangs", arguments='{"place": "x"}')
+        release.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("holdfast-tool"):
+                thread.join()
+    assert ran.is_set()
+    assert running.results.keys() == {"a"}
+    assert kinds(session).count("tool_started") == 1

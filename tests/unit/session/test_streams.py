@@ -1,0 +1,83 @@
+"""What a stream tells of its calls, how it is cut off, and where its parts end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import HandleClosed, Reasoning, Session, Store, Text, ToolCall
+from holdfast.model import entries as e
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Store(tmp_path / "work.db") as store:
+        yield store.create_session()
+
+
+def test_a_call_is_told_when_it_is_whole_and_once(session: Session) -> None:
+    told: list[ToolCall] = []
+    with session.turn("go") as turn, turn.stream() as reply:
+        reply.on_call(told.append)
+        reply.tool_call("a", name="shell", arguments='{"x"')
+        assert told == []
+        reply.tool_call("a", arguments=": 1}")
+        reply.tool_call("a", arguments=" ")
+        reply.tool_call("b", name="patch", arguments="text", tool_type="custom", done=True)
+        assert reply.tool_calls == told
+    assert told == [ToolCall("a", "shell", '{"x": 1}'), ToolCall("b", "patch", "text", "custom")]
+
+
+def test_calls_that_are_whole_are_told_to_whoever_asks_later(session: Session) -> None:
+    told: list[ToolCall] = []
+    with session.turn("go") as turn:
+        with turn.stream() as reply:
+            reply.tool_call("a", name="shell", arguments="{}")
+        reply.on_call(told.append)
+    assert [call.id for call in told] == ["a"]
+
+
+@pytest.mark.parametrize(("cut", "expected"), [(False, ["a"]), (True, [])])
+def test_a_complete_message_makes_its_calls_whole(
+    session: Session, cut: bool, expected: list[str]
+) -> None:
+    with session.turn("go") as turn:
+        with turn.stream() as reply:
+            reply.tool_call("a", name="shell", arguments="{not json")
+            if cut:
+                reply.cut_off("lost")
+            assert reply.tool_calls == []
+        assert [call.id for call in reply.tool_calls] == expected
+
+
+def test_an_answer_that_is_cut_off_is_partial_and_the_call_says_why(session: Session) -> None:
+    with session.turn("go") as turn, turn.stream() as reply:
+        reply.text("Half of ")
+        reply.cut_off("the provider went away")
+    message = session.messages()[-1]
+    assert (message.text, message.state) == ("Half of ", "partial")
+    ended = next(x.body for x in session.entries() if isinstance(x.body, e.ModelCallEnded))
+    assert ended.error == "the provider went away"
+    assert session.turns()[0].status == "completed"
+
+
+def test_what_follows_the_end_of_a_part_is_another_one(session: Session) -> None:
+    with session.turn("go") as turn, turn.stream() as reply:
+        reply.text("a")
+        reply.text("b")
+        reply.end_part()
+        reply.text("c")
+        reply.reasoning("d")
+        reply.end_part()
+        reply.end_part()
+        reply.reasoning("e")
+    parts = list(session.messages()[-1].parts)
+    assert parts == [Text("ab"), Text("c"), Reasoning("d"), Reasoning("e")]
+    with pytest.raises(HandleClosed):
+        reply.end_part()
+
+
+def test_a_turn_keeps_blobs(session: Session) -> None:
+    with session.turn("go") as turn:
+        name = turn.put_blob(b"bytes")
+        assert turn.put_blob(b"bytes") == name
