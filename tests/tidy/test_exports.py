@@ -21,7 +21,7 @@ FACES = [
 
 READS = {
     "Store": {
-        *("session", "sessions", "usage", "blob", "counts", "status"),
+        *("session", "sessions", "search", "usage", "blob", "counts", "status"),
         *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
     },
     "Session": {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from holdfast.errors import SessionAmbiguous, SessionNotFound
+from holdfast.errors import SearchDamaged, SessionAmbiguous, SessionNotFound
 from holdfast.journal.fragments import fragments
 from holdfast.journal.references import blobs_of
 from holdfast.model import entries as e
@@ -33,6 +33,7 @@ from holdfast.stores.sessions import has_forks
 
 if TYPE_CHECKING:
     from holdfast.session.core import StoreCore
+    from holdfast.session.options import Progress
 
 DELETED_DAYS: Final = 30
 """How long a deleted session can be restored, unless the caller says otherwise."""
@@ -118,6 +119,10 @@ class CareCore:
     def _scrub(
         self, sessions: tuple[str, ...], entries: int, blobs: int, needles: list[bytes]
     ) -> Flow[Erasure]:
+        try:
+            yield from write(lambda engine: engine.tidy_index())
+        except SearchDamaged:
+            yield from self._store.rebuild_search(substrings=None, progress=None)
         emptied = yield from work(lambda database: database.scrub())
         traces = yield from work(lambda database: database.find_traces(needles))
         remaining: dict[str, int] = {}
@@ -207,6 +212,9 @@ class CareCore:
         lines = yield from work(lambda database: database.check())
         left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
         return [*(about_file(line) for line in lines), *(about_erasure(one) for one in left)]
+
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        return self._store.rebuild_search(substrings=substrings, progress=progress)
 
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex())

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from holdfast.errors import (
     InvalidEntry,
@@ -19,6 +19,7 @@ from holdfast.journal.usage import Total, add_up
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.care import CareCore, info_of, not_found
 from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
@@ -31,6 +32,9 @@ from holdfast.views.context import Budget, Context, compute
 from holdfast.views.neutral import Partial
 from holdfast.views.timeline import TimedTurn, timeline
 from holdfast.views.transcript import Shown, transcript
+
+if TYPE_CHECKING:  # the options stand on this module
+    from holdfast.session.options import Progress, SearchFilters
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -108,6 +112,16 @@ class StoreCore:
     def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
         query = UsageQuery(tenant=self.runtime().tenant, **filters)
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+
+    def search(self, words: str, filters: "SearchFilters") -> Flow[Hits]:
+        from holdfast.session.searching import search
+
+        return search(self.runtime(), words, filters)
+
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        from holdfast.session.searching import rebuild_search
+
+        return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
         runtime = self.runtime()

@@ -35,6 +35,7 @@ class Options:
         flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         network: bool = False,
+        indexing: bool = True,
         clock: Clock = system_clock,
         ids: IdSource = random_ids,
         redact: Redact | Literal["secrets"] | None = None,
@@ -48,6 +49,7 @@ class Options:
         self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
         self.network = network
+        self.indexing = indexing
         self.clock = clock
         self.ids = ids
         self.redactor = _redactor(redact)
@@ -64,6 +66,7 @@ def open_runtime(url: Url, options: Options) -> Runtime:
         buffer_bytes=options.buffer_bytes,
         flush_bytes=options.flush_bytes,
         redactor=options.redactor,
+        indexing=options.indexing,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holdfast.model.sessions import SessionInfo
 from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
 from holdfast.session.examining import Finding, Salvaged
+from holdfast.session.options import Progress
 from holdfast.session.steps import Flow
 from holdfast.stores.base import BackupReceipt
 
@@ -91,6 +92,18 @@ class Upkeep:
     def check_file(self) -> list[Finding]:
         """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
         return self._run(self._care.check_file())
+
+    def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: made anew, or as they were."""
@@ -181,6 +194,18 @@ class AsyncUpkeep:
     async def check_file(self) -> list[Finding]:
         """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
         return await self._run(self._care.check_file())
+
+    async def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return await self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     async def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: made anew, or as they were."""
