@@ -22,6 +22,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "sessions": "listing",
         "show": "showing",
+        "search": "searching",
         "context": "sending",
         "tail": "tailing",
         "stats": "listing",

@@ -22,6 +22,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (e.UsageError, WRONG_USAGE),
     (e.ConflictError, CONFLICT),
     (e.StoreError, STORE),
+    (e.SearchDamaged, STORE),
     (e.HoldfastError, FAILED),
     (OSError, STORE),
     (ValueError, WRONG_USAGE),
@@ -75,6 +76,7 @@ def explain(error: Exception) -> str:
 _WORDS: Final = {
     "store.sessions() lists them": "'holdfast sessions' lists them",
     "message.seq and entry.seq say which is which": "'holdfast show ID' has them as #1, #2 …",
+    "store.rebuild_search() makes it anew": "'holdfast doctor --rebuild-search' makes it anew",
     "message.seq says where one is": "'holdfast show ID' has their places as #1, #2 …",
 }
 """What the library tells a program to do, and how a person does the same."""

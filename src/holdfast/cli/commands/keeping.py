@@ -23,12 +23,15 @@ from holdfast.session.examining import Finding
     ("holdfast doctor --rebuild", "make anew what is derived and wrong"),
 )
 @click.option("--rebuild", is_flag=True, help="Make anew what is derived and wrong.")
+@click.option("--rebuild-search", is_flag=True, help="Make the search index anew first.")
 @click.option("--quick", is_flag=True, help="Do not judge the contexts of all sessions.")
-def doctor(frame: Frame, *, rebuild: bool, quick: bool) -> int:
+def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) -> int:
     """Look for damage in a store. Exit code 3 says that something is wrong."""
     from holdfast.doctor import examine
 
     with frame.open() as store:
+        if rebuild_search:
+            store.rebuild_search()
         found = examine(store, rebuild=rebuild, contexts=not quick)
     value = {
         "sound": found.sound,

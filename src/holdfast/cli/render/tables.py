@@ -99,4 +99,5 @@ def money(cost: float | None) -> str:
 
 def counted(number: int, name: str) -> str:
     """`1 session`, `2 sessions`: the names come in the plural."""
-    return f"{number:,} {name.removesuffix('s') if number == 1 else name}"
+    singular = "entry" if name == "entries" else name.removesuffix("s")
+    return f"{number:,} {singular if number == 1 else name}"
