@@ -22,7 +22,7 @@ FACES = [
 READS = {
     "Store": {
         *("session", "sessions", "search", "usage", "blob", "counts", "status"),
-        *("resolve_id", "salvage", "session_ids", "check_file"),
+        *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
     },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),

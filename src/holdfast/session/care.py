@@ -223,6 +223,11 @@ class CareCore:
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: _ids(reader, tenant)))
 
+    def session_info(self, session_id: str) -> Flow[SessionInfo]:
+        """What a list says of a session, without opening it."""
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _info(reader, tenant, session_id)))
+
     def salvage(self, session_id: str) -> Flow[Salvaged]:
         """A session as far as it can be read, deleted ones too."""
         tenant = self._runtime.tenant
@@ -276,6 +281,24 @@ def _listing(tenant: str, *, archived: bool | None = False, deleted: bool = Fals
     return Listing(
         tenant=tenant, archived=None if deleted else archived, deleted=deleted, limit=_PAGE
     )
+
+
+def info_of(row: SessionRow) -> SessionInfo:
+    """A session's row as a line of a list."""
+    return SessionInfo(
+        id=row.id,
+        about=row.about,
+        tenant=row.tenant,
+        created_at_us=row.created_at_us,
+        updated_at_us=row.updated_at_us,
+    )
+
+
+def _info(reader: Reader, tenant: str, session_id: str) -> SessionInfo:
+    row = reader.find_session(tenant, session_id)
+    if row is None:
+        raise not_found(reader, tenant, session_id)
+    return info_of(row)
 
 
 def _key(reader: Reader, tenant: str, session_id: str) -> int:

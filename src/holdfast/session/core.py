@@ -21,7 +21,7 @@ from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from holdfast.session.care import CareCore, not_found
+from holdfast.session.care import CareCore, info_of, not_found
 from holdfast.session.history import ForkSettings, HistoryCore, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
@@ -188,7 +188,7 @@ class SessionCore:
         return row
 
     def info(self) -> Flow[SessionInfo]:
-        return (yield from read(lambda reader: _info(self.row(reader))))
+        return (yield from read(lambda reader: info_of(self.row(reader))))
 
     def entries(self, after: int, limit: int | None) -> Flow[list[e.Entry]]:
         return (yield from read(lambda reader: self.read_entries(reader, after, limit)))
@@ -375,16 +375,6 @@ class SessionCore:
         )
         rules.check_content(body)
         return body
-
-
-def _info(row: SessionRow) -> SessionInfo:
-    return SessionInfo(
-        id=row.id,
-        about=row.about,
-        tenant=row.tenant,
-        created_at_us=row.created_at_us,
-        updated_at_us=row.updated_at_us,
-    )
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:

@@ -105,7 +105,12 @@ def _path(url: str | os.PathLike[str] | None) -> Path:
         path = default_path()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
-    text = os.fspath(named)
+    return file_path(named)
+
+
+def file_path(url: str | os.PathLike[str]) -> Path:
+    """The file that a path or URL names. Raises StoreError for what names none."""
+    text = os.fspath(url)
     if text == ":memory:":
         raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
     if text.startswith(("postgresql://", "postgres://")):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from holdfast.model.sessions import SessionInfo
 from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
 from holdfast.session.examining import Finding, Salvaged
 from holdfast.session.options import Progress
@@ -76,6 +77,13 @@ class Upkeep:
     def session_ids(self) -> list[str]:
         """Every session there is, deleted ones too, by reading all rows and trusting no index."""
         return self._run(self._care.session_ids())
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return self._run(self._care.session_info(session_id))
 
     def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
@@ -171,6 +179,13 @@ class AsyncUpkeep:
     async def session_ids(self) -> list[str]:
         """Every session there is, deleted ones too, by reading all rows and trusting no index."""
         return await self._run(self._care.session_ids())
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return await self._run(self._care.session_info(session_id))
 
     async def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
