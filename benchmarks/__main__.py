@@ -11,6 +11,7 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
+from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta, streams
 from benchmarks.floor import floor
 from benchmarks.footprint import imports, size
@@ -37,6 +38,9 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "writers-64-trio": writers_64_trio,
     "growth": growth,
     "reading": reading,
+    "contexts": contexts,
+    "compacted": compacted,
+    "listing": listing,
     "delta": delta,
     "streams": streams,
     "recording": recording,
