@@ -323,7 +323,7 @@ async def go_on_after_a_cancelled_stream(run: Run) -> None:
         run.ledger.leave(turn)
 
 
-@scenario(points=7)
+@scenario(points=6)  # one more where the stop is noticed a moment later
 async def stop_oneself(run: Run) -> None:
     try:
         async with run.session.turn("prompt") as turn:

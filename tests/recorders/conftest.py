@@ -25,9 +25,12 @@ def clients(server: Scripted) -> Iterator[Clients]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left(server: Scripted) -> None:
-    """A test that failed may have left a script behind."""
+    """A test that failed, or cared for something else, may have left something behind."""
     server.scripts.clear()
     server.requests.clear()
+    for told in (server.hung_up, server.stalled):
+        while told.acquire(blocking=False):
+            pass
 
 
 @pytest.fixture

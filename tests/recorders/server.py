@@ -98,8 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _in_chunks(self, script: Script) -> None:
         self._head(("Transfer-Encoding", "chunked"))
-        for event in script.events:
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+        try:
+            for event in script.events:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+        except ConnectionError:  # it hung up before everything was said
+            self.server.hung_up.release()
+            raise
         if script.ending == "stall":
             self.server.stalled.release()
             self._wait_for_hang_up()
