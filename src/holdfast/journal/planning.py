@@ -54,21 +54,24 @@ def plan_compaction(
     """
     if first > through:
         raise InvalidEntry(f"the range from {first} to {through} is upside down")
-    groups, endings = Groups(), dict[str, int]()
+    groups, endings, torn = Groups(), dict[str, int](), dict[str, int]()
     for entry in entries:
         groups.take(entry)
         if isinstance(entry.body, e.TurnEnded):
             endings[entry.body.turn_id] = entry.seq
+        elif isinstance(entry.body, e.Rewound):  # whose ending it took out is over all the same
+            torn.update({group.turn_id: entry.seq for group in groups.all})
+    torn.update(endings)
     inside = [group for group in groups.all if first <= group.seq <= through]
     _check_chosen(inside, history, chosen)
     kept, gone = set[int](), set[int]()
     for group in inside:
-        over = group.turn_id in endings
+        over = group.turn_id in torn
         is_chosen = group.role == "system" or any(seq in group.seqs for seq in chosen)
         known = over or (group.finished and max(group.seqs) <= through)
         (kept if is_chosen or not known else gone).update(group.seqs)
         if is_chosen and over and not group.finished:  # what is said of its calls depends on it
-            kept.add(endings[group.turn_id])
+            kept.add(torn[group.turn_id])
     if not gone:
         raise InvalidEntry(f"there is nothing to compact from {first} to {through}")
     gone.update(_endings_without_turn(groups, endings, gone))
@@ -162,7 +165,23 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
             f"a turn has begun since the rewind at seq {seq}, so undoing it would mix two "
             f"conversations; session.fork(at={seq - 1}) gives the one before it"
         )
+    if isinstance(body, e.Rewound) and seq not in undone:
+        _check_not_compacted_since(
+            body, seq, {n: b for n, b in operations.items() if n not in undone}
+        )
     return e.Undone(id=body.id, seq=seq)
+
+
+def _check_not_compacted_since(
+    rewind: e.Rewound, seq: int, in_effect: dict[int, e.Compacted | e.Rewound]
+) -> None:
+    """A summary that was made while messages were out of view does not stand for them."""
+    for place, body in in_effect.items():
+        if isinstance(body, e.Compacted) and place > seq and body.through > rewind.through:
+            raise UndoRefused(
+                f"the compaction at seq {place} reaches over what was rewound at seq {seq}, and "
+                f"its summary does not know it; undo that one first: session.undo({place})"
+            )
 
 
 def plan_fork(
@@ -190,7 +209,7 @@ def plan_fork(
         elif isinstance(body, e.TurnEnded) and body.turn_id == turn.id:
             carried.add(_forked(turn.id), entry.seq)
     if turn.ended is None:
-        for body in closing(turn, _forked(turn.id), deltas):
+        for body in closing(turn, _forked(turn.id), lambda place: deltas(carried.source(place))):
             carried.add(body, 0)
     return carried.bodies
 
@@ -203,6 +222,10 @@ class _Carried:
         self._turn = turn
         self._first = first
         self._places: dict[int, int] = {}
+
+    def source(self, place: int) -> int:
+        """Where in the source stands what has this place in the fork."""
+        return next((seq for seq, there in self._places.items() if there == place), place)
 
     def add(self, body: e.Body, seq: int) -> None:
         place = self._places[seq] = self._first + len(self.bodies)
