@@ -148,3 +148,25 @@ def test_a_reader_that_keeps_the_log_is_noticed(tmp_path: Path) -> None:
         reading.close()
         assert store.erase_session(session_id).verified
     assert traces(path) == {}
+
+
+def test_every_read_of_an_erased_session_says_so(tmp_path: Path) -> None:
+    """An empty answer would be taken for an empty session."""
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        with session.turn("Hello."):
+            pass
+        following = session.follow(after=session.head)
+        store.erase_session(session.id)
+        reads = [
+            session.messages,
+            session.turns,
+            lambda: session.messages(last=1),
+            lambda: session.messages(limit=1),
+            lambda: session.messages(after=1),
+            lambda: session.entries(after=1),
+            lambda: next(iter(following)),
+        ]
+        for read in reads:
+            with pytest.raises(SessionNotFound):
+                read()

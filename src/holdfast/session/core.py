@@ -21,7 +21,13 @@ from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.care import CareCore, not_found
-from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
+from holdfast.session.history import (
+    ForkSettings,
+    HistoryCore,
+    read_for_model,
+    read_history,
+    read_system,
+)
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
@@ -184,8 +190,8 @@ class SessionCore:
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)
-        elif after == 0:
-            self.row(reader)  # a session without a beginning was erased
+        else:
+            self.row(reader)  # nothing to read may mean that it was erased
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
@@ -208,6 +214,7 @@ class SessionCore:
 
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
+        self.row(reader)
         history = read_history(reader, self.key)
         tail: list[e.Entry] = []
         while True:
@@ -220,6 +227,7 @@ class SessionCore:
 
     def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
         """Read forwards until there are enough, then look up what ends them further on."""
+        self.row(reader)
         fold, history = Messages(), read_history(reader, self.key)
         while True:
             page = reader.entries(self.key, after=after, limit=_PAGE)
@@ -238,7 +246,11 @@ class SessionCore:
                 return messages[:limit]
 
     def turns(self) -> Flow[list[TurnInfo]]:
-        return (yield from read(lambda reader: fold_turns(reader.marked_entries(self.key, TURNS))))
+        return (yield from read(self._turns))
+
+    def _turns(self, reader: Reader) -> list[TurnInfo]:
+        self.row(reader)
+        return fold_turns(reader.marked_entries(self.key, TURNS))
 
     def context(self, format_: str, budget: Budget, options: ContextSettings) -> Flow[Context]:
         """What a model would be sent now."""
@@ -256,7 +268,7 @@ class SessionCore:
             format_,
             blobs=lambda name: reader.blob(row.tenant, name),
             history=history,
-            system=row.about.system,
+            system=read_system(reader, row),
             budget=budget,
             **options,
         )

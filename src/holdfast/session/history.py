@@ -6,7 +6,7 @@ rewind reaches to the head, and is planned again when the journal has grown mean
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 
@@ -35,6 +35,8 @@ from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:
     from holdfast.session.core import SessionCore
+
+_PAGE: Final = 100
 
 
 class CompactSettings(TypedDict, total=False):
@@ -74,6 +76,26 @@ def read_for_model(
         reach, kept = 0, ()
     stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
     return [*stay, *reader.entries(key, after=reach, through=through)]
+
+
+def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:
+    """The system prompt that was sent last, by `through`: a fork's row knows its own calls only."""
+    if row.about.system is not None and through is None:
+        return row.about.system
+    before = None if through is None else through + 1
+    while row.about.system is not None:
+        page = reader.newest_entries(row.key, before=before, limit=_PAGE)
+        for entry in reversed(page):
+            if isinstance(entry.body, e.ModelCallStarted) and entry.body.system is not None:
+                return entry.body.system
+        if not page or page[0].seq <= row.base_seq:
+            break
+        before = page[0].seq
+    base = None if row.base is None else reader.session(row.base)
+    if base is None:
+        return None
+    reach = row.base_seq if through is None else min(row.base_seq, through)
+    return read_system(reader, base, reach)
 
 
 class HistoryCore:
