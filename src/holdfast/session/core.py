@@ -115,12 +115,18 @@ class StoreCore:
         query = UsageQuery(tenant=self.runtime().tenant, **filters)
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
 
-    def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
+    def delete_session(
+        self, session_id: str, reason: str | None, as_of_us: int | None = None
+    ) -> Flow[Receipt]:
         runtime = self.runtime()
         row = yield from read(lambda reader: _find(runtime, reader, session_id))
         body = e.Deleted(id=runtime.ids("ent"), reason=reason)
         at = runtime.clock()
-        return (yield from write(lambda engine: engine.delete_session(row.key, body, at)))
+        return (
+            yield from write(
+                lambda engine: engine.delete_session(row.key, body, at, as_of_us=as_of_us)
+            )
+        )
 
     def restore_session(self, session_id: str) -> Flow["SessionCore"]:
         runtime = self.runtime()
