@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import InvalidEntry
 from holdfast.journal import rules
 from holdfast.journal.derived import HISTORY, TURNS
+from holdfast.journal.fold import Messages
 from holdfast.journal.history import History, in_view
 from holdfast.journal.identity import ending_identity
 from holdfast.journal.planning import (
@@ -238,7 +239,18 @@ class HistoryCore:
         check_seq(reach, row.head, "at")
         begin, end = self._turn_around(reader, reach)
         entries = reader.entries(self._key, after=begin - 1, through=end)
+        if end is not None and end > reach:
+            entries += self._late(reader, entries)
         return row, reach, plan_fork(entries, at=reach, deltas=lambda seq: self._text(reader, seq))
+
+    def _late(self, reader: Reader, entries: Sequence[e.Entry]) -> list[e.Entry]:
+        """What came for these entries after the last of them."""
+        fold = Messages()
+        for entry in entries:
+            fold.take(entry)
+        found = (reader.find_entry(self._key, name) for name in fold.awaiting())
+        late = {one.seq: one for one in found if one is not None and one.seq > entries[-1].seq}
+        return [late[seq] for seq in sorted(late)]
 
     # -- small things --------------------------------------------------------------------------
 

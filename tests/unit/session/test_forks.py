@@ -1,7 +1,8 @@
 """What a fork knows of the session it was made of."""
 
-from holdfast import Message, Session, Store, Text
+from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
 from holdfast.testing.memory import MemoryDisk
+from tests.unit.views.talking import stopped
 
 
 def ask(session: Session, system: str | None) -> None:
@@ -41,3 +42,20 @@ def test_a_fork_of_a_session_that_never_had_one() -> None:
             turn.record(Message("assistant", [Text("Because.")]))
         compact_all(session)
         assert system_of(session.fork()) is None
+
+
+def test_a_result_that_came_late_is_known_to_a_fork_in_the_middle_of_its_turn() -> None:
+    """As one that came in time is: what had begun is there as far as it is known."""
+    with Store(MemoryDisk().open()) as store:
+        session = store.create_session()
+        with stopped(session) as turn:
+            turn.record(Message("assistant", [ToolCall("c1", "shell", "{}")]))
+            at = session.messages()[-1].seq
+            with turn.tool("c1"):
+                raise KeyboardInterrupt
+        ask(session, None)
+        session.finish_tool(turn.id, "c1", "done")
+        fork = session.fork(at=at)
+        assert [message.parts for message in fork.messages()][-1] == (ToolResult("c1", "done"),)
+        assert len(fork.messages()) == 3
+        assert store.examine_session(fork.id) == []
