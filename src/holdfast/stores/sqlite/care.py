@@ -1,6 +1,7 @@
 """Looking after a store's file: checks, backups, and making sure that erased bytes are gone."""
 
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -86,18 +87,23 @@ def back_up(source: apsw.Connection, target: Path, progress: Progress | None) ->
 
     If interrupted: there is no file of that name, or a whole and verified one.
     """
-    if target.exists():
-        raise UsageError(f"{target} exists; name a file that does not, nothing was written")
-    partial = target.with_name(f"{target.name}.part")
-    partial.unlink(missing_ok=True)
+    _check_free(target)
+    # A name of its own: two backups to the same file must not write into each other's copy.
+    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
         _copy(source, partial, progress)
         receipt = _verify(partial, target)
+        _check_free(target)
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
     _sync_folder(target.parent)
     return receipt
+
+
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise UsageError(f"{target} exists; name a file that does not, nothing was written")
 
 
 def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
