@@ -165,23 +165,31 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
             f"a turn has begun since the rewind at seq {seq}, so undoing it would mix two "
             f"conversations; session.fork(at={seq - 1}) gives the one before it"
         )
-    if isinstance(body, e.Rewound) and seq not in undone:
-        _check_not_compacted_since(
-            body, seq, {n: b for n, b in operations.items() if n not in undone}
-        )
+    if seq not in undone:
+        left = {place: one for place, one in operations.items() if place not in undone}
+        _check_not_compacted_since(body, seq, left)
     return e.Undone(id=body.id, seq=seq)
 
 
 def _check_not_compacted_since(
-    rewind: e.Rewound, seq: int, in_effect: dict[int, e.Compacted | e.Rewound]
+    undone: e.Compacted | e.Rewound, seq: int, in_effect: dict[int, e.Compacted | e.Rewound]
 ) -> None:
     """A summary that was made while messages were out of view does not stand for them."""
-    for place, body in in_effect.items():
-        if isinstance(body, e.Compacted) and place > seq and body.through > rewind.through:
+    for place, later in in_effect.items():
+        if place > seq and isinstance(later, e.Compacted) and _knows_half(later, undone):
             raise UndoRefused(
-                f"the compaction at seq {place} reaches over what was rewound at seq {seq}, and "
+                f"the compaction at seq {place} reaches over what seq {seq} has taken out, and "
                 f"its summary does not know it; undo that one first: session.undo({place})"
             )
+
+
+def _knows_half(later: e.Compacted, earlier: e.Compacted | e.Rewound) -> bool:
+    """One whose range holds that of an earlier one was made of that one's summary."""
+    if isinstance(earlier, e.Rewound):
+        return later.through > earlier.through
+    if later.first <= earlier.first and earlier.through <= later.through:
+        return False
+    return later.first <= earlier.through and earlier.first <= later.through
 
 
 def plan_fork(

@@ -200,3 +200,18 @@ def test_a_fork_gives_each_tool_what_it_printed_itself() -> None:
     )
     output = {body.call_id: body.output for body in bodies if isinstance(body, e.ToolOutput)}
     assert output == {"c1": "one", "c2": "two"}
+
+
+@pytest.mark.parametrize(("first", "through", "allowed"), [(1, 9, True), (4, 9, False)])
+def test_a_compaction_is_not_undone_under_one_that_knows_half_of_it(
+    first: int, through: int, *, allowed: bool
+) -> None:
+    """What lies in both ranges would be sent by neither summary."""
+    earlier = e.Compacted(id="a", summary="a", first=1, through=5)
+    later = e.Compacted(id="b", summary="b", first=first, through=through)
+    journal = [e.Entry(10, 0, earlier), e.Entry(11, 0, later)]
+    if allowed:
+        assert check_undo(journal, 10, newest_turn=2).seq == 10
+    else:
+        with pytest.raises(UndoRefused, match=r"session.undo\(11\)"):
+            check_undo(journal, 10, newest_turn=2)
