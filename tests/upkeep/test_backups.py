@@ -85,3 +85,8 @@ def test_two_backups_to_the_same_name_do_not_write_into_each_other(tmp_path: Pat
             assert len(copy.session(session.id).messages()) == 20
             assert copy.check_file() == []
         assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store, pytest.raises(UsageError, match="another file"):
+        store.backup(tmp_path / "nowhere" / "copy.db")

@@ -107,7 +107,10 @@ def _check_free(target: Path) -> None:
 
 
 def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
-    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise UsageError(f"no copy can be made there: {error}; name another file") from error
     copy = apsw.Connection(str(partial))
     try:
         # One read transaction: without it every commit of others would start the copy anew.
