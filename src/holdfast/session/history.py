@@ -1,8 +1,9 @@
 """Changing what is in view: compact, rewind, undo, hide, show, fork. Written once for both faces.
 
 Each looks at the journal first and decides what its entry will name (`journal.planning`), then
-appends it. What lies before a seq never changes, so a plan stays right while others write; only a
-rewind reaches to the head, and is planned again when the journal has grown meanwhile.
+appends it. What lies before a seq never changes, so a plan stays right while others write. Only a
+rewind reaches to the head, and is planned again when the journal has grown meanwhile; a compaction
+is, when what is in view has changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -125,11 +126,18 @@ class HistoryCore:
             tokens_after=settings.get("tokens_after"),
         )
         rules.check_content(body)
-        plan = yield from read(lambda reader: self._plan(reader, first, through, chosen))
-        body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
-        return (yield from self._session.describe(body))
+        while True:
+            head, plan = yield from read(lambda reader: self._plan(reader, first, through, chosen))
+            body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
+            at = self._session.runtime().clock()
+            receipt = yield from write(_compacting(self._key, body, head, at))
+            if receipt is not None:
+                self._session.saw(receipt.seq)
+                return receipt
 
-    def _plan(self, reader: Reader, first: int, through: int, chosen: Sequence[int]) -> Compacting:
+    def _plan(
+        self, reader: Reader, first: int, through: int, chosen: Sequence[int]
+    ) -> tuple[int, Compacting]:
         head = self._row(reader).head
         check_seq(through, head, "through")
         check_seq(first, head, "first")
@@ -140,7 +148,7 @@ class HistoryCore:
         _, end = self._turn_around(reader, through)
         entries = in_view(history, read_for_model(reader, self._key, history, end))
         left = (one for one in entries if history.compacted_by(one.seq) is None)
-        return plan_compaction(left, history, first=first, through=through, chosen=chosen)
+        return head, plan_compaction(left, history, first=first, through=through, chosen=chosen)
 
     # -- rewinding -----------------------------------------------------------------------------
 
@@ -274,6 +282,12 @@ class HistoryCore:
             return begin, None
         end = reader.find_entry(self._key, ending_identity(started.turn_id))
         return begin, None if end is None else max(end.seq, seq)
+
+
+def _compacting(
+    key: int, body: e.Compacted, head: int, at_us: int
+) -> Callable[[Engine], Receipt | None]:
+    return lambda engine: engine.compact(key, body, head, at_us)
 
 
 def _rewinding(

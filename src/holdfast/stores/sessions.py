@@ -89,6 +89,14 @@ class SessionOperations(Standings):
         receipt = self._write(standing, body, at_us)
         return receipt, msgspec.structs.replace(standing.row)
 
+    def compact(self, key: int, body: e.Compacted, head: int, at_us: int) -> Receipt | None:
+        """Append a compaction that was planned at `head`; None when others rewound since."""
+        standing = self._live(key)
+        since = self._tx.marked_entries(key, HISTORY, after=head)
+        if any(isinstance(entry.body, e.Rewound | e.Undone) for entry in since):
+            return None
+        return self._write(standing, body, at_us)
+
     def rewind(self, key: int, body: e.Rewound, head: int, at_us: int) -> Receipt | None:
         """Append a rewind that was planned at `head`; None when the journal has grown since."""
         standing = self._live(key)
