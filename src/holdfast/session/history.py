@@ -223,7 +223,8 @@ class HistoryCore:
             fork=Fork(row.id, reach),
         )
         rules.check_content(created)
-        minted = settings.get("id") or runtime.ids("ses")
+        given = settings.get("id")
+        minted = runtime.ids("ses") if given is None else given
         rules.check_id(minted, "session id")
         now = runtime.clock()
         return (

@@ -170,8 +170,8 @@ def _ending(entry: e.Entry, body: e.TurnEnded) -> Shown:
 
 def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list[Shown]:
     """Put what a summary stands for behind it, in the place where its range begins."""
-    inside = tuple(one for one in shown if compaction.replaces(one.seq))
-    outside = [one for one in shown if not compaction.replaces(one.seq)]
+    inside = tuple(one for one in shown if _is_inside(one, compaction))
+    outside = [one for one in shown if not _is_inside(one, compaction)]
     place = next((n for n, one in enumerate(outside) if one.seq >= compaction.body.first), None)
     folded = Shown(
         kind="compaction",
@@ -185,6 +185,13 @@ def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list
     )
     outside.insert(len(outside) if place is None else place, folded)
     return outside
+
+
+def _is_inside(one: Shown, compaction: Compaction) -> bool:
+    """An earlier fold goes with its range, also when the message at its place is kept."""
+    if one.kind == "compaction":
+        return compaction.body.first <= one.seq <= compaction.body.through
+    return compaction.replaces(one.seq)
 
 
 def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:

@@ -1,6 +1,8 @@
 """What a fork knows of the session it was made of."""
 
-from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
+import pytest
+
+from holdfast import InvalidEntry, Message, Session, Store, Text, ToolCall, ToolResult
 from holdfast.testing.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
@@ -59,3 +61,10 @@ def test_a_result_that_came_late_is_known_to_a_fork_in_the_middle_of_its_turn() 
         assert [message.parts for message in fork.messages()][-1] == (ToolResult("c1", "done"),)
         assert len(fork.messages()) == 3
         assert store.examine_session(fork.id) == []
+
+
+def test_an_empty_id_is_refused() -> None:
+    with Store(MemoryDisk().open()) as store:
+        session = store.create_session()
+        with pytest.raises(InvalidEntry, match="is empty"):
+            session.fork(id="")
