@@ -323,3 +323,27 @@ def test_a_large_body_that_an_entry_names_is_never_collected(path: Path) -> None
     with Store(path) as store:
         assert store.collect_blobs() == 0
         assert store.session("s").entries()[-1].kind == "note"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(input=2**62),
+        Usage(output=2**63),
+        Usage(cached=-(2**63)),
+        Usage(cost=float("nan")),
+        Usage(cost=float("inf")),
+        Usage(cost=1e300),
+    ],
+)
+def test_usage_that_cannot_be_added_up_is_refused_where_it_is_said(
+    session: Session, usage: Usage
+) -> None:
+    """Refused when the block is left, it would cost the answer its completeness."""
+    with session.turn("go") as turn, turn.stream(model="m") as reply:
+        reply.text("an answer")
+        with pytest.raises(InvalidEntry, match=r"usage\."):
+            reply.finish(usage=usage)
+    assert session.messages()[-1].state == "complete"
+    with pytest.raises(InvalidEntry, match=r"usage\."):
+        session.compact("short", through=session.head, usage=usage)

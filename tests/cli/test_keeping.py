@@ -42,13 +42,13 @@ def test_a_backup_is_made_while_a_turn_runs(
     assert "Go." in holdfast("show", sample.empty, "--store", str(tmp_path / "copy.db")).out
 
 
-@pytest.mark.parametrize(("target", "code"), [("work.db", 2), ("no/such/folder/copy.db", 6)])
+@pytest.mark.parametrize("target", ["work.db", "no/such/folder/copy.db"])
 def test_a_backup_that_cannot_be_made_says_why(
-    holdfast: Runner, sample: Sample, tmp_path: Path, target: str, code: int
+    holdfast: Runner, sample: Sample, tmp_path: Path, target: str
 ) -> None:
     before = sample.path.read_bytes()
     done = holdfast("backup", str(tmp_path / target))
-    assert (done.code, done.err.count("\n")) == (code, 1)
+    assert (done.code, done.err.count("\n")) == (2, 1)
     assert target in done.err
     assert sample.path.read_bytes() == before
 

@@ -64,3 +64,29 @@ def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
             store.backup(tmp_path / "copy.db", progress=fail)
         store.create_session()
     assert not list(tmp_path.glob("copy.db*"))
+
+
+def test_two_backups_to_the_same_name_do_not_write_into_each_other(tmp_path: Path) -> None:
+    """The second is made while the first is under way; one is named, and it is whole."""
+    with Store(tmp_path / "work.db") as store, Store(tmp_path / "work.db") as other:
+        session = store.create_session()
+        for _ in range(20):
+            with session.turn("a word " * 100_000):
+                pass
+        copies: list[str] = []
+
+        def meanwhile(_done: int, _of: int) -> None:
+            if not copies:
+                copies.append(other.backup(tmp_path / "copy.db").path)
+
+        with pytest.raises(UsageError, match="exists"):
+            store.backup(tmp_path / "copy.db", progress=meanwhile)
+        with Store(tmp_path / "copy.db") as copy:
+            assert len(copy.session(session.id).messages()) == 20
+            assert copy.check_file() == []
+        assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store, pytest.raises(UsageError, match="another file"):
+        store.backup(tmp_path / "nowhere" / "copy.db")

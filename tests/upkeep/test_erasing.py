@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast import Image, Message, SessionNotFound, Store, Text
 from holdfast.session import care
+from holdfast.testing.crash import crash
 
 WORDS = [
     "prompt",
@@ -151,3 +153,71 @@ def test_a_reader_that_keeps_the_log_is_noticed(tmp_path: Path) -> None:
         reading.close()
         assert store.erase_session(session_id).verified
     assert traces(path) == {}
+
+
+def test_every_read_of_an_erased_session_says_so(tmp_path: Path) -> None:
+    """An empty answer would be taken for an empty session."""
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        with session.turn("Hello."):
+            pass
+        following = session.follow(after=session.head)
+        store.erase_session(session.id)
+        reads: list[Callable[[], object]] = [
+            session.messages,
+            session.turns,
+            lambda: session.messages(last=1),
+            lambda: session.messages(limit=1),
+            lambda: session.messages(after=1),
+            lambda: session.entries(after=1),
+            lambda: next(iter(following)),
+        ]
+        for read in reads:
+            with pytest.raises(SessionNotFound):
+                read()
+
+
+def test_erasing_again_does_not_vouch_for_a_backup(tmp_path: Path) -> None:
+    """What was said is not known any more the second time, so nothing can be looked for."""
+    path = tmp_path / "work.db"
+    backup = tmp_path / "work.db-backup-1"
+    with Store(path) as store:
+        session_id = remember(store)
+        store.backup(backup)
+        first = store.erase_session(session_id, forks=True)
+        assert not first.verified
+        assert set(first.remaining) == {backup.name}
+        again = store.erase_session(session_id)
+        assert not again.verified
+        assert backup.name in again.unverified
+        backup.unlink()
+        assert store.erase_session(session_id).verified
+        assert store.check_file() == []
+
+
+def test_one_erasure_does_not_vouch_for_another(tmp_path: Path) -> None:
+    """It has looked for its own words only."""
+    with Store(tmp_path / "work.db") as store:
+        left = remember(store)
+        backup = tmp_path / "work.db-backup-1"
+        store.backup(backup)
+        assert not store.erase_session(left, forks=True).verified
+        other = store.create_session()
+        assert store.erase_session(other.id).verified
+        assert left in [finding.session_id for finding in store.check_file()]
+
+
+def test_a_damaged_session_can_be_erased_though_its_turn_broke(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    store = Store(path)
+    session = store.create_session()
+    turn = session.turn("Hello.")
+    turn.__enter__()
+    turn.record(Message("assistant", [Text("Hello to you.")]))
+    crash(store)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE entries SET body = x'00' WHERE seq = 4")
+    connection.close()
+    with Store(path) as store:
+        assert store.erase_session(session.id).verified
+        assert store.session_ids() == []

@@ -60,13 +60,26 @@ class Hidden:
         hidden = list(hidden)
         self.places = {one.seq for one in hidden}
         self._seqs = {seq for one in hidden for seq in one.entries}
-        self._ids = {one.message_id for one in hidden}
+        self._ids = {one.message_id for one in hidden if one.entries}
+        self._results = {one.message_id for one in hidden if not one.entries}
 
     def has(self, entry: e.Entry) -> bool:
         """Whether an entry belongs to a hidden message. A tool's result hides its content only."""
         if not self._ids:
             return False
         return entry.seq in self._seqs or message_of(entry.body) in self._ids
+
+    def has_result(self, body: e.Body) -> bool:
+        """Whether what a tool printed or returned is hidden, and this is about that tool."""
+        if not self._results:
+            return False
+        match body:
+            case e.ToolStarted() | e.ToolOutput() | e.LateText(call_id=str()):
+                return f"{body.message_id}/{body.call_id}" in self._results
+            case e.ToolFinished() | e.LateResult():
+                return f"{body.message_id}/{body.result.call_id}" in self._results
+            case _:
+                return False
 
 
 class History:

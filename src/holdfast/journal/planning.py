@@ -44,31 +44,41 @@ class Compacting(NamedTuple):
 
 
 def plan_compaction(
-    entries: Iterable[e.Entry], history: History, *, first: int, through: int, chosen: Sequence[int]
+    entries: Iterable[e.Entry],
+    history: History,
+    *,
+    first: int,
+    through: int,
+    chosen: Sequence[int],
+    as_of: int | None = None,
 ) -> Compacting:
     """What becomes of the messages that began from `first` to `through`.
 
     `entries` are those in view up to the end of the turn that ran at `through`, without what is
     compacted already. Chosen messages stay, and so do system messages. In a turn that still runs,
     what was not finished at `through` stays too: nobody can say that the summary knows its rest.
+    With `as_of`, the head when the summary was begun, what was not finished then stays.
     """
     if first > through:
         raise InvalidEntry(f"the range from {first} to {through} is upside down")
-    groups, endings = Groups(), dict[str, int]()
+    groups, endings, torn = Groups(), dict[str, int](), dict[str, int]()
     for entry in entries:
         groups.take(entry)
         if isinstance(entry.body, e.TurnEnded):
             endings[entry.body.turn_id] = entry.seq
+        elif isinstance(entry.body, e.Rewound):  # whose ending it took out is over all the same
+            torn.update({group.turn_id: entry.seq for group in groups.all})
+    torn.update(endings)
     inside = [group for group in groups.all if first <= group.seq <= through]
     _check_chosen(inside, history, chosen)
     kept, gone = set[int](), set[int]()
     for group in inside:
-        over = group.turn_id in endings
+        over = group.turn_id in torn
         is_chosen = group.role == "system" or any(seq in group.seqs for seq in chosen)
-        known = over or (group.finished and max(group.seqs) <= through)
+        known = _is_known(group, torn.get(group.turn_id), through, as_of)
         (kept if is_chosen or not known else gone).update(group.seqs)
         if is_chosen and over and not group.finished:  # what is said of its calls depends on it
-            kept.add(endings[group.turn_id])
+            kept.add(torn[group.turn_id])
     if not gone:
         raise InvalidEntry(f"there is nothing to compact from {first} to {through}")
     gone.update(_endings_without_turn(groups, endings, gone))
@@ -76,6 +86,15 @@ def plan_compaction(
         tuple(sorted(seq for seq in kept if first <= seq <= through)),
         tuple(sorted(seq for seq in gone if seq > through)),
     )
+
+
+def _is_known(group: Group, turn_over: int | None, through: int, as_of: int | None) -> bool:
+    """Whether whoever made the summary can have known all of a message."""
+    if as_of is None:
+        return turn_over is not None or (group.finished and max(group.seqs) <= through)
+    if turn_over is not None and turn_over <= as_of:
+        return True
+    return group.finished and max(group.seqs) <= as_of
 
 
 def _endings_without_turn(groups: Groups, endings: dict[str, int], gone: set[int]) -> set[int]:
@@ -162,7 +181,31 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
             f"a turn has begun since the rewind at seq {seq}, so undoing it would mix two "
             f"conversations; session.fork(at={seq - 1}) gives the one before it"
         )
+    if seq not in undone:
+        left = {place: one for place, one in operations.items() if place not in undone}
+        _check_not_compacted_since(body, seq, left)
     return e.Undone(id=body.id, seq=seq)
+
+
+def _check_not_compacted_since(
+    undone: e.Compacted | e.Rewound, seq: int, in_effect: dict[int, e.Compacted | e.Rewound]
+) -> None:
+    """A summary that was made while messages were out of view does not stand for them."""
+    for place, later in in_effect.items():
+        if place > seq and isinstance(later, e.Compacted) and _knows_half(later, undone):
+            raise UndoRefused(
+                f"the compaction at seq {place} reaches over what seq {seq} has taken out, and "
+                f"its summary does not know it; undo that one first: session.undo({place})"
+            )
+
+
+def _knows_half(later: e.Compacted, earlier: e.Compacted | e.Rewound) -> bool:
+    """One whose range holds that of an earlier one was made of that one's summary."""
+    if isinstance(earlier, e.Rewound):
+        return later.through > earlier.through
+    if later.first <= earlier.first and earlier.through <= later.through:
+        return False
+    return later.first <= earlier.through and earlier.first <= later.through
 
 
 def plan_fork(
@@ -190,7 +233,7 @@ def plan_fork(
         elif isinstance(body, e.TurnEnded) and body.turn_id == turn.id:
             carried.add(_forked(turn.id), entry.seq)
     if turn.ended is None:
-        for body in closing(turn, _forked(turn.id), deltas):
+        for body in closing(turn, _forked(turn.id), lambda place: deltas(carried.source(place))):
             carried.add(body, 0)
     return carried.bodies
 
@@ -203,6 +246,10 @@ class _Carried:
         self._turn = turn
         self._first = first
         self._places: dict[int, int] = {}
+
+    def source(self, place: int) -> int:
+        """Where in the source stands what has this place in the fork."""
+        return next((seq for seq, there in self._places.items() if there == place), place)
 
     def add(self, body: e.Body, seq: int) -> None:
         place = self._places[seq] = self._first + len(self.bodies)

@@ -94,6 +94,15 @@ class Redactor:
         self._count += max(named, int(redacted != text and not masks)) + masks
         return redacted
 
+    def rest(self, known: str, text: str) -> str | None:
+        """What of a text goes beyond what is stored of it, redacted; None when it does not."""
+        whole, rest = self.text(text), text[len(known) :]
+        if not text.startswith(known):
+            return whole[len(known) :] if whole.startswith(known) else None
+        if known + self.text(rest) == whole:
+            return rest
+        return _masked(text, whole)[len(known) :]  # a secret is cut in two where it was cut off
+
     def forms(self, arguments: str) -> tuple[str, str]:
         """What these arguments may have become: written whole, or flushed while they came."""
         whole = self.arguments(arguments)
@@ -123,6 +132,8 @@ class Redactor:
 
     def _item(self, item: Any) -> Any:
         match item:
+            case str():
+                return self._value(item)
             case Text():
                 text = self._value(item.text)
                 return item if text is item.text else Text(text)
@@ -183,7 +194,7 @@ def _texts_of(body: e.KnownBody) -> list[tuple[str, Any]]:
 
 _WRITTEN: Final = (
     *("parts", "result", "output", "deltas", "title", "summary", "data", "extra", "settings"),
-    *("reason", "detail", "error", "report"),
+    *("reason", "detail", "error", "report", "tags", "add", "remove"),
 )
 
 

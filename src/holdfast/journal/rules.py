@@ -32,6 +32,7 @@ from holdfast.model.limits import (
     TAG_CHARS_MAX,
     TAGS_MAX,
     TITLE_CHARS_MAX,
+    TOKENS_MAX,
 )
 from holdfast.model.parts import Json, Part, ToolCall, ToolResult
 
@@ -64,10 +65,18 @@ def check_content(body: e.Body) -> None:
             check_text(body.summary, "the summary")
             if not body.summary.strip():
                 raise InvalidEntry("the summary is empty; nothing may stand for messages but words")
+            check_usage(body.usage)
         case e.TurnStarted(key=str() as key):
             check_id(key, "key")
         case _:
             pass
+
+
+def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags as they are kept; one string is no list of them."""
+    if isinstance(tags, str):
+        raise InvalidEntry(f"tags are several strings; write [{tags!r}] for one")
+    return tuple(tags)
 
 
 def check_tags(tags: tuple[str, ...]) -> None:
@@ -106,6 +115,19 @@ def check_result(result: ToolResult) -> None:
             f"the result has {len(result.content)} parts; at most {PARTS_MAX} are kept in one"
         )
     check_json(result.structured, "structured content of a result")
+
+
+def check_usage(usage: e.Usage | None) -> None:
+    """Refuse what cannot be added up."""
+    if not isinstance(usage, e.Usage):
+        return
+    for name in ("input", "output", "cached", "reasoning"):
+        count = getattr(usage, name)
+        if isinstance(count, int) and abs(count) > TOKENS_MAX:
+            raise InvalidEntry(f"usage.{name} is {count}; at most {TOKENS_MAX} tokens are counted")
+    cost = usage.cost
+    if isinstance(cost, int | float) and not (isfinite(cost) and abs(cost) <= TOKENS_MAX):
+        raise InvalidEntry(f"usage.cost is {cost}, which is no amount of money")
 
 
 def check_text(text: str, what: str) -> None:

@@ -24,6 +24,9 @@ TAG_CHARS_MAX: Final = 100
 TAGS_MAX: Final = 100
 """Tags on one session."""
 
+TOKENS_MAX: Final = 2**40
+"""Tokens of one model call: a count that is larger is a mistake, and sums of them must fit."""
+
 STREAM_BUFFER_BYTES: Final = 1024 * 1024
 """Text of one open stream that waits for the disk."""
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from holdfast.errors import SearchDamaged, SessionAmbiguous, SessionNotFound
+from holdfast.errors import (
+    HoldfastError,
+    SearchDamaged,
+    SessionAmbiguous,
+    SessionDamaged,
+    SessionNotFound,
+    StoreError,
+)
 from holdfast.journal.fragments import fragments
 from holdfast.journal.references import blobs_of
 from holdfast.model import entries as e
@@ -26,7 +33,7 @@ from holdfast.session.examining import (
     readable,
     salvage,
 )
-from holdfast.session.runtime import Runtime
+from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, work, write
 from holdfast.stores.base import BackupReceipt, Listing, Reader, SessionRow
 from holdfast.stores.sessions import has_forks
@@ -107,7 +114,7 @@ class CareCore:
         runtime, tenant = self._runtime, self._runtime.tenant
         found = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
         if found is None:  # its rows are gone, but it was interrupted before its bytes were
-            return (yield from self._scrub((session_id,), 0, 0, []))
+            return (yield from self._scrub((session_id,), 0, 0, None))
         rows, needles = found
         at = runtime.clock()
         keys = [row.key for row in rows]
@@ -117,24 +124,28 @@ class CareCore:
         return (yield from self._scrub(tuple(row.id for row in rows), entries, blobs, needles))
 
     def _scrub(
-        self, sessions: tuple[str, ...], entries: int, blobs: int, needles: list[bytes]
+        self, sessions: tuple[str, ...], entries: int, blobs: int, pieces: list[bytes] | None
     ) -> Flow[Erasure]:
+        """Without pieces to look for, a file that was not written anew cannot be judged."""
         try:
             yield from write(lambda engine: engine.tidy_index())
         except SearchDamaged:
             yield from self._store.rebuild_search(substrings=None, progress=None)
+        needles, tenant = pieces or [], self._runtime.tenant
+        waiting = yield from read(lambda reader: reader.unscrubbed(tenant))
         emptied = yield from work(lambda database: database.scrub())
         traces = yield from work(lambda database: database.find_traces(needles))
+        copies = [file for file in traces.files if _is_backup(file)]
         remaining: dict[str, int] = {}
         for file, which in traces.found.items():
-            if "-backup-" not in file:  # somebody else may have said the same
+            if not _is_backup(file):  # somebody else may have said the same
                 which = yield from read(lambda reader, w=which: _unexplained(reader, w))  # type: ignore[misc]
             if which:
                 remaining[file] = len(which)
-        verified = emptied and not remaining
+        verified = emptied and not remaining and not (copies and pieces is None)
         if verified:
-            at = self._runtime.clock()
-            yield from write(lambda engine: engine.scrubbed(at))
+            at, gone = self._runtime.clock(), sessions if copies else waiting
+            yield from write(lambda engine: engine.scrubbed(tenant, gone, at))
         return Erasure(
             sessions=sessions,
             entries=entries,
@@ -143,6 +154,7 @@ class CareCore:
             pieces=len(needles),
             remaining=remaining,
             verified=verified,
+            unverified=(*UNVERIFIED, *(copies if pieces is None else ())),
         )
 
     # -- retention -----------------------------------------------------------------------------
@@ -167,34 +179,47 @@ class CareCore:
         for listing, after, action, because in rules:
             if after is None:
                 continue
+            if after < timedelta(0):
+                raise ValueError("rules of retention count from zero")
             due = now - after // timedelta(microseconds=1)
-            found = yield from read(lambda reader, a=listing, d=due: _due(reader, a, d))  # type: ignore[misc]
-            for info in found:
-                removal = _removal(info, action, because)
-                removals.setdefault(info.id, removal)
+            found = yield from read(
+                lambda reader, a=listing, d=due, n=(action, because): [  # type: ignore[misc]
+                    _removal(runtime, reader, info, *n) for info in _due(reader, a, d)
+                ]
+            )
+            for removal in found:
+                removals.setdefault(removal.session_id, removal)
         if dry_run:
             return list(removals.values())
         done = []
         for removal in removals.values():
-            done.append((yield from self._remove(removal)))
-        if any(one.done and one.action == "erase" for one in done):
-            yield from self._scrub((), 0, 0, [])
+            done.append((yield from self._try_to_remove(removal)))
+        erased = tuple(one.session_id for one in done if one.done and one.action == "erase")
+        if erased:
+            yield from self._scrub(erased, 0, 0, None)
         return done
+
+    def _try_to_remove(self, removal: Removal) -> Flow[Removal]:
+        """One that is damaged, or that somebody works with again, keeps no other from going."""
+        try:
+            return (yield from self._remove(removal))
+        except StoreError:
+            raise
+        except HoldfastError as error:
+            return msgspec.structs.replace(removal, kept_because=str(error))
 
     def _remove(self, removal: Removal) -> Flow[Removal]:
         if removal.kept_because is not None:
             return removal
-        runtime = self._runtime
+        runtime, as_of = self._runtime, removal.last_activity_us
         if removal.action == "delete":
             yield from self._store.delete_session(
-                removal.session_id, f"retention: {removal.because}"
+                removal.session_id, f"retention: {removal.because}", as_of
             )
-            return msgspec.structs.replace(removal, done=True)
-        found = yield from read(lambda reader: _rows(reader, runtime.tenant, removal.session_id))
-        if len(found) != 1:
-            return msgspec.structs.replace(removal, kept_because="forks are made of its entries")
-        at = runtime.clock()
-        yield from write(lambda engine: engine.erase([found[0].key], at))
+        else:
+            key = yield from read(lambda reader: _key(reader, runtime.tenant, removal.session_id))
+            at = runtime.clock()
+            yield from write(lambda engine: engine.erase([key], at, as_of_us=as_of))
         return msgspec.structs.replace(removal, done=True)
 
     # -- backups -------------------------------------------------------------------------------
@@ -350,6 +375,11 @@ def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.B
             yield e.LateText(turn_id="", message_id="", deltas=tuple(deltas))
 
 
+def _is_backup(file: str) -> bool:
+    """A copy of the store as it was before it was migrated; nothing is ever removed from one."""
+    return "-backup-" in file
+
+
 def _unexplained(reader: Reader, needles: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Those that no row which is left accounts for."""
     return tuple(needle for needle in needles if not reader.holds(needle))
@@ -372,10 +402,23 @@ def _due(reader: Reader, listing: Listing, due_us: int) -> list[SessionInfo]:
         listing = msgspec.structs.replace(listing, before=(last.updated_at_us, last.id))
 
 
-def _removal(info: SessionInfo, action: str, because: str) -> Removal:
+def _is_held(runtime: Runtime, reader: Reader, info: SessionInfo) -> bool:
+    """Whether somebody is there who runs its turn, or nobody can say."""
+    try:
+        row = reader.find_session(info.tenant, info.id)
+        return row is not None and not is_dead(runtime, reader, row)
+    except SessionDamaged:
+        return True
+
+
+def _removal(
+    runtime: Runtime, reader: Reader, info: SessionInfo, action: str, because: str
+) -> Removal:
     kept = "it is pinned" if info.pinned else None
-    if info.status == "running":
+    if info.status == "running" and _is_held(runtime, reader, info):
         kept = "a turn runs in it"
+    if action == "erase" and reader.forks_of(_key(reader, info.tenant, info.id)):
+        kept = "forks are made of its entries"
     return Removal(
         session_id=info.id,
         title=info.title,

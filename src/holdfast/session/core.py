@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
+import msgspec
+
 from holdfast.errors import (
     InvalidEntry,
     SessionDeleted,
@@ -39,6 +41,7 @@ VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
 
 _PAGE: Final = 1_000
+_LISTED_MAX: Final = 1_000_000
 
 Content = str | Sequence[Text | Image | File | Opaque]
 """What a tool returns: text, or parts."""
@@ -106,8 +109,12 @@ class StoreCore:
 
     def sessions(self, filters: dict[str, Any]) -> Flow[list[SessionInfo]]:
         listing = Listing(tenant=self.runtime().tenant, **filters)
-        if listing.limit < 0:
-            raise ValueError("limit counts from zero")
+        try:
+            msgspec.convert(msgspec.structs.asdict(listing), Listing)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"a filter of sessions() is of the wrong kind: {error}") from error
+        if not 0 <= listing.limit <= _LISTED_MAX:
+            raise ValueError(f"limit={listing.limit}; it counts from 0 to {_LISTED_MAX}")
         return (yield from read(lambda reader: reader.sessions(listing)))
 
     def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
@@ -124,12 +131,18 @@ class StoreCore:
 
         return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
 
-    def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
+    def delete_session(
+        self, session_id: str, reason: str | None, as_of_us: int | None = None
+    ) -> Flow[Receipt]:
         runtime = self.runtime()
         row = yield from read(lambda reader: _find(runtime, reader, session_id))
         body = e.Deleted(id=runtime.ids("ent"), reason=reason)
         at = runtime.clock()
-        return (yield from write(lambda engine: engine.delete_session(row.key, body, at)))
+        return (
+            yield from write(
+                lambda engine: engine.delete_session(row.key, body, at, as_of_us=as_of_us)
+            )
+        )
 
     def restore_session(self, session_id: str) -> Flow["SessionCore"]:
         runtime = self.runtime()
@@ -199,8 +212,8 @@ class SessionCore:
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)
-        elif after == 0:
-            self.row(reader)  # a session without a beginning was erased
+        else:
+            self.row(reader)  # nothing to read may mean that it was erased
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
@@ -223,6 +236,7 @@ class SessionCore:
 
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
+        self.row(reader)
         history = read_history(reader, self.key)
         tail: list[e.Entry] = []
         while True:
@@ -235,6 +249,7 @@ class SessionCore:
 
     def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
         """Read forwards until there are enough, then look up what ends them further on."""
+        self.row(reader)
         fold, history = Messages(), read_history(reader, self.key)
         while True:
             page = reader.entries(self.key, after=after, limit=_PAGE)
@@ -253,7 +268,11 @@ class SessionCore:
                 return messages[:limit]
 
     def turns(self) -> Flow[list[TurnInfo]]:
-        return (yield from read(lambda reader: fold_turns(reader.marked_entries(self.key, TURNS))))
+        return (yield from read(self._turns))
+
+    def _turns(self, reader: Reader) -> list[TurnInfo]:
+        self.row(reader)
+        return fold_turns(reader.marked_entries(self.key, TURNS))
 
     def context(self, format_: str, settings: ContextSettings) -> "Flow[Context]":
         from holdfast.session.showing import show_context
@@ -291,8 +310,8 @@ class SessionCore:
         return self.describe(e.Pinned(id=self.runtime().ids("ent"), pinned=pinned))
 
     def tag(self, add: Sequence[str], remove: Sequence[str]) -> Flow[Receipt]:
-        body = e.Tagged(id=self.runtime().ids("ent"), add=tuple(add), remove=tuple(remove))
-        return self.describe(body)
+        put_on, taken_off = rules.as_tags(add), rules.as_tags(remove)
+        return self.describe(e.Tagged(id=self.runtime().ids("ent"), add=put_on, remove=taken_off))
 
     def move(self, project: Project | None) -> Flow[Receipt]:
         return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))

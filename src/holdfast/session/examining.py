@@ -52,9 +52,9 @@ def about_file(line: str) -> Finding:
 def about_erasure(session_id: str) -> Finding:
     return Finding(
         "file",
-        f"session {session_id!r} was erased, and its bytes may still be in free space",
+        f"session {session_id!r} was erased, and its bytes may still be in the store's files",
         session_id,
-        remedy="erase it again: that finishes it",
+        remedy="erase it again: that finishes it, once backups that hold it are removed",
     )
 
 

@@ -6,6 +6,7 @@ the entry that ends the stream, taken from that entry; so the deltas it shows al
 
 from collections.abc import Sequence
 
+from holdfast.errors import SessionNotFound
 from holdfast.journal.assembly import merge
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Reasoning, Text, ToolCall
@@ -51,6 +52,8 @@ class Follower:
         for stream in self._open.values():
             self._show_deltas(reader, stream, shown)
         page = reader.entries(self._key, after=self._after, limit=_PAGE)
+        if not page and not reader.head_of(self._key):
+            raise SessionNotFound("the session does not exist any more; it was erased")
         for entry in page:
             self._show_entry(entry, shown)
             self._after = entry.seq

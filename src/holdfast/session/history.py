@@ -1,18 +1,20 @@
 """Changing what is in view: compact, rewind, undo, hide, show, fork. Written once for both faces.
 
 Each looks at the journal first and decides what its entry will name (`journal.planning`), then
-appends it. What lies before a seq never changes, so a plan stays right while others write; only a
-rewind reaches to the head, and is planned again when the journal has grown meanwhile.
+appends it. What lies before a seq never changes, so a plan stays right while others write. Only a
+rewind reaches to the head, and is planned again when the journal has grown meanwhile; a compaction
+is, when what is in view has changed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 
 from holdfast.errors import InvalidEntry
 from holdfast.journal import rules
 from holdfast.journal.derived import HISTORY, TURNS
+from holdfast.journal.fold import Messages
 from holdfast.journal.history import History, in_view
 from holdfast.journal.identity import ending_identity
 from holdfast.journal.planning import (
@@ -36,14 +38,18 @@ from holdfast.stores.standing import Receipt
 if TYPE_CHECKING:
     from holdfast.session.core import SessionCore
 
+_PAGE: Final = 100
+
 
 class CompactSettings(TypedDict, total=False):
     """What is known of a compaction beside its summary.
 
-    `first` is where its range begins, 1 if not given; `keep` are seqs of messages that stay.
+    `first` is where its range begins, 1 if not given; `keep` are seqs of messages that stay;
+    `as_of` is the head when the summary was begun.
     """
 
     first: int
+    as_of: int | None
     keep: Sequence[int]
     provider: str | None
     model: str | None
@@ -76,6 +82,26 @@ def read_for_model(
     return [*stay, *reader.entries(key, after=reach, through=through)]
 
 
+def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:
+    """The system prompt that was sent last, by `through`: a fork's row knows its own calls only."""
+    if row.about.system is not None and through is None:
+        return row.about.system
+    before = None if through is None else through + 1
+    while row.about.system is not None:
+        page = reader.newest_entries(row.key, before=before, limit=_PAGE)
+        for entry in reversed(page):
+            if isinstance(entry.body, e.ModelCallStarted) and entry.body.system is not None:
+                return entry.body.system
+        if not page or page[0].seq <= row.base_seq:
+            break
+        before = page[0].seq
+    base = None if row.base is None else reader.session(row.base)
+    if base is None:
+        return None
+    reach = row.base_seq if through is None else min(row.base_seq, through)
+    return read_system(reader, base, reach)
+
+
 class HistoryCore:
     """What can be done to the history of one session."""
 
@@ -90,6 +116,7 @@ class HistoryCore:
 
     def compact(self, summary: str, through: int, settings: CompactSettings) -> Flow[Receipt]:
         first, chosen = settings.get("first", 1), tuple(settings.get("keep", ()))
+        as_of = settings.get("as_of")
         body = e.Compacted(
             id=self._session.runtime().ids("ent"),
             summary=summary,
@@ -102,14 +129,30 @@ class HistoryCore:
             tokens_after=settings.get("tokens_after"),
         )
         rules.check_content(body)
-        plan = yield from read(lambda reader: self._plan(reader, first, through, chosen))
-        body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
-        return (yield from self._session.describe(body))
+        while True:
+            head, plan = yield from read(
+                lambda reader: self._plan(reader, first, through, chosen, as_of)
+            )
+            body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
+            at = self._session.runtime().clock()
+            receipt = yield from write(_compacting(self._key, body, head, at))
+            if receipt is not None:
+                self._session.saw(receipt.seq)
+                return receipt
 
-    def _plan(self, reader: Reader, first: int, through: int, chosen: Sequence[int]) -> Compacting:
+    def _plan(
+        self,
+        reader: Reader,
+        first: int,
+        through: int,
+        chosen: Sequence[int],
+        as_of: int | None,
+    ) -> tuple[int, Compacting]:
         head = self._row(reader).head
         check_seq(through, head, "through")
         check_seq(first, head, "first")
+        if as_of is not None:
+            check_seq(as_of, head, "as_of")
         for seq in chosen:
             check_seq(seq, head, "keep")
         history = read_history(reader, self._key)
@@ -117,7 +160,10 @@ class HistoryCore:
         _, end = self._turn_around(reader, through)
         entries = in_view(history, read_for_model(reader, self._key, history, end))
         left = (one for one in entries if history.compacted_by(one.seq) is None)
-        return plan_compaction(left, history, first=first, through=through, chosen=chosen)
+        plan = plan_compaction(
+            left, history, first=first, through=through, chosen=chosen, as_of=as_of
+        )
+        return head, plan
 
     # -- rewinding -----------------------------------------------------------------------------
 
@@ -187,12 +233,13 @@ class HistoryCore:
             title=title,
             titled_by=settings.get("titled_by", "person") if title is not None else None,
             project=row.about.project,
-            tags=tuple(settings.get("tags", ())),
+            tags=rules.as_tags(settings.get("tags", ())),
             parent=row.about.parent,
             fork=Fork(row.id, reach),
         )
         rules.check_content(created)
-        minted = settings.get("id") or runtime.ids("ses")
+        given = settings.get("id")
+        minted = runtime.ids("ses") if given is None else given
         rules.check_id(minted, "session id")
         now = runtime.clock()
         return (
@@ -216,7 +263,18 @@ class HistoryCore:
         check_seq(reach, row.head, "at")
         begin, end = self._turn_around(reader, reach)
         entries = reader.entries(self._key, after=begin - 1, through=end)
+        if end is not None and end > reach:
+            entries += self._late(reader, entries)
         return row, reach, plan_fork(entries, at=reach, deltas=lambda seq: self._text(reader, seq))
+
+    def _late(self, reader: Reader, entries: Sequence[e.Entry]) -> list[e.Entry]:
+        """What came for these entries after the last of them."""
+        fold = Messages()
+        for entry in entries:
+            fold.take(entry)
+        found = (reader.find_entry(self._key, name) for name in fold.awaiting())
+        late = {one.seq: one for one in found if one is not None and one.seq > entries[-1].seq}
+        return [late[seq] for seq in sorted(late)]
 
     # -- small things --------------------------------------------------------------------------
 
@@ -240,6 +298,12 @@ class HistoryCore:
             return begin, None
         end = reader.find_entry(self._key, ending_identity(started.turn_id))
         return begin, None if end is None else max(end.seq, seq)
+
+
+def _compacting(
+    key: int, body: e.Compacted, head: int, at_us: int
+) -> Callable[[Engine], Receipt | None]:
+    return lambda engine: engine.compact(key, body, head, at_us)
 
 
 def _rewinding(

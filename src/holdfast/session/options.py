@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any, Literal, TypedDict
 
+from holdfast.journal import rules
 from holdfast.journal.redaction import Redact
 from holdfast.model import entries as e
 from holdfast.model.messages import Role
@@ -139,7 +140,7 @@ def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCrea
         title=title,
         titled_by=settings.get("titled_by", "person") if title is not None else None,
         project=settings.get("project"),
-        tags=tuple(settings.get("tags", ())),
+        tags=rules.as_tags(settings.get("tags", ())),
         extra=settings.get("extra", {}),
         parent=settings.get("parent"),
     )

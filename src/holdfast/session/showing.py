@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.model import entries as e
-from holdfast.session.history import read_for_model, read_history
+from holdfast.session.history import read_for_model, read_history, read_system
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Reader
 from holdfast.views.context import Budget, Context, compute
@@ -33,7 +33,7 @@ def _context(
         format_,
         blobs=lambda name: reader.blob(row.tenant, name),
         history=history,
-        system=row.about.system,
+        system=read_system(reader, row),
         budget=Budget(settings.get("max_messages"), settings.get("max_tokens")),
         partial=settings.get("partial", "note"),
         reasoning=settings.get("reasoning", True),

@@ -310,8 +310,10 @@ class Session:
         """Put a summary in place of the messages up to `through`, in what a model is sent.
 
         `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
-        still runs, what was not finished at `through`. `model`, `provider`, `usage`,
-        `tokens_before` and `tokens_after` tell how the summary was made. `undo` takes it back.
+        still runs, what was not finished at `through`. Give `as_of`, the head when the summary was
+        begun, if a turn may have ended since: what was not finished then stays. `model`,
+        `provider`, `usage`, `tokens_before` and `tokens_after` tell how the summary was made.
+        `undo` takes it back.
 
         If interrupted: it is compacted or it is not.
         """

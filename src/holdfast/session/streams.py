@@ -274,6 +274,7 @@ class StreamCore:
             provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
         )
         check_value(ended, e.ModelCallEnded, "end of a model call")
+        rules.check_usage(usage)
         self._ended = ended
 
     def cut_off(self, why: str) -> None:

@@ -373,14 +373,21 @@ class Engine(IndexOperations):
         rules.admit_late(turn, e.LateText(turn_id=turn_id, message_id=message_id, deltas=()))
         stored = self._stored_parts(standing, message_id)
         known = "".join(part.text for part in stored if isinstance(part, Text))
-        if not text.startswith(known):
+        rest = self._beyond(known, text)
+        if rest is None:
             raise IdConflict(
                 f"the text does not continue what is stored of message {message_id!r}; "
                 "record it in a turn of its own"
             )
-        delta = _continuing(stored, text[len(known) :])
+        delta = _continuing(stored, rest)
         body = e.LateText(turn_id=turn_id, message_id=message_id, deltas=(delta,), whole=True)
         return self._write(standing, body, at_us)
+
+    def _beyond(self, known: str, text: str) -> str | None:
+        """What of a text is not stored yet; None when it is another text."""
+        if self._redactor is not None:
+            return self._redactor.rest(known, text)
+        return text[len(known) :] if text.startswith(known) else None
 
     def ask_approval(
         self, key: int, claim: Claim, approval_id: str, call_id: str, arguments: str, at_us: int

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import IdConflict, SessionBusy, SessionHasForks
+from holdfast.errors import (
+    IdConflict,
+    InvalidEntry,
+    SessionBusy,
+    SessionDamaged,
+    SessionHasForks,
+)
 from holdfast.journal import rules
 from holdfast.journal.closing import closing, open_streams
 from holdfast.journal.codec import decode_body, encode
@@ -46,7 +52,8 @@ class SessionOperations(Standings):
         found = self._tx.find_session(tenant, session_id)
         if found is not None:
             stored = self._tx.find_entry(found.key, identity(created))
-            if stored is not None and same_content(stored.body, decode_body(encode(created))):
+            offered = decode_body(encode(self._redacted(created)))
+            if stored is not None and same_content(stored.body, offered):
                 return None
             raise IdConflict(f"session {session_id!r} exists already, with another beginning")
         if base is not None:
@@ -82,6 +89,14 @@ class SessionOperations(Standings):
         receipt = self._write(standing, body, at_us)
         return receipt, msgspec.structs.replace(standing.row)
 
+    def compact(self, key: int, body: e.Compacted, head: int, at_us: int) -> Receipt | None:
+        """Append a compaction that was planned at `head`; None when others rewound since."""
+        standing = self._live(key)
+        since = self._tx.marked_entries(key, HISTORY, after=head)
+        if any(isinstance(entry.body, e.Rewound | e.Undone) for entry in since):
+            return None
+        return self._write(standing, body, at_us)
+
     def rewind(self, key: int, body: e.Rewound, head: int, at_us: int) -> Receipt | None:
         """Append a rewind that was planned at `head`; None when the journal has grown since."""
         standing = self._live(key)
@@ -97,25 +112,31 @@ class SessionOperations(Standings):
         body = check_undo(self._tx.marked_entries(key, HISTORY), seq, newest)
         return self._write(standing, body, at_us)
 
-    def delete_session(self, key: int, body: e.Deleted, at_us: int) -> Receipt:
-        """Close what runs, then take the session out of every list."""
+    def delete_session(
+        self, key: int, body: e.Deleted, at_us: int, *, as_of_us: int | None = None
+    ) -> Receipt:
+        """Close what runs, then take the session out of every list.
+
+        With `as_of_us`, only if nothing has happened to it since then.
+        """
         standing = self._standing(key)
         if standing.row.about.deleted:
             return Receipt(standing.row.head, repeated=True)
+        _check_unchanged(standing.row, as_of_us)
         if standing.turn is not None:
             self._close(standing, interrupted(standing.turn.id, "deleted"), at_us)
         return self.about(key, body, at_us)[0]
 
-    def erase(self, keys: Sequence[int], at_us: int) -> tuple[int, int]:
+    def erase(
+        self, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
+    ) -> tuple[int, int]:
         """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
-        rows = [self._standing(key).row for key in keys]
-        for key in keys:
-            turn = self._standing(key).turn
-            if turn is not None and self._is_alive(turn.holder):
-                raise busy(self._standing(key).row.id, turn.id, turn.holder)
-            left = [fork for fork in self._tx.forks_of(key) if fork not in keys]
+        rows = [self._erasable(key) for key in keys]
+        for row in rows:
+            _check_unchanged(row, as_of_us)
+            left = [fork for fork in self._tx.forks_of(row.key) if fork not in keys]
             if left:
-                raise has_forks(self._standing(key).row.id, self._tx, left)
+                raise has_forks(row.id, self._tx, left)
         entries = blobs = 0
         for row in rows:
             self._tx.unindex(row.key)
@@ -130,9 +151,21 @@ class SessionOperations(Standings):
         """Let nothing of erased documents stand in the search index. Raises SearchDamaged."""
         self._tx.tidy_index()
 
-    def scrubbed(self, at_us: int) -> None:
-        """What was erased by then is gone from the file too."""
-        self._tx.scrubbed(at_us)
+    def _erasable(self, key: int) -> SessionRow:
+        """A session in which nobody works; a damaged one can be erased too, as it is told to be."""
+        try:
+            standing = self._standing(key)
+        except SessionDamaged:
+            return self._tx.origin(key)
+        turn = standing.turn
+        if turn is not None and self._is_alive(turn.holder):
+            raise busy(standing.row.id, turn.id, turn.holder)
+        return standing.row
+
+    def scrubbed(self, tenant: str, sessions: Sequence[str], at_us: int) -> None:
+        """What was erased of these sessions is gone from the file too."""
+        for session_id in sessions:
+            self._tx.scrubbed(tenant, session_id, at_us)
 
     def rebuild(self, key: int) -> None:
         """Derive anew what is kept beside a session's journal."""
@@ -158,6 +191,11 @@ class SessionOperations(Standings):
             self._drop(standing, seq)
         standing.turn = None
         return standing.row.head
+
+
+def _check_unchanged(row: SessionRow, as_of_us: int | None) -> None:
+    if as_of_us is not None and row.updated_at_us != as_of_us:
+        raise InvalidEntry(f"session {row.id!r} was changed meanwhile; look at it again")
 
 
 def busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:

@@ -308,9 +308,9 @@ class MemoryTransaction(MemoryReader):
         self._disk.erasures.append([row.tenant, row.id, at_us, False])
         self.undo.append(self._disk.erasures.pop)
 
-    def scrubbed(self, at_us: int) -> None:
+    def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         for erasure in self._disk.erasures:
-            erasure[3] = erasure[3] or erasure[2] <= at_us
+            erasure[3] = erasure[3] or erasure[:2] == [tenant, session_id]
         self.undo.append(lambda: None)
 
     def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:

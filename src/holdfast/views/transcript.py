@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.journal.assembly import output_text
 from holdfast.journal.fold import Messages
+from holdfast.journal.hiding import Hiding
 from holdfast.journal.history import Compaction, Hidden, History, in_view
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
@@ -83,19 +84,18 @@ class _Facts:
         self.times[entry.seq] = entry.at_us
         match entry.body:
             case e.ToolStarted() as body:
-                self._tool(body.message_id, body.call_id).started = entry.seq
+                tool = self._tool(body.message_id, body.call_id)
+                tool.started, tool.hidden = entry.seq, self._hidden.has_result(body)
             case e.ToolOutput() as body:
                 self._tool(body.message_id, body.call_id).output = body.output
             case e.ToolFinished() | e.LateResult() as body:
                 tool = self._tool(body.message_id, body.result.call_id)
                 tool.result, tool.output = body.result, body.output or tool.output
-                tool.hidden = (body.started or entry.seq) in self._hidden.places
+                tool.hidden = self._hidden.has_result(body)
             case e.MessageRecorded() as body:
-                results = [part for part in body.parts if isinstance(part, ToolResult)]
-                if entry.seq in self._hidden.places:
-                    results = [msgspec.structs.replace(one, content="") for one in results]
-                for result in results:
-                    self.results[body.turn_id, result.call_id] = result
+                for part in body.parts:
+                    if isinstance(part, ToolResult):
+                        self.results[body.turn_id, part.call_id] = part
             case e.LateText(call_id=str() as call_id) as body:
                 tool = self._tool(body.message_id, call_id)
                 tool.output = (tool.output or "") + output_text(body.deltas, after=tool.output)
@@ -135,11 +135,13 @@ def transcript(
         entries = list(entries)
         history = History(entries)
     hidden = history.hides("person")
-    fold, facts = Messages(), _Facts(hidden)
+    fold, facts, hiding = Messages(), _Facts(hidden), Hiding(hidden, "")
     for entry in in_view(history, entries):
-        if not hidden.has(entry):
-            fold.take(entry)
-            facts.take(entry)
+        seen = hiding.see(entry)
+        if seen is not None:
+            facts.take(seen)
+            if entry.seq not in hidden.places:
+                fold.take(seen)
     shown = [
         _message(message, facts, deltas)
         for message in fold.finish(deltas)
@@ -168,8 +170,8 @@ def _ending(entry: e.Entry, body: e.TurnEnded) -> Shown:
 
 def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list[Shown]:
     """Put what a summary stands for behind it, in the place where its range begins."""
-    inside = tuple(one for one in shown if compaction.replaces(one.seq))
-    outside = [one for one in shown if not compaction.replaces(one.seq)]
+    inside = tuple(one for one in shown if _is_inside(one, compaction))
+    outside = [one for one in shown if not _is_inside(one, compaction)]
     place = next((n for n, one in enumerate(outside) if one.seq >= compaction.body.first), None)
     folded = Shown(
         kind="compaction",
@@ -183,6 +185,13 @@ def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list
     )
     outside.insert(len(outside) if place is None else place, folded)
     return outside
+
+
+def _is_inside(one: Shown, compaction: Compaction) -> bool:
+    """An earlier fold goes with its range, also when the message at its place is kept."""
+    if one.kind == "compaction":
+        return compaction.body.first <= one.seq <= compaction.body.through
+    return compaction.replaces(one.seq)
 
 
 def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:

@@ -169,3 +169,49 @@ def test_a_rewind_is_not_undone_after_a_turn() -> None:
     assert check_undo(rewind, 5, newest_turn=4) == e.Undone(id="r", seq=5)
     with pytest.raises(UndoRefused, match=r"fork\(at=4\)"):
         check_undo(rewind, 5, newest_turn=6)
+
+
+def test_a_rewind_is_not_undone_under_a_summary_that_does_not_know_what_it_took() -> None:
+    rewind = e.Rewound(id="r", through=3)
+    compaction = e.Compacted(id="c", summary="s", first=1, through=5)
+    journal = entries(begun(), PROMPT, said(), ended(), rewind, compaction)
+    with pytest.raises(UndoRefused, match=r"undo that one first: session.undo\(6\)"):
+        check_undo(journal, 5, newest_turn=4)
+    undone = entries(*[one.body for one in journal], e.Undone(id="c", seq=6))
+    assert check_undo(undone, 5, newest_turn=4) == e.Undone(id="r", seq=5)
+
+
+def test_a_turn_whose_ending_was_rewound_is_over() -> None:
+    """A call of it that has no result is not waited for: it can be compacted."""
+    rewind = e.Rewound(id="r", through=3)
+    journal = entries(begun(), PROMPT, said(CALL), rewind)
+    plan = plan_compaction(journal, History(), first=1, through=3, chosen=())
+    assert plan == Compacting(keep=(), rest=())
+
+
+def test_a_fork_gives_each_tool_what_it_printed_itself() -> None:
+    """Started after the fork's place, they stand elsewhere in the fork than their output does."""
+    calls = [ToolCall("c1", "shell", "{}"), ToolCall("c2", "shell", "{}")]
+    printed = {4: "one", 5: "two"}
+    bodies = plan_fork(
+        entries(begun(), PROMPT, said(*calls), ran("c1"), ran("c2")),
+        at=3,
+        deltas=lambda seq: [e.Delta(0, 0, "output", printed[seq])],
+    )
+    output = {body.call_id: body.output for body in bodies if isinstance(body, e.ToolOutput)}
+    assert output == {"c1": "one", "c2": "two"}
+
+
+@pytest.mark.parametrize(("first", "through", "allowed"), [(1, 9, True), (4, 9, False)])
+def test_a_compaction_is_not_undone_under_one_that_knows_half_of_it(
+    first: int, through: int, *, allowed: bool
+) -> None:
+    """What lies in both ranges would be sent by neither summary."""
+    earlier = e.Compacted(id="a", summary="a", first=1, through=5)
+    later = e.Compacted(id="b", summary="b", first=first, through=through)
+    journal = [e.Entry(10, 0, earlier), e.Entry(11, 0, later)]
+    if allowed:
+        assert check_undo(journal, 10, newest_turn=2).seq == 10
+    else:
+        with pytest.raises(UndoRefused, match=r"session.undo\(11\)"):
+            check_undo(journal, 10, newest_turn=2)

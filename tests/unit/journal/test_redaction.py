@@ -17,6 +17,8 @@ from holdfast import (
 from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
+from holdfast.testing.memory import MemoryDisk
+from tests.unit.views.talking import stopped
 
 KEY = "ghp_" + "a1B2" * 9
 TOKENS = {
@@ -152,3 +154,28 @@ def test_a_redaction_that_fails_stores_nothing_and_ends_the_turn(tmp_path: Path)
 def test_a_redaction_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="redact="):
         Store(tmp_path / "work.db", redact="everything")  # type: ignore[arg-type]
+
+
+def test_a_session_is_begun_twice_with_a_title_that_was_redacted() -> None:
+    with Store(MemoryDisk().open(), redact="secrets") as store:
+        first = store.create_session(id="mine", title=f"use {KEY}", tags=(KEY,))
+        assert store.create_session(id="mine", title=f"use {KEY}", tags=(KEY,)).id == first.id
+        first.tag(f"tag {KEY}", remove=[KEY])
+        assert KEY not in repr(first.entries())
+        assert first.info().tags == ("tag [redacted: GitHub token]",)
+
+
+@pytest.mark.parametrize("known", [f"use {KEY} and", f"use {KEY[:20]}", "use "])
+def test_the_rest_of_an_answer_is_kept_though_its_beginning_was_redacted(known: str) -> None:
+    """Also when it broke off in the middle of the secret: then the other half is taken out."""
+    with Store(MemoryDisk().open(), redact="secrets") as store:
+        session = store.create_session()
+        with stopped(session) as turn, turn.stream() as reply:
+            reply.text(known)
+            raise KeyboardInterrupt
+        message = session.messages()[-1]
+        session.add_late_text(turn.id, message.id, f"use {KEY} and more")
+        text = session.messages()[-1].text
+        assert text.endswith(" and more")
+        assert "[redacted" in text
+        assert KEY[20:] not in repr(session.entries())

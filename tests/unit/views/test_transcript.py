@@ -206,3 +206,18 @@ def test_things_are_in_order_though_the_clock_was_set_back() -> None:
         shown = session.transcript()
     assert [one.seq for one in shown] == sorted(one.seq for one in shown)
     assert shown[0].at > shown[-1].at
+
+
+def test_a_fold_whose_place_is_kept_goes_into_the_one_around_it(session: Session) -> None:
+    """System messages are kept; the summary that begins at one is replaced all the same."""
+    for number in range(2):
+        with session.turn(f"ask {number}") as turn:
+            turn.record(Message("system", [Text("Be brief.")]))
+            turn.record(Message("assistant", [Text(f"answer {number}")]))
+    messages = session.messages()
+    session.compact("inner", first=messages[1].seq, through=messages[2].seq)
+    session.compact("outer", through=messages[5].seq)
+    outer, *rest = session.transcript()
+    assert (outer.kind, outer.text) == ("compaction", "outer")
+    assert [one.text for one in outer.folded] == ["ask 0", "inner", "ask 1", "answer 1"]
+    assert [one.text for one in rest] == ["Be brief.", "Be brief."]

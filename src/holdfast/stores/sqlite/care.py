@@ -1,6 +1,7 @@
 """Looking after a store's file: checks, backups, and making sure that erased bytes are gone."""
 
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -86,13 +87,13 @@ def back_up(source: apsw.Connection, target: Path, progress: Progress | None) ->
 
     If interrupted: there is no file of that name, or a whole and verified one.
     """
-    if target.exists():
-        raise UsageError(f"{target} exists; name a file that does not, nothing was written")
-    partial = target.with_name(f"{target.name}.part")
-    partial.unlink(missing_ok=True)
+    _check_free(target)
+    # A name of its own: two backups to the same file must not write into each other's copy.
+    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
         _copy(source, partial, progress)
         receipt = _verify(partial, target)
+        _check_free(target)
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -100,8 +101,16 @@ def back_up(source: apsw.Connection, target: Path, progress: Progress | None) ->
     return receipt
 
 
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise UsageError(f"{target} exists; name a file that does not, nothing was written")
+
+
 def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
-    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise UsageError(f"no copy can be made there: {error}; name another file") from error
     copy = apsw.Connection(str(partial))
     try:
         # One read transaction: without it every commit of others would start the copy anew.

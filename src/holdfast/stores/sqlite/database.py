@@ -333,8 +333,9 @@ class SqliteDatabase:
             with gate(), contextlib.suppress(apsw.Error):
                 while self._readers:
                     self._readers.pop().close()
-                if self._watching is not None:
-                    self._watching.close()
+                watching, self._watching = self._watching, None  # fork() lets go of what is open
+                if watching is not None:
+                    watching.close()
                 self._discard_writer()
         finally:
             if self._lock is not None:

@@ -65,7 +65,8 @@ INSERT INTO erasures (key, tenant, id, entries, at_us)
 VALUES (:key, :tenant, :id, :entries, :at_us);
 
 -- scrubbed --
-UPDATE erasures SET scrubbed_at_us = :at_us WHERE scrubbed_at_us IS NULL AND at_us <= :at_us;
+UPDATE erasures SET scrubbed_at_us = :at_us
+WHERE scrubbed_at_us IS NULL AND tenant = :tenant AND id = :id;
 
 -- sessions --
 -- Newest first; a filter that is NULL filters nothing.

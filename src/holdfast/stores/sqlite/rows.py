@@ -409,8 +409,8 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         names = (to_bytes(row.tenant), to_bytes(row.id))
         self._write(SQL.note_erasure, (row.key, *names, entries, at_us))
 
-    def scrubbed(self, at_us: int) -> None:
-        self._write(SQL.scrubbed, (at_us,))
+    def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
+        self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))
 
     def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
         self._write(SQL.put_deltas, (key, seq, number, data))

@@ -111,6 +111,22 @@ async def what_arrives_while_a_summary_is_made_stays_outside_it(world: World) ->
 
 
 @check
+async def what_was_not_finished_as_of_then_stays(world: World) -> None:
+    """Though its turn has ended since, and though its place lies in the range."""
+    async with world.store() as store:
+        session = await store.create_session()
+        await exchange(session, 0)
+        async with session.turn("ask 1") as turn, turn.stream() as reply:
+            reply.text("the beginning, ")
+            as_of = through = session.head
+            reply.text("the rest")
+        await session.compact("a summary", through=through, as_of=as_of)
+        assert "the beginning, the rest" in await sent(session)
+        assert "answer 0" not in await sent(session)
+        await raises(errors.InvalidEntry, session.compact("s", through=through, as_of=999))
+
+
+@check
 async def a_compaction_that_cannot_be_changes_nothing(world: World) -> None:
     """Nothing to compact, an empty summary, a range upside down, a seq that is not there."""
     async with world.store() as store:
@@ -415,6 +431,11 @@ async def sessions_are_listed_by_what_is_known_of_them(world: World) -> None:
         assert other.id not in await listed(until=since)
         await raises(errors.InvalidEntry, other.tag("x" * 10_000))
         await raises(errors.InvalidEntry, other.tag())
+        await raises(errors.InvalidEntry, other.tag(remove="red"))
+        await raises(errors.InvalidEntry, store.create_session(tags="red"))
+        await raises(ValueError, store.sessions(limit=1.5))
+        await raises(ValueError, store.sessions(limit=2**70))
+        await raises(ValueError, store.sessions(title=5))
 
 
 @check

@@ -221,3 +221,17 @@ def test_few_readers_are_kept_however_many_there_were(database: SqliteDatabase) 
     for reader in readers:
         reader.__exit__(None, None, None)
     assert len(database._readers) <= 4
+
+
+def test_a_database_that_was_closed_does_not_keep_fork_from_closing_the_others(
+    path: Path, database: SqliteDatabase
+) -> None:
+    """What is left open when the process forks, the child believes to have locks on."""
+    closed = SqliteDatabase(path)
+    closed.change_mark()
+    closed.close()
+    closed.let_go()
+    with database.reading():
+        pass
+    database.let_go()
+    assert not database._readers
