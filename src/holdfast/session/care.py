@@ -6,7 +6,6 @@ Written once for both faces.
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -293,6 +292,8 @@ def resolve(reader: Reader, tenant: str, text: str) -> str:
 
 def not_found(reader: Reader, tenant: str, text: str) -> SessionNotFound:
     """The error that names the ids and titles which are nearest."""
+    from difflib import get_close_matches  # for those who mistyped
+
     newest = reader.sessions(_listing(tenant, archived=None))
     ids = get_close_matches(text, [info.id for info in newest], _NEAREST, 0.7)
     folded = text.casefold()

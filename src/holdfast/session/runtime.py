@@ -9,8 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from holdfast.errors import HandleClosed, HoldfastError
 from holdfast.journal.redaction import Redactor
@@ -22,6 +21,9 @@ from holdfast.stores.base import Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Claim
 from holdfast.stores.writer import Op, Writer, finish
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""
@@ -121,6 +123,8 @@ class Runtime:
         if self.closed:
             raise HandleClosed("the store was closed; open it again")
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # brings logging along
+
             self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="holdfast-reader")
         self._pool.submit(self._look_into, step, op)
 
