@@ -37,7 +37,8 @@ from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.sessions import SessionOperations, crashed, interrupted
+from holdfast.stores.importing import ImportOperations
+from holdfast.stores.sessions import crashed, interrupted
 from holdfast.stores.standing import Claim, Receipt, Standing
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
@@ -67,7 +68,7 @@ class TurnBegun(msgspec.Struct, frozen=True):
     busy: tuple[str, str] | None = None
 
 
-class Engine(SessionOperations):
+class Engine(ImportOperations):
     """Carries out operations on the transaction it was given by `begin`."""
 
     # -- turns ---------------------------------------------------------------------------------
