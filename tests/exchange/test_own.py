@@ -1,7 +1,6 @@
 """Our own format: everything comes back, and what is damaged is named."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,6 @@ from holdfast.testing.memory import MemoryDisk
 from holdfast.testing.strategies import journals
 from tests.exchange.checks import check_sound, converse
 from tests.exchange.mutations import mutated
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store(MemoryDisk().open()) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other() -> Iterator[Store]:
-    with Store(MemoryDisk().open()) as opened:
-        yield opened
 
 
 def exported(store: Store, session_id: str) -> bytes:

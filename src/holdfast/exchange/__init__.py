@@ -1,1 +1,6 @@
 """Sessions of other agents in, and sessions out in formats that others read."""
+
+from holdfast.exchange.exporting import EXPORTS, export_session
+from holdfast.exchange.report import Outcome, Place, Problem, Report
+
+__all__ = ["EXPORTS", "Outcome", "Place", "Problem", "Report", "export_session"]
