@@ -25,7 +25,8 @@ def check_sound(store: Store) -> None:
         session = store.session(session_id)
         for name, validate in VALIDATORS.items():
             context = session.context(name)  # type: ignore[arg-type]
-            assert validate(context.messages, context.system) == [], (session_id, name)
+            broken = validate(context.messages, context.system)
+            assert broken == [], (session_id, name, broken, context.messages)
         session.transcript()
         session.timeline()
 

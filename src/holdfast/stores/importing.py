@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from holdfast.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
 from holdfast.journal import rules
 from holdfast.journal.audit import audit_continuation
+from holdfast.journal.codec import decode_body, encode
 from holdfast.journal.identity import identity, named_identity, same_content, subject
 from holdfast.journal.turn import TurnState
 from holdfast.model import entries as e
@@ -109,7 +110,7 @@ class ImportOperations(SessionOperations):
     def _already(self, standing: Standing, entries: Sequence[e.Entry]) -> Receipt:
         """What is there already, if it is all of it. Raises IdConflict."""
         for entry in entries:
-            body = self._redacted(entry.body)
+            body = decode_body(encode(self._redacted(entry.body)))
             stored = self._tx.find_entry(standing.row.key, identity(body))
             if stored is None or stored.seq != entry.seq or not same_content(stored.body, body):
                 raise IdConflict(
