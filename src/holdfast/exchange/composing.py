@@ -10,17 +10,20 @@ from typing import Final
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.exchange import records as r
 from holdfast.exchange.mending import HOLDER, Placed
 from holdfast.exchange.report import Place, Report
 from holdfast.journal.codec import encode, to_bytes
 from holdfast.journal.identity import digest, keyed_id
+from holdfast.journal.rules import check_json
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.parts import Json, Part, Text, ToolCall, ToolResult
 from holdfast.model.sessions import Namer, Parent
 
 _ID_CHARS: Final = 200
+_TEXT_CHARS: Final = 10_000
 
 UNFINISHED: Final = "unfinished"
 """The reason of a turn of which the source has no more, and no ending."""
@@ -301,6 +304,11 @@ class Composer:
     # -- results -------------------------------------------------------------------------------
 
     def _answer(self, answered: r.Answered) -> Iterator[Placed]:
+        if _as_json(answered.result.structured) != answered.result.structured:
+            what = "structured content that JSON cannot hold was kept as text"
+            self._report.repair(answered.place, what)
+            text = _as_json(answered.result.structured)
+            answered.result = msgspec.structs.replace(answered.result, structured=text)
         result = answered.result
         call = self._open_calls.pop(result.call_id, None)
         if call is not None:
@@ -416,7 +424,9 @@ class Composer:
 
     def _note(self, place: Place, name: str, data: Json) -> Placed:
         body = e.Note(
-            id=self._id("ent", f"note/{self._seq}"), name=f"{self.source}.{name}", data=data
+            id=self._id("ent", f"note/{self._seq}"),
+            name=f"{self.source}.{name}",
+            data=_as_json(data),
         )
         return self._put(body, place)
 
@@ -440,6 +450,15 @@ class Composer:
 def session_id_of(source: str, native_id: str) -> str:
     """The id that a session of a source has here, always."""
     return keyed_id("ses", source, native_id)
+
+
+def _as_json(value: Json) -> Json:
+    """The value, or as text what nests too deeply or holds a number that JSON does not have."""
+    try:
+        check_json(value, "value")
+    except HoldfastError:
+        return str(value)[:_TEXT_CHARS]
+    return value
 
 
 def _text_key(said: r.Said) -> str:

@@ -122,6 +122,19 @@ def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ..
     )
 
 
+def with_structured(result: ToolResult, value: Any) -> ToolResult:
+    """The result with what the tool returned beside its text."""
+    return msgspec.structs.replace(result, structured=value)
+
+
+def blobs_in(result: ToolResult, blobs: dict[str, bytes]) -> dict[str, bytes]:
+    """The bytes that this result names, of those that the whole message brought."""
+    if isinstance(result.content, str):
+        return {}
+    names = {part.blob for part in result.content if isinstance(part, Image | File)}
+    return {name: data for name, data in blobs.items() if name in names}
+
+
 def _source(found: Content, block: dict[str, Any]) -> bool:
     source = block.get("source")
     if not isinstance(source, dict) or source.get("type") != "base64":

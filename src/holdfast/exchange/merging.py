@@ -260,8 +260,8 @@ def is_same(stored: e.Body, offered: e.Body) -> bool:
         return False
     if not isinstance(stored, e.Unknown) and stored.redacted:
         return True
-    if isinstance(stored, e.TurnStarted) or same_content(stored, offered):
-        return True
+    if isinstance(stored, e.SessionCreated | e.TurnStarted) or same_content(stored, offered):
+        return True  # a source may say more of a session's beginning than it did before
     return encode(stored) == encode(offered)  # a list in a note was a tuple before it was stored
 
 

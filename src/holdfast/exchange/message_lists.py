@@ -126,7 +126,7 @@ def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
     found = c.anthropic(message.get("content"))
     yield from _bad(place, found)
     for result in found.results:
-        yield r.Answered(place=place, result=result, blobs=_of(result, found.blobs))
+        yield r.Answered(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
     if found.parts:
         yield _said(place, role, found.parts, found.blobs, prompt=not found.results)
     elif not found.results and not found.bad:
@@ -205,11 +205,3 @@ def _said(
 def _bad(place: Place, found: c.Content) -> Iterator[r.Record]:
     for what in found.bad:
         yield r.Bad(place=place, reason=what)
-
-
-def _of(result: ToolResult, blobs: dict[str, bytes]) -> dict[str, bytes]:
-    """The bytes that this result names, of those that the whole message brought."""
-    if isinstance(result.content, str):
-        return {}
-    names = {getattr(part, "blob", "") for part in result.content}
-    return {name: data for name, data in blobs.items() if name in names}
