@@ -125,7 +125,7 @@ class _Answer:
     def __init__(self, place: Place, key: str, message: dict[str, Any], at_us: int | None) -> None:
         self.place = place
         self.key = key
-        self.at_us = at_us
+        self.at_us = self.last_us = at_us
         self.message_id = message.get("id")
         self.message = message
         self.parts: list[Part] = []
@@ -146,7 +146,6 @@ class _Reading:
         self._index = index
         self._belongs = belongs
         self._answer: _Answer | None = None
-        self._over = False
         self._counted: set[str] = set()
         self._alias: dict[str, str | None] = {}
         self._path: list[str] = []
@@ -164,16 +163,13 @@ class _Reading:
             extra=index.extra,
             parent=self._parent,
         )
-        place = Place(str(path), 1)
         for line in read_lines(path):
-            place = line.place
             if line.record is None:
                 yield from self._no_record(line)
             elif self._belongs(line.record):
                 yield from self._take(line.place, line.record)
-        yield from self._flush()
-        if self._over:
-            yield r.TurnOver(place=place, status="completed")
+        # More lines of the last answer may be on their way.
+        yield from self._flush(ends=self._settled)
 
     def _no_record(self, line: Line) -> Iterator[r.Record]:
         """A line that cannot be read is the main session's; a last one is perhaps being written."""
@@ -224,9 +220,9 @@ class _Reading:
         answer.request_id = record.get("requestId")
         answer.parts += found.parts
         answer.blobs |= found.blobs
-        self._over = False
+        answer.last_us = time_us(record.get("timestamp"))
 
-    def _flush(self) -> Iterator[r.Record]:
+    def _flush(self, *, ends: bool = True) -> Iterator[r.Record]:
         answer, self._answer = self._answer, None
         if answer is None:
             return
@@ -243,7 +239,8 @@ class _Reading:
                 blobs=answer.blobs,
                 asked=self._asked(answer),
             )
-        self._over = answer.message.get("stop_reason") in _ENDS
+        if ends and answer.message.get("stop_reason") in _ENDS:
+            yield r.TurnOver(place=answer.place, at_us=answer.last_us, status="completed")
 
     def _asked(self, answer: _Answer) -> r.Asked:
         """Every line of an answer repeats its usage; it is counted once."""
@@ -275,7 +272,6 @@ class _Reading:
             yield r.TurnOver(
                 place=place, at_us=at, status="failed", reason="api_error", detail=text or None
             )
-            self._over = False
         else:
             yield r.Kept(place=place, name="synthetic", data=record)
 
@@ -296,7 +292,6 @@ class _Reading:
             yield r.TurnOver(
                 place=place, at_us=at, status="interrupted", reason="user", detail=text
             )
-            self._over = False
         elif record.get("isCompactSummary") is True:
             self._follow(record)
             yield r.Summed(place=place, at_us=at, text=text)
@@ -314,7 +309,6 @@ class _Reading:
         blobs: dict[str, bytes],
         count: int,
     ) -> r.Answered:
-        self._over = False
         beside = record.get("toolUseResult")
         if count == 1 and isinstance(beside, dict | list):
             result = c.with_structured(result, beside)
@@ -325,9 +319,6 @@ class _Reading:
     ) -> Iterator[r.Record]:
         is_prompt = not (record.get("isMeta") is True or found.results or text.startswith(_ASIDE))
         if is_prompt:
-            if self._over:
-                yield r.TurnOver(place=place, status="completed")
-                self._over = False
             yield from self._branch(place, record)
         key = self._key(place, record)
         self._name(record, key)
