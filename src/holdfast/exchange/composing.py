@@ -59,6 +59,7 @@ class Composer:
         self.source = source
         self.session_id = session_id
         self.title: tuple[str, Namer] | None = None
+        self.archived = False
         self.left_open = False
         self._report = report
         self._seq = 0
@@ -137,7 +138,7 @@ class Composer:
             case r.Kept():
                 yield self._note(record.place, record.name, record.data)
             case r.Archived():
-                yield self._put(e.Archived(id=self._id("ent", "archived")), record.place)
+                self.archived = True
             case _:
                 raise TypeError(f"no such record: {record!r}")
 
@@ -199,7 +200,7 @@ class Composer:
             key = self._id("msg", f"{key}#{self._said}")
         if self._turn_id is None or (said.begins_turn and not self._waits):
             yield from self._begin_turn(said.place, key)
-        if said.begins_turn:
+        if self._waits and said.role == "user" and said.person:
             self._turn_starts.append(self._turn_seq)
         yield from self._record(said, key, content)
 
@@ -210,7 +211,9 @@ class Composer:
         extra = []
         if said.asked is not None and call_id is not None:
             extra.append(self._seq + 1)
-            yield self._put(self._call_started(call_id, said.asked), said.place)
+            system = to_bytes(said.asked.system) if said.asked.system else b""
+            blobs = {digest(system): system} if system else {}
+            yield self._put(self._call_started(call_id, said.asked), said.place, blobs=blobs)
         message = self._messages[key] = _Message(key, self._seq + 1, content)
         message.seqs += extra
         yield from self._put_message(said, key, call_id, message.seq)
@@ -287,7 +290,11 @@ class Composer:
     def _call_started(self, call_id: str, asked: r.Asked) -> e.ModelCallStarted:
         assert self._turn_id is not None
         return e.ModelCallStarted(
-            id=call_id, turn_id=self._turn_id, provider=asked.provider, model=asked.model
+            id=call_id,
+            turn_id=self._turn_id,
+            provider=asked.provider,
+            model=asked.model,
+            system=_hashed(asked.system) if asked.system else None,
         )
 
     def _call_ended(self, call_id: str, asked: r.Asked) -> e.ModelCallEnded:

@@ -12,9 +12,11 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.exchange.records import image
 from holdfast.journal.codec import to_bytes
 from holdfast.journal.identity import digest
+from holdfast.journal.rules import check_json
 from holdfast.model.entries import Usage
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -220,6 +222,15 @@ def _count(value: dict[str, Any], *names: str) -> int:
 def compact(value: object) -> str:
     """A value as JSON, on one line, with its text as it is."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON can hold this, not too deep."""
+    try:
+        check_json(value, "value")
+    except HoldfastError:
+        return False
+    return True
 
 
 def is_id(value: object) -> TypeGuard[str]:

@@ -14,7 +14,6 @@ from holdfast.exchange.report import Outcome, Place, Report
 from holdfast.journal.identity import keyed_id
 from holdfast.model import entries as e
 from holdfast.model.limits import TITLE_CHARS_MAX
-from holdfast.model.sessions import Namer
 from holdfast.session.sources import Clock
 from holdfast.session.store import Store
 
@@ -50,7 +49,7 @@ def import_source(
     try:
         merged = merge(store, session_id, mender.mend(placed, close=False), dry_run=dry_run)
         if not dry_run and merged.action != "left":
-            _finish(store, source, composer.title, merged, report.summary(before), clock)
+            _finish(store, source, composer, merged, report.summary(before), clock)
     except (HoldfastError, OSError) as error:
         report.skip(Place(source.origin), f"the session could not be taken over: {error}")
         merged = Merged(session_id, "left", why=str(error))
@@ -71,18 +70,20 @@ def import_source(
 def _finish(
     store: Store,
     source: Source,
-    title: tuple[str, Namer] | None,
+    composer: Composer,
     merged: Merged,
     found: dict[str, object],
     clock: Clock,
 ) -> None:
     """Give it the title that it has there, and note where it came from."""
     session = store.session(merged.session_id)
-    about, bodies = session.info().about, list[e.Body]()
+    about, bodies, title = session.info().about, list[e.Body](), composer.title
     if title is not None and about.titled_by != "person" and about.title != title[0]:
         key = f"title/{session.head}"
         entry_id = keyed_id("ent", session.id, key)
         bodies.append(e.Renamed(id=entry_id, title=title[0][:TITLE_CHARS_MAX], by=title[1]))
+    if composer.archived and merged.action == "new":
+        bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
     if merged.added:
         entry_id = keyed_id("ent", session.id, f"imported/{session.head}")
         bodies.append(

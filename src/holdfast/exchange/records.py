@@ -53,6 +53,7 @@ class Asked(msgspec.Struct):
     finish_reason: str | None = None
     provider_ids: dict[str, str] = {}
     error: str | None = None
+    system: str | None = None
 
 
 class Said(Record, kw_only=True):
