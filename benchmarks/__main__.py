@@ -11,13 +11,21 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
+from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta, streams
 from benchmarks.floor import floor
 from benchmarks.footprint import imports, size
 from benchmarks.reading import reading
 from benchmarks.recording import recording
 from benchmarks.results import Result, Setting
-from benchmarks.writers import writers_8, writers_64, writers_64_trio, writers_1000
+from benchmarks.searching import search, search_million, search_size
+from benchmarks.writers import (
+    writers_8,
+    writers_64,
+    writers_64_indexed,
+    writers_64_trio,
+    writers_1000,
+)
 
 MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "append": sync_append,
@@ -25,16 +33,24 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "floor": floor,
     "writers-8": writers_8,
     "writers-64": writers_64,
+    "writers-64-indexed": writers_64_indexed,
     "writers-1000": writers_1000,
     "writers-64-trio": writers_64_trio,
     "growth": growth,
     "reading": reading,
+    "contexts": contexts,
+    "compacted": compacted,
+    "listing": listing,
     "delta": delta,
     "streams": streams,
     "recording": recording,
     "size": size,
+    "search-size": search_size,
+    "search": search,
     "import": imports,
 }
+
+ONLY_IF_NAMED: dict[str, Callable[[Setting], list[Result]]] = {"search-million": search_million}
 
 
 def main() -> int:
@@ -47,7 +63,7 @@ def main() -> int:
     for name in names:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
-            found = MEASUREMENTS[name](Setting(Path(folder), blocks, scale))
+            found = (MEASUREMENTS | ONLY_IF_NAMED)[name](Setting(Path(folder), blocks, scale))
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
         results += found
     print(report.table(results))
@@ -68,7 +84,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), metavar="NAME")
+    parser.add_argument(
+        "--only", action="append", choices=list(MEASUREMENTS | ONLY_IF_NAMED), metavar="NAME"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")

@@ -12,8 +12,10 @@ from holdfast.errors import (
     HoldfastError,
     IdConflict,
     InvalidEntry,
+    InvalidQuery,
     MessageNotFound,
     PromptQueued,
+    SearchDamaged,
     SessionAmbiguous,
     SessionBusy,
     SessionDamaged,
@@ -41,6 +43,7 @@ from holdfast.errors import (
 from holdfast.model.entries import Delta, Entry, FollowedDelta, Usage
 from holdfast.model.messages import Message
 from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.search import Hit, Hits
 from holdfast.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
 from holdfast.session.store import Session, Store, Stream, Tool, Turn
 from holdfast.stores.standing import Receipt
@@ -64,10 +67,13 @@ __all__ = [
     "ForeignHandle",
     "Fork",
     "HandleClosed",
+    "Hit",
+    "Hits",
     "HoldfastError",
     "IdConflict",
     "Image",
     "InvalidEntry",
+    "InvalidQuery",
     "Message",
     "MessageNotFound",
     "Opaque",
@@ -76,6 +82,7 @@ __all__ = [
     "PromptQueued",
     "Reasoning",
     "Receipt",
+    "SearchDamaged",
     "Session",
     "SessionAmbiguous",
     "SessionBusy",

@@ -5,6 +5,7 @@
     HoldfastError
     ├── UsageError         the call was wrong; do not repeat it as it is
     │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
+    │   ├── InvalidQuery       a search in which nothing to look for can be found
     │   ├── SessionNotFound
     │   │   └── SessionDeleted     … any more; it can be restored
     │   ├── SessionAmbiguous   several ids begin like this; names them
@@ -27,7 +28,8 @@
     │   ├── StoreBusy          another process kept the write lock for too long
     │   ├── StoreReadOnly · StoreNotOurs · StoreNewer · StoreOnNetwork · StoreReplaced
     │   └── SqliteTooOld
-    └── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
+    ├── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
+    └── SearchDamaged      the search index cannot be used; everything else can
 
 Interruption is not an error of ours: a cancelled block re-raises what interrupted it.
 """
@@ -43,6 +45,10 @@ class UsageError(HoldfastError):
 
 class InvalidEntry(UsageError, ValueError):
     """The content cannot be recorded; nothing was stored."""
+
+
+class InvalidQuery(UsageError, ValueError):
+    """The search says nothing that could be looked for; the text says what to write instead."""
 
 
 class SessionNotFound(UsageError, LookupError):
@@ -195,3 +201,7 @@ class SessionDamaged(HoldfastError):
         super().__init__(message)
         self.session_id = session_id
         self.seq = seq
+
+
+class SearchDamaged(HoldfastError):
+    """The search index cannot be used; store.rebuild_search() makes it anew from the journals."""

@@ -1,5 +1,6 @@
 """A program that appends, and counts what that costs: statements, syncs and pages of the log.
 
+The search index is brought up between appends, whenever the store is idle, and not counted here.
 The store opens its file by path, so what it does is seen from below: a VFS that counts is made
 the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
 process, which is why this runs in one of its own: `python counting.py FOLDER lone|many`.
@@ -68,7 +69,10 @@ def lone(folder: Path) -> dict[str, Any]:
     """One caller: what each of its appends costs, early and late in a session."""
     said = Message(role="assistant", parts=[Text("x" * 600)])
     windows: dict[str, Any] = {}
-    with Store(folder / "counted.db") as store, store.create_session().turn("Go.") as turn:
+    with (
+        Store(folder / "counted.db", indexing=False) as store,
+        store.create_session().turn("Go.") as turn,
+    ):
         for number in range(2, LOOKED_AT[-1] + WINDOW):
             counts.clear()
             statements.clear()
@@ -103,7 +107,7 @@ def many(folder: Path) -> dict[str, Any]:
     async def main() -> None:
         go = anyio.Event()
         async with (
-            AsyncStore(folder / "counted.db") as store,
+            AsyncStore(folder / "counted.db", indexing=False) as store,
             anyio.create_task_group() as group,
         ):
             for _ in range(WRITERS):

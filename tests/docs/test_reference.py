@@ -83,7 +83,8 @@ def test_errors_with_a_second_base_are_named() -> None:
     assert lookups == {k.__name__ for k in kinds if k.__name__.endswith("NotFound")} | {
         "SessionDeleted"
     }
-    assert [kind.__name__ for kind in kinds if issubclass(kind, ValueError)] == ["InvalidEntry"]
+    values = [kind.__name__ for kind in kinds if issubclass(kind, ValueError)]
+    assert values == ["InvalidEntry", "InvalidQuery"]
 
 
 def test_glossary_has_the_words_of_the_contract() -> None:

@@ -17,6 +17,7 @@ Way = Literal["cancel", "cancel twice", "timeout", "anyio scope", "trio scope"]
 """What interrupts."""
 
 _HELD_SECONDS = 0.004
+_POINTS_BEFORE_WAITING = 2
 _POINTS_MAX = 500
 
 
@@ -73,6 +74,7 @@ class Visit:
             await run.held.wait()
             others.start_soon(_release_later, run)
             await self._interrupted(run)
+            run.waiting.set()
             run.release.set()
 
     async def _interrupted(self, run: Run) -> None:
@@ -127,6 +129,10 @@ class Visit:
 
 
 async def _release_later(run: Run) -> None:
+    """Let the holder go soon after somebody began to wait for it, and not before."""
+    await run.waiting.wait()
+    while run.points.count < _POINTS_BEFORE_WAITING and not run.release.is_set():  # noqa: ASYNC110  (a count has no event)
+        await anyio.sleep(0.001)
     with anyio.move_on_after(_HELD_SECONDS):
         await run.release.wait()
     run.release.set()

@@ -41,6 +41,7 @@ class Run:
         self.session: AsyncSession
         self.second: AsyncSession
         self.held = anyio.Event()
+        self.waiting = anyio.Event()
         self.release = anyio.Event()
 
     async def prepare(self) -> None:
@@ -189,12 +190,14 @@ async def nested_turns(run: Run) -> None:
 
 @scenario(points=5, held="")
 async def wait_for_the_holder(run: Run) -> None:
+    run.waiting.set()
     await _short_turn(run, run.session, if_busy="wait")
 
 
 @scenario(points=5, held="")
 async def interrupt_the_holder(run: Run) -> None:
     run.ledger.may_stop_theirs = True
+    run.waiting.set()
     await _short_turn(run, run.session, if_busy="interrupt")
 
 

@@ -21,8 +21,8 @@ FACES = [
 
 READS = {
     "Store": {
-        *("session", "sessions", "usage", "blob", "counts", "status"),
-        *("resolve_id", "salvage", "session_ids", "check_file"),
+        *("session", "sessions", "search", "usage", "blob", "counts", "status"),
+        *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
     },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),

@@ -168,6 +168,27 @@ def test_a_broken_index_is_made_anew(path: Path) -> None:
     assert examined(path).sound
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE search_words_data SET block = x'ffffffffffffffffffffffff'",
+        "DROP TABLE search_words_idx",
+        "DELETE FROM search_state",
+    ],
+)
+def test_a_broken_search_index_is_named_and_made_anew(path: Path, statement: str) -> None:
+    with Store(path) as store:
+        assert len(store.search("answer")) == 9
+    damage(path, statement)
+    with Store(path, indexing=False) as store:
+        found = examine(store)
+        assert {one.kind for one in found.findings} == {"search"}
+        assert all(one.remedy for one in found.findings)
+        assert examine(store, rebuild=True).sound
+        assert len(store.search("answer")) == 9
+        assert examine(store).findings == []
+
+
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_progress_is_told(path: Path, rebuild: bool) -> None:
     told: list[int] = []

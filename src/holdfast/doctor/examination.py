@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import BlobNotFound, HoldfastError
+from holdfast.errors import BlobNotFound, HoldfastError, SearchDamaged
 from holdfast.session.examining import Finding
 from holdfast.session.store import Store
 from holdfast.testing.validators import anthropic, gemini, openai_chat, openai_responses
@@ -54,12 +54,24 @@ def examine(
 
 
 def _file(store: Store, *, rebuild: bool) -> list[Finding]:
-    findings = store.check_file()
-    if not rebuild or not any("index" in one.what for one in findings):
+    findings = [*store.check_file(), *_search(store)]
+    if not rebuild:
         return findings
-    store.rebuild_indexes()
-    left = {one.what for one in store.check_file()}
+    if any(one.kind == "search" for one in findings):
+        store.rebuild_search()
+    if any("index" in one.what for one in findings if one.kind == "file"):
+        store.rebuild_indexes()
+    left = {one.what for one in [*store.check_file(), *_search(store)]}
     return [msgspec.structs.replace(one, mended=one.what not in left) for one in findings]
+
+
+def _search(store: Store) -> list[Finding]:
+    """Whether the index answers at all; what it lags behind is no finding."""
+    try:
+        store.search("holdfast", limit=1, wait_seconds=0)
+    except SearchDamaged as error:
+        return [Finding("search", str(error), remedy="doctor --rebuild makes it anew")]
+    return []
 
 
 def _session(store: Store, session_id: str, *, rebuild: bool) -> list[Finding]:

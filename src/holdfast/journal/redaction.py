@@ -7,6 +7,7 @@ touched, nor is reasoning that is signed: it would not be itself any more.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -40,15 +41,18 @@ SECRETS: Final = {
 }
 """What is certainly a secret; each is named where it stood."""
 
-_ANY_SECRET: Final = re.compile(
-    "|".join(f"(?P<s{n}>{pattern})" for n, pattern in enumerate(SECRETS.values()))
-)
 _NAMES: Final = tuple(SECRETS)
+
+
+@cache
+def _any_secret() -> re.Pattern[str]:
+    """Compiled when it is first needed: most stores are opened without it."""
+    return re.compile("|".join(f"(?P<s{n}>{one})" for n, one in enumerate(SECRETS.values())))
 
 
 def redact_secrets(text: str) -> str:
     """A text with every secret in it replaced by what it was."""
-    return _ANY_SECRET.sub(_name_secret, text)
+    return _any_secret().sub(_name_secret, text)
 
 
 def _name_secret(match: re.Match[str]) -> str:

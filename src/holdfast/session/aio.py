@@ -8,13 +8,14 @@ import weakref
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound, TurnStopped
 from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.following import Followed, Follower
@@ -25,6 +26,7 @@ from holdfast.session.options import (
     CreateSettings,
     ListFilters,
     OpenSettings,
+    SearchFilters,
     TurnSettings,
     UsageBy,
     UsageFilters,
@@ -44,9 +46,11 @@ from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import AsyncUpkeep
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, Format
-from holdfast.views.timeline import TimedTurn
-from holdfast.views.transcript import Shown
+
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.views.context import Context, Format
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
@@ -109,6 +113,18 @@ class AsyncStore(AsyncUpkeep):
         Filters: `session`, `project`, `model`, `since` and `until` (days).
         """
         return await self._run(self._core.usage(by, usage_filters(filters)))
+
+    async def search(self, words: str, **filters: Unpack[SearchFilters]) -> Hits:
+        """Messages in which these words are, newest first, 20 of them or `limit`.
+
+        Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
+        understood. `.behind` of what is returned says how many entries could not be looked at yet.
+        Filters: `session` (an id), `role`, `state`, `project` (its root), `interrupted`, `since`,
+        `until`; `reasoning=False` leaves reasoning out, `order="best"` ranks, `substring=True`
+        looks inside of words where the store has an index for that. `wait_seconds` is how long an
+        index that is behind may catch up first. Raises InvalidQuery, SearchDamaged.
+        """
+        return await self._run(self._core.search(words, filters))
 
     async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
@@ -191,25 +207,21 @@ class AsyncSession:
 
     async def context(
         self,
-        format: Format,  # noqa: A002  (the contract's name)
-        *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
+        format: "Format",  # noqa: A002  (the contract's name)
         **settings: Unpack[ContextSettings],
-    ) -> Context:
+    ) -> "Context":
         """What a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
-        budget = Budget(max_messages, max_tokens)
-        return await self._run(self._core.context(format, budget, settings))
+        return await self._run(self._core.context(format, settings))
 
-    async def transcript(self) -> list[Shown]:
+    async def transcript(self) -> "list[Shown]":
         """What a person saw, with partial messages, tools and their state, and interruptions."""
         return await self._run(self._core.transcript())
 
-    async def timeline(self) -> list[TimedTurn]:
+    async def timeline(self) -> "list[TimedTurn]":
         """Turns with durations, model calls, attempts, tools and tokens."""
         return await self._run(self._core.timeline())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from holdfast.errors import SessionAmbiguous, SessionNotFound
+from holdfast.errors import SearchDamaged, SessionAmbiguous, SessionNotFound
 from holdfast.journal.fragments import fragments
 from holdfast.journal.references import blobs_of
 from holdfast.model import entries as e
@@ -35,6 +35,7 @@ from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:
     from holdfast.session.core import StoreCore
+    from holdfast.session.options import Progress
 
 DELETED_DAYS: Final = 30
 """How long a deleted session can be restored, unless the caller says otherwise."""
@@ -120,6 +121,10 @@ class CareCore:
     def _scrub(
         self, sessions: tuple[str, ...], entries: int, blobs: int, needles: list[bytes]
     ) -> Flow[Erasure]:
+        try:
+            yield from write(lambda engine: engine.tidy_index())
+        except SearchDamaged:
+            yield from self._store.rebuild_search(substrings=None, progress=None)
         emptied = yield from work(lambda database: database.scrub())
         traces = yield from work(lambda database: database.find_traces(needles))
         remaining: dict[str, int] = {}
@@ -215,12 +220,20 @@ class CareCore:
         left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
         return [*(about_file(line) for line in lines), *(about_erasure(one) for one in left)]
 
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        return self._store.rebuild_search(substrings=substrings, progress=progress)
+
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex())
 
     def session_ids(self) -> Flow[list[str]]:
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: _ids(reader, tenant)))
+
+    def session_info(self, session_id: str) -> Flow[SessionInfo]:
+        """What a list says of a session, without opening it."""
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _info(reader, tenant, session_id)))
 
     def salvage(self, session_id: str) -> Flow[Salvaged]:
         """A session as far as it can be read, deleted ones too."""
@@ -275,6 +288,24 @@ def _listing(tenant: str, *, archived: bool | None = False, deleted: bool = Fals
     return Listing(
         tenant=tenant, archived=None if deleted else archived, deleted=deleted, limit=_PAGE
     )
+
+
+def info_of(row: SessionRow) -> SessionInfo:
+    """A session's row as a line of a list."""
+    return SessionInfo(
+        id=row.id,
+        about=row.about,
+        tenant=row.tenant,
+        created_at_us=row.created_at_us,
+        updated_at_us=row.updated_at_us,
+    )
+
+
+def _info(reader: Reader, tenant: str, session_id: str) -> SessionInfo:
+    row = reader.find_session(tenant, session_id)
+    if row is None:
+        raise not_found(reader, tenant, session_id)
+    return info_of(row)
 
 
 def _key(reader: Reader, tenant: str, session_id: str) -> int:

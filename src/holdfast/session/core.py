@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from holdfast.errors import (
     InvalidEntry,
@@ -19,18 +19,21 @@ from holdfast.journal.usage import Total, add_up
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from holdfast.session.care import CareCore, not_found
-from holdfast.session.history import ForkSettings, HistoryCore, read_for_model, read_history
+from holdfast.session.care import CareCore, info_of, not_found
+from holdfast.session.history import ForkSettings, HistoryCore, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, compute
-from holdfast.views.neutral import Partial
-from holdfast.views.timeline import TimedTurn, timeline
-from holdfast.views.transcript import Shown, transcript
+
+if TYPE_CHECKING:  # the options stand on this module
+    from holdfast.session.options import Progress, SearchFilters
+    from holdfast.views.context import Context
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -42,9 +45,11 @@ Content = str | Sequence[Text | Image | File | Opaque]
 
 
 class ContextSettings(TypedDict, total=False):
-    """How a context is shown: what becomes of a partial answer, and whether reasoning is sent."""
+    """How a context is shown: how much, what becomes of a partial answer, and of reasoning."""
 
-    partial: Partial
+    max_messages: int | None
+    max_tokens: int | None
+    partial: Literal["note", "plain", "omit"]
     reasoning: bool
 
 
@@ -108,6 +113,16 @@ class StoreCore:
     def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
         query = UsageQuery(tenant=self.runtime().tenant, **filters)
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+
+    def search(self, words: str, filters: "SearchFilters") -> Flow[Hits]:
+        from holdfast.session.searching import search
+
+        return search(self.runtime(), words, filters)
+
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        from holdfast.session.searching import rebuild_search
+
+        return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
 
     def delete_session(self, session_id: str, reason: str | None) -> Flow[Receipt]:
         runtime = self.runtime()
@@ -173,12 +188,12 @@ class SessionCore:
         return row
 
     def info(self) -> Flow[SessionInfo]:
-        return (yield from read(lambda reader: _info(self.row(reader))))
+        return (yield from read(lambda reader: info_of(self.row(reader))))
 
     def entries(self, after: int, limit: int | None) -> Flow[list[e.Entry]]:
-        return (yield from read(lambda reader: self._read(reader, after, limit)))
+        return (yield from read(lambda reader: self.read_entries(reader, after, limit)))
 
-    def _read(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
+    def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
         if min(after, limit or 0) < 0:
             raise ValueError("after and limit count from zero")
         entries = reader.entries(self.key, after=after, limit=limit)
@@ -199,7 +214,7 @@ class SessionCore:
 
     def _all_messages(self, reader: Reader, after: int) -> list[Message]:
         history = read_history(reader, self.key)
-        return self._fold(reader, history, self._read(reader, after, None))
+        return self._fold(reader, history, self.read_entries(reader, after, None))
 
     def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
         return fold_messages(
@@ -240,38 +255,20 @@ class SessionCore:
     def turns(self) -> Flow[list[TurnInfo]]:
         return (yield from read(lambda reader: fold_turns(reader.marked_entries(self.key, TURNS))))
 
-    def context(self, format_: str, budget: Budget, options: ContextSettings) -> Flow[Context]:
-        """What a model would be sent now."""
-        return (yield from read(lambda reader: self._context(reader, format_, budget, options)))
+    def context(self, format_: str, settings: ContextSettings) -> "Flow[Context]":
+        from holdfast.session.showing import show_context
 
-    def _context(
-        self, reader: Reader, format_: str, budget: Budget, options: ContextSettings
-    ) -> Context:
-        row = self.row(reader)
-        history = read_history(reader, self.key)
-        entries = read_for_model(reader, self.key, history)
-        self.saw(row.head)
-        return compute(
-            entries,
-            format_,
-            blobs=lambda name: reader.blob(row.tenant, name),
-            history=history,
-            system=row.about.system,
-            budget=budget,
-            **options,
-        )
+        return show_context(self, format_, settings)
 
-    def transcript(self) -> Flow[list[Shown]]:
-        return (
-            yield from read(
-                lambda reader: transcript(
-                    self._read(reader, 0, None), lambda seq: _stored_deltas(reader, self.key, seq)
-                )
-            )
-        )
+    def transcript(self) -> "Flow[list[Shown]]":
+        from holdfast.session.showing import show_transcript
 
-    def timeline(self) -> Flow[list[TimedTurn]]:
-        return (yield from read(lambda reader: timeline(self._read(reader, 0, None))))
+        return show_transcript(self)
+
+    def timeline(self) -> "Flow[list[TimedTurn]]":
+        from holdfast.session.showing import show_timeline
+
+        return show_timeline(self)
 
     # -- about the session ---------------------------------------------------------------------
 
@@ -378,16 +375,6 @@ class SessionCore:
         )
         rules.check_content(body)
         return body
-
-
-def _info(row: SessionRow) -> SessionInfo:
-    return SessionInfo(
-        id=row.id,
-        about=row.about,
-        tenant=row.tenant,
-        created_at_us=row.created_at_us,
-        updated_at_us=row.updated_at_us,
-    )
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:

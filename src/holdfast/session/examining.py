@@ -42,6 +42,8 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 def about_file(line: str) -> Finding:
     """What SQLite says of the file, with what to do."""
+    if "search_" in line or "fts5" in line.lower():
+        return Finding("search", line, remedy="doctor --rebuild makes the search index anew")
     if "index" in line:
         return Finding("file", line, remedy="doctor --rebuild makes the index anew")
     return Finding("file", line, remedy="make a copy now; restore what is damaged from a backup")

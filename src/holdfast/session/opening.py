@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Literal
 
-import platformdirs
-
 from holdfast.errors import StoreError
 from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
@@ -35,6 +33,7 @@ class Options:
         flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         network: bool = False,
+        indexing: bool = True,
         clock: Clock = system_clock,
         ids: IdSource = random_ids,
         redact: Redact | Literal["secrets"] | None = None,
@@ -48,6 +47,7 @@ class Options:
         self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
         self.network = network
+        self.indexing = indexing
         self.clock = clock
         self.ids = ids
         self.redactor = _redactor(redact)
@@ -64,6 +64,7 @@ def open_runtime(url: Url, options: Options) -> Runtime:
         buffer_bytes=options.buffer_bytes,
         flush_bytes=options.flush_bytes,
         redactor=options.redactor,
+        indexing=options.indexing,
     )
 
 
@@ -79,6 +80,8 @@ def _redactor(redact: Redact | str | None) -> Redactor | None:
 
 def default_path() -> Path:
     """Where a store lies when nobody said where."""
+    import platformdirs  # takes a while, and most name their store
+
     return Path(platformdirs.user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
 
 
@@ -102,7 +105,12 @@ def _path(url: str | os.PathLike[str] | None) -> Path:
         path = default_path()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
-    text = os.fspath(named)
+    return file_path(named)
+
+
+def file_path(url: str | os.PathLike[str]) -> Path:
+    """The file that a path or URL names. Raises StoreError for what names none."""
+    text = os.fspath(url)
     if text == ":memory:":
         raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
     if text.startswith(("postgresql://", "postgres://")):

@@ -1,5 +1,6 @@
 """The keyword arguments that both faces share, written once."""
 
+from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any, Literal, TypedDict
 
@@ -13,6 +14,10 @@ from holdfast.session.sources import Clock, IdSource
 from holdfast.session.streams import ModelCall
 from holdfast.session.turns import TurnOptions
 from holdfast.stores.engine import IfBusy
+from holdfast.stores.indexed import Order
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and with how much there is to do."""
 
 UsageBy = Literal["session", "model", "project", "day", "all"]
 
@@ -27,6 +32,7 @@ class OpenSettings(TypedDict, total=False):
     flush_bytes: int
     lock_wait_seconds: float
     network: bool
+    indexing: bool
     clock: Clock
     ids: IdSource
     redact: Redact | Literal["secrets"] | None
@@ -67,6 +73,29 @@ class ListFilters(TypedDict, total=False):
     fork_of: str
     limit: int
     before: SessionInfo | None
+
+
+class SearchFilters(TypedDict, total=False):
+    """Where and how to look; a filter that is not given filters nothing.
+
+    `session` is an id; a fork is searched with what it has inherited. `role` may be `summary` too.
+    `project` is a root, `interrupted` is about the session's newest turn, `since` and `until` about
+    the message. `reasoning=False` leaves reasoning out. `substring=True` takes the words as a piece
+    of text. `order` is "newest" or "best". `wait_seconds` is how long to let the index catch up.
+    """
+
+    session: str
+    role: str
+    state: str
+    project: str
+    interrupted: bool
+    since: datetime
+    until: datetime
+    reasoning: bool
+    substring: bool
+    order: Order
+    limit: int
+    wait_seconds: float
 
 
 class UsageFilters(TypedDict, total=False):

@@ -56,7 +56,7 @@ class RunningTurn(Protocol):
 class Runtime:
     """Shared by both faces and by every session, turn and stream of one store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (all by keyword)
         self,
         database: Database,
         *,
@@ -67,6 +67,7 @@ class Runtime:
         buffer_bytes: int,
         flush_bytes: int,
         redactor: Redactor | None = None,
+        indexing: bool = True,
     ) -> None:
         self.database = database
         self.tenant = tenant
@@ -79,6 +80,7 @@ class Runtime:
         self.writer = Writer(
             database,
             window_seconds=window_seconds,
+            indexing=indexing,
             on_commit=self.watcher.committed,
             redactor=redactor,
         )

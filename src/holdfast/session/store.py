@@ -7,13 +7,14 @@ with `await`, and a test holds the two together.
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
 
 from holdfast.errors import BlobNotFound
 from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
 from holdfast.model.parts import Json, Part, ToolCall
+from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
@@ -25,6 +26,7 @@ from holdfast.session.options import (
     CreateSettings,
     ListFilters,
     OpenSettings,
+    SearchFilters,
     TurnSettings,
     UsageBy,
     UsageFilters,
@@ -41,9 +43,11 @@ from holdfast.session.streams import StreamCore, ToolCore, ToolType
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import Upkeep
 from holdfast.stores.standing import Receipt
-from holdfast.views.context import Budget, Context, Format
-from holdfast.views.timeline import TimedTurn
-from holdfast.views.transcript import Shown
+
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.views.context import Context, Format
+    from holdfast.views.timeline import TimedTurn
+    from holdfast.views.transcript import Shown
 
 T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
@@ -102,6 +106,18 @@ class Store(Upkeep):
         Filters: `session`, `project`, `model`, `since` and `until` (days).
         """
         return self._run(self._core.usage(by, usage_filters(filters)))
+
+    def search(self, words: str, **filters: Unpack[SearchFilters]) -> Hits:
+        """Messages in which these words are, newest first, 20 of them or `limit`.
+
+        Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
+        understood. `.behind` of what is returned says how many entries could not be looked at yet.
+        Filters: `session` (an id), `role`, `state`, `project` (its root), `interrupted`, `since`,
+        `until`; `reasoning=False` leaves reasoning out, `order="best"` ranks, `substring=True`
+        looks inside of words where the store has an index for that. `wait_seconds` is how long an
+        index that is behind may catch up first. Raises InvalidQuery, SearchDamaged.
+        """
+        return self._run(self._core.search(words, filters))
 
     def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
@@ -182,25 +198,21 @@ class Session:
 
     def context(
         self,
-        format: Format,  # noqa: A002  (the contract's name)
-        *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
+        format: "Format",  # noqa: A002  (the contract's name)
         **settings: Unpack[ContextSettings],
-    ) -> Context:
+    ) -> "Context":
         """What a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
-        budget = Budget(max_messages, max_tokens)
-        return self._run(self._core.context(format, budget, settings))
+        return self._run(self._core.context(format, settings))
 
-    def transcript(self) -> list[Shown]:
+    def transcript(self) -> "list[Shown]":
         """What a person saw, with partial messages, tools and their state, and interruptions."""
         return self._run(self._core.transcript())
 
-    def timeline(self) -> list[TimedTurn]:
+    def timeline(self) -> "list[TimedTurn]":
         """Turns with durations, model calls, attempts, tools and tokens."""
         return self._run(self._core.timeline())
 

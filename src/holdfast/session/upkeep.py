@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from holdfast.model import entries as e
+from holdfast.model.sessions import SessionInfo
 from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
 from holdfast.session.examining import Finding, Salvaged
+from holdfast.session.options import Progress
 from holdfast.session.steps import Flow
 from holdfast.stores.base import BackupReceipt
 from holdfast.stores.standing import Receipt
@@ -87,6 +89,13 @@ class Upkeep:
         """Every session there is, deleted ones too, by reading all rows and trusting no index."""
         return self._run(self._care.session_ids())
 
+    def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return self._run(self._care.session_info(session_id))
+
     def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
         return self._run(self._care.salvage(session_id))
@@ -94,6 +103,18 @@ class Upkeep:
     def check_file(self) -> list[Finding]:
         """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
         return self._run(self._care.check_file())
+
+    def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: made anew, or as they were."""
@@ -179,6 +200,13 @@ class AsyncUpkeep:
         """Every session there is, deleted ones too, by reading all rows and trusting no index."""
         return await self._run(self._care.session_ids())
 
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return await self._run(self._care.session_info(session_id))
+
     async def salvage(self, session_id: str) -> Salvaged:
         """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
         return await self._run(self._care.salvage(session_id))
@@ -186,6 +214,18 @@ class AsyncUpkeep:
     async def check_file(self) -> list[Finding]:
         """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
         return await self._run(self._care.check_file())
+
+    async def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return await self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     async def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: made anew, or as they were."""

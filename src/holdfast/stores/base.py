@@ -15,6 +15,7 @@ from holdfast.journal.derived import Derived
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
+from holdfast.stores.indexed import SearchReader, SearchTransaction
 
 
 class SessionRow(Derived, kw_only=True):
@@ -83,7 +84,7 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
-class Reader(Protocol):
+class Reader(SearchReader, Protocol):
     """Reads as of one moment."""
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
@@ -151,7 +152,7 @@ class Reader(Protocol):
         ...
 
 
-class Transaction(Reader, Protocol):
+class Transaction(Reader, SearchTransaction, Protocol):
     """Reads and writes that become durable together or not at all."""
 
     @property

@@ -13,11 +13,12 @@ from holdfast.journal.codec import decode_body, encode
 from holdfast.journal.identity import identity, named_identity, same_content, subject
 from holdfast.journal.turn import TurnState
 from holdfast.model import entries as e
-from holdfast.stores.sessions import SessionOperations, busy
+from holdfast.stores.indexing import IndexOperations
+from holdfast.stores.sessions import busy
 from holdfast.stores.standing import Receipt, Standing
 
 
-class ImportOperations(SessionOperations):
+class ImportOperations(IndexOperations):
     """What the engine does with entries from elsewhere; live turns build on it."""
 
     def import_entries(self, session_id: str, tenant: str, entries: Sequence[e.Entry]) -> Receipt:

@@ -118,12 +118,17 @@ class SessionOperations(Standings):
                 raise has_forks(self._standing(key).row.id, self._tx, left)
         entries = blobs = 0
         for row in rows:
+            self._tx.unindex(row.key)
             count = self._tx.erase_session(row.key)
             blobs += self._tx.drop_loose_blobs(row.key)
             self._tx.note_erasure(row, count, at_us)
             self._standings.pop(row.key, None)
             entries += count
         return entries, blobs
+
+    def tidy_index(self) -> None:
+        """Let nothing of erased documents stand in the search index. Raises SearchDamaged."""
+        self._tx.tidy_index()
 
     def scrubbed(self, at_us: int) -> None:
         """What was erased by then is gone from the file too."""

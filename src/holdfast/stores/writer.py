@@ -5,18 +5,26 @@ shares the next one, so durability costs one fsync for many. The thread is a dae
 handler runs in; an interrupted caller abandons its wait, never the write.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from holdfast.errors import HandleClosed, HoldfastError, StoreDegraded, StoreError
+from holdfast.errors import (
+    HandleClosed,
+    HoldfastError,
+    SearchDamaged,
+    StoreDegraded,
+    StoreError,
+)
 from holdfast.journal.redaction import Redactor
 from holdfast.model.limits import WINDOW_SECONDS
 from holdfast.stores.base import Database
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
+from holdfast.stores.indexing import Idleness
 from holdfast.stores.standing import NeedsBody
 
 T = TypeVar("T")
@@ -102,6 +110,7 @@ class _Signal:
 
 _WAKE: Final = _Signal()
 _FLUSH: Final = _Signal()
+_INDEX: Final = _Signal()
 _CLOSE: Final = _Signal()
 
 
@@ -113,6 +122,7 @@ class Writer:
         database: Database,
         *,
         window_seconds: float = WINDOW_SECONDS,
+        indexing: bool = True,
         on_commit: Callable[[], None] = lambda: None,
         redactor: Redactor | None = None,
     ) -> None:
@@ -128,6 +138,7 @@ class Writer:
         self._deadline: float | None = None
         self._closed = False
         self._last_batch = 0
+        self._idleness = Idleness(wanted=indexing)
         self.status = "ok"
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
@@ -163,6 +174,11 @@ class Writer:
         if not self._closed:
             self._queue.put(_Owed(apply))
 
+    def index_soon(self) -> None:
+        """Somebody saw that the search index is behind. Does not wait."""
+        self._idleness.wake()
+        self._queue.put(_INDEX)
+
     def is_current_thread(self) -> bool:
         """A finaliser may run on the writer's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
@@ -190,6 +206,9 @@ class Writer:
             if ops:
                 self._last_batch = len(ops)
                 self._commit(ops)
+                self._idleness.wrote()
+            if self._idleness.is_due() and self._queue.empty() and not closing:
+                self._index()
 
     def _gather(self) -> tuple[list[Op[Any]], bool]:
         """Wait for work, then take all that is there."""
@@ -206,7 +225,7 @@ class Writer:
                 return ops, True
             elif item is _FLUSH:
                 self._deadline = 0.0
-            elif self._deadline is None:
+            elif item is not _INDEX and self._deadline is None:
                 self._deadline = time.monotonic() + self._gather_seconds
             # Only this thread takes, so what is there now is there when it is taken.
             if self._queue.empty() or len(ops) == _BATCH_MAX:
@@ -227,7 +246,10 @@ class Writer:
             time.sleep(_CROWD_SECONDS / 20)
 
     def _patience(self) -> float | None:
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        until, due = self._deadline, self._idleness.due
+        if due is not None:
+            until = due if until is None else min(until, due)
+        return None if until is None else max(0.0, until - time.monotonic())
 
     def _flush_is_due(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
@@ -306,6 +328,28 @@ class Writer:
             raise
         self._engine.committed()
         return deferred
+
+    def _index(self) -> None:
+        """A slice of the search index, alone in its transaction: it is nobody's who writes."""
+        from holdfast.stores.searching import read_batch
+
+        try:
+            with self._database.reading() as reader:
+                batch = read_batch(reader)
+            if batch.entries:
+                op = Op(lambda engine: engine.index(batch))
+                self._transact([op])
+                op.result()
+            self._idleness.indexed(more=bool(batch.entries))
+        except BaseException as error:  # noqa: BLE001  (told to whoever searches)
+            self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
+
+    def _indexing_failed(self, error: BaseException) -> None:
+        self._idleness.failed(error)
+        if isinstance(error, SearchDamaged) and error.__cause__ is not None:
+            reason = str(error.__cause__)
+            with contextlib.suppress(Exception):  # then the next search finds it as we did
+                self._transact([Op(lambda engine: engine.index_is_damaged(reason))])
 
     def _commit_with_body(self, op: Op[Any], needed: NeedsBody) -> None:
         """A body over the limit gets a transaction of its own, then its operation another."""

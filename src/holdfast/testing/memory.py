@@ -22,6 +22,7 @@ from holdfast.model.sessions import SessionInfo
 from holdfast.stores.base import BackupReceipt, Listing, SessionRow, Traces, UsageQuery
 from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
+from holdfast.testing.memory_search import MemorySearch
 
 
 class MemoryDisk:
@@ -33,13 +34,14 @@ class MemoryDisk:
         self.erasures: list[list[Any]] = []
         self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
+        self.order: list[tuple[int, int]] = []
         self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
         self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
         self.references: set[tuple[tuple[str, str], int]] = set()
         self.alive: set[str] = set()
         self.commits = 0
         self.lock = threading.RLock()
-        self.keys = itertools.count(1)
+        self.keys: Iterator[int] = itertools.count(1)
         self._numbers = itertools.count(1)
 
     def open(self) -> "MemoryDatabase":
@@ -49,7 +51,7 @@ class MemoryDisk:
         return MemoryDatabase(self, holder)
 
 
-class MemoryReader(JournalReader):
+class MemoryReader(MemorySearch, JournalReader):
     """Reads of the rows as they are; the disk's lock is held by whoever made this."""
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -223,7 +225,7 @@ class MemoryTransaction(MemoryReader):
         return self._others
 
     def create_session(self, row: SessionRow) -> int:
-        key = next(self._disk.keys)
+        key: int = next(self._disk.keys)
         self._disk.rows[key] = msgspec.structs.replace(row, key=key)
         self._disk.entries[key] = []
         self.undo.append(lambda: (self._disk.rows.pop(key), self._disk.entries.pop(key)))
@@ -269,8 +271,13 @@ class MemoryTransaction(MemoryReader):
             body = stored
         self._disk.entries[key].append((mark, at_us, body))
         self._disk.places[key, identity] = seq
+        self._disk.order.append((key, seq))
         self.undo.append(
-            lambda: (self._disk.entries[key].pop(), self._disk.places.pop((key, identity)))
+            lambda: (
+                self._disk.entries[key].pop(),
+                self._disk.places.pop((key, identity)),
+                self._disk.order.pop(),
+            )
         )
         return True
 

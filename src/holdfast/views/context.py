@@ -92,6 +92,8 @@ def compute(
 
 def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
     """The newest messages that fit, beginning with something that a person said."""
+    if budget.messages is None and budget.tokens is None:
+        return list(messages)
     groups = _groups(messages)
     kept: list[list[Neutral]] = []
     count = size = 0

@@ -81,6 +81,22 @@ class _Call:
 class _Saying:
     """A message under construction, with the calls it makes."""
 
+    __slots__ = (
+        "calls",
+        "cut_off",
+        "frozen",
+        "message_id",
+        "model_call_id",
+        "partial",
+        "parts",
+        "place",
+        "provider",
+        "raw",
+        "role",
+        "seqs",
+        "synthetic",
+    )
+
     def __init__(self, role: Role, seq: int) -> None:
         self.role = role
         self.place = seq

@@ -36,7 +36,7 @@ def check(connection: apsw.Connection) -> list[str]:
     return [line for line in found if line != "ok" and not line.startswith("*** in database")]
 
 
-_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
+_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 
 def scrub(connection: apsw.Connection) -> bool:

@@ -56,6 +56,28 @@ class Queries(NamedTuple):
     count_entries: str
     count_deltas: str
     count_blobs: str
+    search_state: str
+    row_of_entry: str
+    unindexed: str
+    unindexed_one: str
+    save_search_mark: str
+    mark_before: str
+    save_search_damage: str
+    save_substrings: str
+    find_document: str
+    put_document: str
+    replace_document: str
+    put_words: str
+    documents_of: str
+    drop_words: str
+    drop_documents: str
+    tidy_words: str
+    reach_of_session: str
+    flush_words: str
+    create_substrings: str
+    search_schema: str
+    forget_search_schema: str
+    search_newest: str
 
 
 def parse(text: str) -> dict[str, str]:

@@ -211,3 +211,96 @@ SELECT count(*) FROM deltas;
 
 -- count_blobs --
 SELECT count(*) FROM blobs;
+
+-- search_state --
+SELECT mark, session, seq, substrings, damage, ifnull((SELECT max(rowid) FROM entries), 0)
+FROM search_state;
+
+-- row_of_entry --
+-- Found in the index alone, so that damage to the page of the entry does not matter here.
+SELECT rowid FROM entries WHERE session = :session AND seq = :seq;
+
+-- unindexed --
+-- Rows are added at the end of the table, so their order is that of the commits.
+SELECT rowid, session, seq, at_us, crc, body, blob FROM entries
+WHERE rowid > :mark ORDER BY rowid LIMIT :limit;
+
+-- unindexed_one --
+SELECT rowid, session, seq, at_us, crc, body, blob FROM entries WHERE rowid = :row;
+
+-- save_search_mark --
+UPDATE search_state SET mark = :mark, session = :session, seq = :seq;
+
+-- mark_before --
+SELECT rowid, session, seq FROM entries
+WHERE rowid <= :mark AND session <> :session ORDER BY rowid DESC LIMIT 1;
+
+-- save_search_damage --
+UPDATE search_state SET damage = :damage;
+
+-- save_substrings --
+UPDATE search_state SET substrings = :substrings;
+
+-- find_document --
+SELECT number, seq FROM search_documents WHERE session = :session AND place = :place;
+
+-- put_document --
+INSERT INTO search_documents (session, place, seq, at_us, role, partial)
+VALUES (:session, :place, :seq, :at_us, :role, :partial);
+
+-- replace_document --
+UPDATE search_documents SET seq = :seq, at_us = :at_us, role = :role, partial = :partial
+WHERE number = :number;
+
+-- put_words --
+INSERT OR REPLACE INTO search_words (rowid, text, reasoning) VALUES (:number, :text, :reasoning);
+
+-- documents_of --
+SELECT number FROM search_documents WHERE session = :session;
+
+-- drop_words --
+DELETE FROM search_words WHERE rowid = :number;
+
+-- drop_documents --
+DELETE FROM search_documents WHERE session = :session;
+
+-- tidy_words --
+INSERT INTO search_words (search_words) VALUES ('optimize');
+
+-- reach_of_session --
+SELECT min(number), max(number) FROM search_documents
+WHERE session IN (SELECT value ->> 0 FROM json_each(:lineage));
+
+-- flush_words --
+-- What is wrong with the index then shows in this statement, and not in the commit.
+INSERT INTO search_words (search_words) VALUES ('flush');
+
+-- create_substrings --
+CREATE VIRTUAL TABLE IF NOT EXISTS search_substrings USING fts5 (
+    text, reasoning, content='', contentless_delete=1, tokenize='trigram case_sensitive 1'
+);
+
+-- search_schema --
+SELECT name FROM sqlite_schema WHERE name GLOB 'search_*' AND type = 'table' ORDER BY name;
+
+-- forget_search_schema --
+DELETE FROM sqlite_schema WHERE name GLOB 'search_*' OR tbl_name GLOB 'search_*';
+
+-- search_newest --
+-- A filter that is NULL filters nothing. `lineage` are the sessions of a fork, as pairs of a key and a seq.
+SELECT document.session, document.seq
+FROM search_words AS word
+CROSS JOIN search_documents AS document ON document.number = word.rowid
+CROSS JOIN sessions ON sessions.key = document.session
+WHERE word.search_words MATCH :words AND word.rowid BETWEEN :first AND :last
+  AND (:lineage IS NOT NULL OR (tenant = :tenant AND deleted = 0))
+  AND (:lineage IS NULL OR EXISTS (
+       SELECT 1 FROM json_each(:lineage)
+       WHERE value ->> 0 = document.session AND value ->> 1 >= document.seq))
+  AND (:role IS NULL OR document.role = :role)
+  AND (:partial IS NULL OR document.partial = :partial)
+  AND (:project IS NULL OR sessions.project = :project)
+  AND (:interrupted IS NULL OR ifnull(sessions.status = 'interrupted', 0) = :interrupted)
+  AND (:since_us IS NULL OR document.at_us >= :since_us)
+  AND (:until_us IS NULL OR document.at_us < :until_us)
+ORDER BY word.rowid DESC LIMIT :limit;

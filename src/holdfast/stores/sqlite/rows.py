@@ -27,12 +27,13 @@ from holdfast.stores.base import Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
 from holdfast.stores.sqlite.queries import SQL
+from holdfast.stores.sqlite.search import SqliteIndex, SqliteSearch
 
 _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
-class SqliteReader(JournalReader):
+class SqliteReader(SqliteSearch, JournalReader):
     """Reads on one connection, inside the transaction that whoever made it has opened."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -264,7 +265,7 @@ class SqliteReader(JournalReader):
         return count
 
 
-class SqliteTransaction(SqliteReader):
+class SqliteTransaction(SqliteIndex, SqliteReader):
     """Reads and writes on the writer's connection."""
 
     def __init__(

@@ -18,7 +18,7 @@ from holdfast.views.neutral import Neutral
 
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
-    rendered = Rendered([], [])
+    rendered = Rendered()
     for one in neutral:
         role = "assistant" if one.role == "assistant" else "user"
         blocks = _blocks(one, options)

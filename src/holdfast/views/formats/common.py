@@ -21,19 +21,24 @@ _GEMINI: Final = frozenset(
 """One of these makes an object a part of Gemini's; the others' blocks have a type."""
 
 
-class Rendered(msgspec.Struct):
+class Rendered:
     """A provider's messages, and for each the entries that it comes from."""
 
-    messages: list[Json]
-    origins: list[tuple[int, ...]]
+    def __init__(self) -> None:
+        self.messages: list[Json] = []
+        self._seqs: list[list[int]] = []
+
+    @property
+    def origins(self) -> list[tuple[int, ...]]:
+        return [tuple(dict.fromkeys(seqs)) for seqs in self._seqs]
 
     def add(self, message: Json, seqs: tuple[int, ...]) -> None:
         self.messages.append(message)
-        self.origins.append(seqs)
+        self._seqs.append(list(seqs))
 
     def extend_last(self, seqs: tuple[int, ...]) -> None:
         """The last message was given more content from these entries."""
-        self.origins[-1] = tuple(dict.fromkeys((*self.origins[-1], *seqs)))
+        self._seqs[-1] += seqs
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ Render = Callable[[Sequence[Neutral], Options], Rendered]
 
 def clean(text: str) -> str:
     """Text that UTF-8 can carry: a request with a lone surrogate is refused whole."""
-    return _SURROGATES.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def is_clean(*texts: str | None) -> bool:

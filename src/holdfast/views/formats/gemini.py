@@ -20,7 +20,7 @@ from holdfast.views.neutral import Neutral
 
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
-    rendered = Rendered([], [])
+    rendered = Rendered()
     names: dict[str, str] = {}
     for one in neutral:
         role = "model" if one.role == "assistant" else "user"
@@ -47,7 +47,8 @@ def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
     """Whether this goes into the message before it. Responses stand alone behind their calls."""
     if not rendered.messages or rendered.messages[-1]["role"] != role or one.role == "tool":
         return False
-    return not any("function_response" in part for part in rendered.messages[-1]["parts"])
+    # Nothing joins responses, so they are the first of their message or not in it at all.
+    return "function_response" not in rendered.messages[-1]["parts"][0]
 
 
 def _sign(part: Part, one: Neutral, before: list[Json]) -> bool:

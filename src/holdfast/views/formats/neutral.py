@@ -9,7 +9,7 @@ from holdfast.views.neutral import Neutral
 
 
 def render(neutral: Sequence[Neutral], _: Options) -> Rendered:
-    rendered = Rendered([], [])
+    rendered = Rendered()
     for one in neutral:
         parts = msgspec.to_builtins(one.parts)
         rendered.add({"role": one.role, "parts": parts, "synthetic": one.synthetic}, one.seqs)

@@ -16,7 +16,7 @@ from holdfast.views.neutral import Neutral
 
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
-    rendered = Rendered([], [])
+    rendered = Rendered()
     for one in neutral:
         if one.role == "tool":
             _add_results(rendered, one, options)

@@ -22,7 +22,7 @@ _ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")
 
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
-    rendered = Rendered([], [])
+    rendered = Rendered()
     custom: set[str] = set()
     used: set[str] = set()
     for one in neutral:

@@ -165,7 +165,7 @@ def undo_second_migration(connection: apsw.Connection) -> None:
     for name in ("type", "project", "title", "status", "pinned", "parent", "base", "base_seq"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {name}")
     connection.execute("ALTER TABLE entries RENAME COLUMN mark TO turn")
-    for name in ("labels", "usage", "erasures"):
+    for name in ("labels", "usage", "erasures", "search_documents", "search_words", "search_state"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DELETE FROM migrations WHERE number >= 2")
     connection.execute("UPDATE meta SET value = 1")

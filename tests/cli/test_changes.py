@@ -1,0 +1,184 @@
+"""Changing a session, and every way to ask for a change that cannot be made."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Store
+from tests.cli.running import Runner
+from tests.cli.sample import Sample, make_sample
+
+PROGRAMS_WORDS = ("store.", "session.", "message.seq", "entry.seq", "if_busy", "Traceback")
+
+
+def head(sample: Sample) -> int:
+    with Store(sample.path) as store:
+        return store.session(sample.build).head
+
+
+def test_a_session_is_renamed_by_a_prefix_of_its_id(holdfast: Runner, sample: Sample) -> None:
+    done = holdfast("rename", sample.build[:-4], "Another title", "--json")
+    assert (done.code, done.json["title"]) == (0, "Another title")
+    assert done.json["seq"] == head(sample)
+    assert holdfast("rename", sample.build, "--none", "--json").json["title"] is None
+
+
+def test_tags_are_put_on_and_taken_off(holdfast: Runner, sample: Sample) -> None:
+    done = holdfast("tag", sample.build, "a", "b", "--remove", "release", "--json")
+    assert done.json["tags"] == ["a", "b"]
+    assert "none" in holdfast("tag", sample.build, "--remove", "a", "--remove", "b").out
+
+
+@pytest.mark.parametrize(("name", "field"), [("archive", "archived"), ("pin", "pinned")])
+def test_what_is_switched_on_can_be_switched_off(
+    holdfast: Runner, sample: Sample, name: str, field: str
+) -> None:
+    assert holdfast(name, sample.build, "--json").json[field] is True
+    assert holdfast(name, sample.build, "--off", "--json").json[field] is False
+
+
+def test_a_deleted_session_can_be_restored(holdfast: Runner, sample: Sample) -> None:
+    deleted = holdfast("delete", sample.build, "--reason", "a mistake", "--json")
+    assert deleted.json["deleted_at"] is not None
+    shown = holdfast("show", sample.build)
+    assert (shown.code, "holdfast restore" in shown.err) == (4, True)
+    assert holdfast("restore", sample.build, "--json").json["deleted_at"] is None
+    assert holdfast("show", sample.build).code == 0
+
+
+def test_a_fork_begins_with_the_entries_of_the_other(holdfast: Runner, sample: Sample) -> None:
+    fork = holdfast("fork", sample.build, "--at", "5", "--title", "Another way", "--json").json
+    assert (fork["title"], fork["fork"]) == ("Another way", {"session_id": sample.build, "at": 5})
+    assert "Why does the build fail?" in holdfast("show", fork["id"]).out
+
+
+def test_a_rewind_can_be_undone(holdfast: Runner, sample: Sample) -> None:
+    assert holdfast("rewind", sample.build, "--through", "3").code == 0
+    assert "The linker is missing." not in holdfast("show", sample.build).out
+    assert holdfast("undo", sample.build).code == 0
+    assert "The linker is missing." in holdfast("show", sample.build).out
+
+
+def test_a_summary_can_come_from_a_file(holdfast: Runner, sample: Sample, tmp_path: Path) -> None:
+    file = tmp_path / "summary.txt"
+    file.write_text("It was the linker.", encoding="utf-8")
+    done = holdfast("compact", sample.build, "--through", "8", "--summary-file", str(file))
+    assert done.code == 0, done.err
+    assert "It was the linker." in holdfast("context", sample.build).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("rewind ID --through 999", 2, "through=999: no such seq"),
+        ("rewind ID --through -1", 2, "-1 is not in the range"),
+        ("rewind ID --through three", 2, "'three' is not a valid integer"),
+        ("rewind ID", 2, "Missing option '--through'"),
+        ("compact ID --through 999 --summary x", 2, "through=999: no such seq"),
+        ("compact ID --through 3 --first 9 --summary x", 2, "upside down"),
+        ("compact ID --through 1 --summary x", 2, "nothing to compact from 1 to 1"),
+        ("compact ID --through 8 --keep 2 --summary x", 2, "keep=2 is no message"),
+        ("compact ID --through 8 --summary=", 2, "the summary is empty"),
+        ("compact ID --through 8", 2, "give --summary or --summary-file"),
+        ("compact ID --through 8 --summary-file /nowhere/x", 2, "No such file or directory"),
+        ("tail ID --after 9999999999999999999999", 2, "is not in the range"),
+        ("fork ID --at 999", 2, "at=999: no such seq"),
+        ("hide ID 2", 2, "there is no message at seq 2"),
+        ("hide ID 999", 2, "no such seq"),
+        ("hide ID 3 --from nobody", 2, "'nobody' is not one of"),
+        ("undo ID", 2, "nothing to undo"),
+        ("undo ID 3", 2, "no compaction or rewind at seq 3"),
+        ("stop ID", 1, "none to stop"),
+        ("rename ID", 2, "give a title"),
+        ("tag ID", 2, "give a tag"),
+        ("tag ID LONG", 2, "a tag has 10000 characters; at most 100"),
+        ("rename ID LONG", 2, "10000 characters"),
+        ("tail ID --after -1", 2, "-1 is not in the range"),
+        ("context ID --format nonsense", 2, "'nonsense' is not one of"),
+        ("context ID --max-tokens 0", 2, "0 is not in the range"),
+        ("show ID --last 0", 2, "0 is not in the range"),
+        ("stats --by nonsense", 2, "'nonsense' is not one of"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_changed(
+    holdfast: Runner, sample: Sample, words: str, code: int, said: str
+) -> None:
+    before = head(sample)
+    meant = {"ID": sample.build, "LONG": "x" * 10_000}
+    done = holdfast(*(meant.get(word, word) for word in words.split()))
+    assert said in done.err
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert [one for one in PROGRAMS_WORDS if one in done.err] == []
+    assert head(sample) == before
+
+
+def test_a_running_turn_is_not_rewound(holdfast: Runner, sample: Sample) -> None:
+    with Store(sample.path) as store:
+        session = store.session(sample.build)
+        with session.turn("And now?"):
+            before = session.head
+            done = holdfast("rewind", sample.build, "--through", "3")
+            assert done.code == 5
+            assert "'holdfast stop ID' asks it to end" in done.err
+            assert session.entries()[-1].seq == before
+
+
+def test_a_running_turn_can_be_stopped(holdfast: Runner, sample: Sample) -> None:
+    with Store(sample.path) as store:
+        session = store.session(sample.build)
+        with session.turn("And now?") as turn:
+            done = holdfast("stop", sample.build, "--reason", "wrong branch", "--json")
+            assert done.json == {"id": sample.build, "asked": True, "reason": "wrong branch"}
+            asked = [entry for entry in session.entries() if entry.kind == "stop_asked"]
+            assert [entry.body.turn_id for entry in asked] == [turn.id]  # type: ignore[union-attr]
+
+
+def test_an_undo_that_would_mix_two_conversations_names_the_fork(
+    holdfast: Runner, sample: Sample
+) -> None:
+    seq = holdfast("rewind", sample.build, "--through", "3", "--json").json["seq"]
+    with Store(sample.path) as store, store.session(sample.build).turn("Another way."):
+        pass
+    done = holdfast("undo", sample.build)
+    assert done.code == 5
+    assert f"'holdfast fork ID --at {seq - 1}'" in done.err
+    assert [one for one in PROGRAMS_WORDS if one in done.err] == []
+
+
+@pytest.fixture
+def readable_only() -> Iterator[Sample]:
+    """A store that may be read and not written; its folder is one that anybody may enter."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    sample = make_sample(folder / "work.db")
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    yield sample
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "words", ["rename ID x", "delete ID", "compact ID --through 8 --summary x"]
+)
+def test_a_store_that_may_not_be_written_is_said_to_be(readable_only: Sample, words: str) -> None:
+    """Root may write everywhere, so the command gives that up before it runs."""
+    before = readable_only.path.read_bytes()
+    arguments = [readable_only.build if word == "ID" else word for word in words.split()]
+    program = (
+        "import os, sys; from holdfast.cli import app, main; import holdfast.stores.sqlite\n"
+        "for name in app.MODULES: app.make_group().get_command(None, name)\n"
+        "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
+        f"sys.exit(main({['--store', str(readable_only.path), *arguments]!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
+    assert "another file" in done.stderr
+    assert readable_only.path.read_bytes() == before

@@ -1,0 +1,152 @@
+"""Listing sessions, with every filter; what they cost; where they lie."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import Project, Store
+from tests.cli.running import Runner
+from tests.cli.sample import Sample
+
+
+def ids(holdfast: Runner, *filters: str) -> list[str]:
+    done = holdfast("sessions", *filters, "--json")
+    assert done.code == 0, done.err
+    return [one["id"] for one in done.json]
+
+
+def test_sessions_are_listed_newest_first_one_line_each(holdfast: Runner, sample: Sample) -> None:
+    done = holdfast("sessions")
+    cells = [row.split("\t") for row in done.lines]
+    assert [row[0] for row in cells] == [sample.empty, sample.hostile, sample.build]
+    assert cells[2][2:] == [
+        "interrupted",
+        "Fix the build",
+        "user",
+        "small, big",
+        "release",
+        "/srv/build",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ("--type scheduled", ["hostile"]),
+        ("--project /srv/build", ["build"]),
+        ("--tag release", ["build"]),
+        ("--model big", ["build"]),
+        ("--interrupted", ["build"]),
+        ("--not-interrupted", ["empty", "hostile"]),
+        ("--title THE", ["build"]),
+        ("--pinned", []),
+        ("--not-pinned", ["empty", "hostile", "build"]),
+        ("--since 1h", ["empty", "hostile", "build"]),
+        ("--until 1h", []),
+        ("--since 2001-01-01 --until 2002-01-01T10:00", []),
+        ("--archived", []),
+        ("--deleted", []),
+    ],
+)
+def test_filters(holdfast: Runner, sample: Sample, filters: str, found: list[str]) -> None:
+    assert ids(holdfast, *filters.split()) == [getattr(sample, name) for name in found]
+
+
+def test_archived_pinned_and_deleted_ones_are_found_when_asked_for(
+    holdfast: Runner, sample: Sample
+) -> None:
+    holdfast("archive", sample.build)
+    holdfast("pin", sample.hostile)
+    holdfast("delete", sample.empty)
+    assert ids(holdfast) == [sample.hostile]
+    assert ids(holdfast, "--archived") == [sample.build]
+    assert set(ids(holdfast, "--all")) == {sample.hostile, sample.build}
+    assert ids(holdfast, "--pinned") == [sample.hostile]
+    assert ids(holdfast, "--deleted") == [sample.empty]
+
+
+def test_forks_are_found_by_a_prefix_of_what_they_come_from(
+    holdfast: Runner, sample: Sample
+) -> None:
+    fork = holdfast("fork", sample.build, "--json").json["id"]
+    assert ids(holdfast, "--fork-of", sample.build[:-2]) == [fork]
+
+
+def test_a_project_may_be_named_by_a_relative_path(
+    holdfast: Runner, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(sample.path) as store:
+        here = store.create_session(project=Project(root=str(tmp_path.resolve()))).id
+    monkeypatch.chdir(tmp_path)
+    assert ids(holdfast, "--project", ".") == [here]
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(holdfast: Runner, sample: Sample) -> None:
+    assert ids(holdfast, "--limit", "2") == [sample.empty, sample.hostile]
+    assert ids(holdfast, "--limit", "2", "--before", sample.hostile) == [sample.build]
+    done = holdfast("sessions", "--limit", "2")
+    assert f"--before {sample.hostile}" in done.err
+
+
+def test_pages_of_deleted_sessions_too(holdfast: Runner, sample: Sample) -> None:
+    for one in (sample.build, sample.hostile):
+        holdfast("delete", one)
+    assert ids(holdfast, "--deleted", "--limit", "1") == [sample.hostile]
+    assert ids(holdfast, "--deleted", "--before", sample.hostile) == [sample.build]
+
+
+def test_that_nothing_matches_is_said_beside_the_output(holdfast: Runner) -> None:
+    done = holdfast("sessions", "--title", "no such title")
+    assert (done.code, done.out) == (0, "")
+    assert "no sessions" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--since 2026-01-02 --until 2026-01-01", "--until lies before --since"),
+        ("--limit 0", "0 is not in the range"),
+        ("--before zzz", "no session 'zzz'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(holdfast: Runner, words: str, said: str) -> None:
+    done = holdfast("sessions", *words.split())
+    assert done.code in (2, 4)
+    assert said in done.err
+
+
+def test_stats_add_up_tokens_and_cost(holdfast: Runner, sample: Sample) -> None:
+    value = holdfast("stats", "--session", sample.build, "--json").json
+    assert value["total"]["input"] == 1200
+    assert value["total"]["cost"] == 0.25
+    assert {one["name"]: one["calls"] for one in value["usage"]} == {"small": 2, "big": 1}
+    assert value["counts"]["sessions"] == 3
+
+
+@pytest.mark.parametrize("by", ["model", "session", "project", "day", "all"])
+def test_stats_can_be_asked_by_anything(holdfast: Runner, by: str) -> None:
+    done = holdfast("stats", "--by", by)
+    assert done.code == 0
+    assert done.lines[-1].startswith("total\t4\t1,200\t34")
+
+
+def test_stats_of_days_before_anything_was_recorded(holdfast: Runner) -> None:
+    assert holdfast("stats", "--until", "2001-01-01", "--json").json["usage"] == []
+
+
+def test_where_says_which_file_and_why(
+    holdfast: Runner, sample: Sample, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert holdfast("where").lines[::2] == [str(sample.path), "because --store names it"]
+    other = tmp_path / "other.db"
+    value = holdfast("where", "--store", f"sqlite:///{other}", "--json").json
+    assert (value["store"], value["exists"], value["bytes"]) == (str(other), False, None)
+    assert not other.exists()
+
+
+def test_the_hour_is_shown_as_it_is_here(holdfast: Runner, sample: Sample) -> None:
+    with Store(sample.path) as store:
+        at = store.session(sample.empty).info().updated_at
+    assert holdfast("sessions").lines[0].split("\t")[1] == at.isoformat()
+    assert at.utcoffset() == timedelta(0)

@@ -1,0 +1,137 @@
+"""A session as a person reads it, and as it would be sent."""
+
+import contextlib
+import json
+
+import pytest
+
+from holdfast import Store
+from tests.cli.running import Runner
+from tests.cli.sample import Sample
+
+FORMATS = ["openai-chat", "openai-responses", "anthropic", "gemini", "neutral"]
+
+
+def test_a_transcript_has_everything_that_was_said_and_done(
+    holdfast: Runner, sample: Sample
+) -> None:
+    text = holdfast("show", sample.build).out
+    for said in ("Fix the build", "Why does the build fail?", "(thinking) The log will say."):
+        assert said in text
+    assert '> shell {"command": "make"}  [failed]' in text
+    assert "> apt {}  [unknown]" in text
+    assert "unpacking" in text
+    assert "-- interrupted at " in text
+    assert ": keyboard_interrupt --" in text
+
+
+def test_a_long_result_is_cut_unless_all_is_asked_for(holdfast: Runner, sample: Sample) -> None:
+    assert "line 30" not in holdfast("show", sample.build).out
+    assert "--all shows them" in holdfast("show", sample.build).out
+    assert "line 30" in holdfast("show", sample.build, "--all").out
+
+
+def test_a_partial_message_is_marked(holdfast: Runner, sample: Sample) -> None:
+    with Store(sample.path) as store:
+        session = store.session(sample.empty)
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            session.turn("Go") as turn,
+            turn.stream() as reply,
+        ):
+            reply.text("Once upon")
+            raise KeyboardInterrupt
+    assert "[cut off here: a partial message]" in holdfast("show", sample.empty).out
+
+
+@pytest.mark.parametrize("option", ["--all", "--open"])
+def test_a_compaction_is_a_fold_that_can_be_opened(
+    holdfast: Runner, sample: Sample, option: str
+) -> None:
+    head = holdfast("compact", sample.build, "--through", "12", "--summary", "It was the linker.")
+    assert head.code == 0, head.err
+    folded = holdfast("show", sample.build).out
+    assert "3 messages folded into a summary" in folded
+    assert "It was the linker." in folded
+    assert "Let me look." not in folded
+    opened = holdfast("show", sample.build, option).out
+    assert "It was the linker." in opened
+    assert "Let me look." in opened
+
+
+def test_what_is_hidden_is_not_shown(holdfast: Runner, sample: Sample) -> None:
+    seq = holdfast("show", sample.build, "--json").json["transcript"][0]["seq"]
+    assert holdfast("hide", sample.build, str(seq)).code == 0
+    assert "Why does the build fail?" not in holdfast("show", sample.build).out
+    assert holdfast("unhide", sample.build, str(seq)).code == 0
+    assert "Why does the build fail?" in holdfast("show", sample.build).out
+
+
+def test_what_is_hidden_from_models_is_still_shown(holdfast: Runner, sample: Sample) -> None:
+    seq = holdfast("show", sample.build, "--json").json["transcript"][0]["seq"]
+    assert holdfast("hide", sample.build, str(seq), "--from", "model").code == 0
+    assert "Why does the build fail?" in holdfast("show", sample.build).out
+    assert "Why does the build fail?" not in holdfast("context", sample.build).out
+
+
+def test_a_timeline_has_turns_model_calls_attempts_tools_and_tokens(
+    holdfast: Runner, sample: Sample
+) -> None:
+    text = holdfast("show", sample.build, "--timeline").out
+    assert "turn 1  completed" in text
+    assert "turn 2  interrupted (keyboard_interrupt)" in text
+    assert "acme/small  attempt 2" in text
+    assert "1,200 in, 34 out, cost 0.2500" in text
+    assert "tool   shell" in text
+    assert "tool   apt  no result" in text
+
+
+def test_the_last_things_can_be_asked_for(holdfast: Runner, sample: Sample) -> None:
+    value = holdfast("show", sample.build, "--last", "1", "--json").json
+    assert [one["kind"] for one in value["transcript"]] == ["ending"]
+
+
+def test_json_has_the_session_its_transcript_and_its_turns(
+    holdfast: Runner, sample: Sample
+) -> None:
+    value = holdfast("show", sample.build, "--timeline", "--json").json
+    assert value["id"] == sample.build
+    assert value["status"] == "interrupted"
+    kinds = [one["kind"] for one in value["transcript"]]
+    assert kinds == ["message", "message", "message", "message", "message", "ending"]
+    assert value["transcript"][1]["tools"][0]["state"] == "failed"
+    assert value["turns"][0]["usage"] == {"input": 1200, "output": 34, "cost": 0.25}
+    assert value["damage"] == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_context_is_json_in_every_format(holdfast: Runner, sample: Sample, name: str) -> None:
+    printed = json.loads(holdfast("context", sample.build, "--format", name).out)
+    value = holdfast("context", sample.build, "--format", name, "--json").json
+    with Store(sample.path) as store:
+        context = store.session(sample.build).context(name)  # type: ignore[arg-type]
+    messages = json.loads(json.dumps(context.messages))
+    assert printed == {"system": context.system, "messages": messages}
+    assert (value["format"], value["messages"]) == (name, messages)
+
+
+def test_repairs_are_explained(holdfast: Runner, sample: Sample) -> None:
+    done = holdfast("context", sample.build, "--format", "openai-chat", "--repairs")
+    value = holdfast("context", sample.build, "--format", "openai-chat", "--json").json
+    assert len(done.lines) == len(value["repairs"]) > 0
+    first = value["repairs"][0]
+    assert done.lines[0].split("\t") == [str(first["seq"]), first["action"], first["reason"]]
+
+
+def test_a_context_can_be_cut_to_a_budget(holdfast: Runner, sample: Sample) -> None:
+    whole = holdfast("context", sample.build, "--json").json["messages"]
+    cut = holdfast("context", sample.build, "--max-messages", "2", "--json").json["messages"]
+    assert len(cut) < len(whole)
+
+
+def test_a_session_without_a_word_can_be_shown(holdfast: Runner, sample: Sample) -> None:
+    done = holdfast("show", sample.empty)
+    assert (done.code, done.lines[:2]) == (0, ["Nothing yet", sample.empty])
+    assert holdfast("show", sample.empty, "--timeline").code == 0
+    assert holdfast("context", sample.empty).code == 0
+    assert holdfast("tail", sample.empty, "--until-end").code == 0
