@@ -30,6 +30,8 @@ _ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
 }
+ROLES: Final = {*_ROLES, "tool"}
+
 _MESSAGE: Final = re.compile(r'\{\s*"role"\s*:')
 
 Row = tuple[int, Any]
