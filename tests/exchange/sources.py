@@ -16,10 +16,12 @@ from tests.exchange.mutations import mutated
 NOW = 1_800_000_000_000_000
 
 
-def bring(store: Store, *sources: Source, dry_run: bool = False) -> Report:
+def bring(store: Store, *sources: Source | Iterable[Source], dry_run: bool = False) -> Report:
+    """Sources of a database are read one by one, as long as it is open."""
     report = Report()
-    for source in sources:
-        import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
+    for one in sources:
+        for source in [one] if isinstance(one, Source) else one:
+            import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
     return report
 
 

@@ -55,8 +55,11 @@ class _Message:
 class Composer:
     """One session on its way to a journal."""
 
-    def __init__(self, source: str, session_id: str, report: Report) -> None:
+    def __init__(
+        self, source: str, session_id: str, report: Report, *, hides_late: bool = False
+    ) -> None:
         self.source = source
+        self._hides_late = hides_late
         self.session_id = session_id
         self.title: tuple[str, Namer] | None = None
         self.archived = False
@@ -72,7 +75,7 @@ class Composer:
         self._calls: dict[str, _Call] = {}
         self._open_calls: dict[str, _Call] = {}
         self._messages: dict[str, _Message] = {}
-        self._hiding: list[e.Visibility] = []
+        self.hiding: list[e.Visibility] = []
         self._systems: list[int] = []
         self._prompts: dict[str, int] = {}
         self._turn_starts: list[int] = []
@@ -174,9 +177,10 @@ class Composer:
             started = e.ToolStarted(turn_id=turn_id, message_id=call.message_id, call_id=call_id)
             yield self._put(started, over.place, group=self._group_of(call.message_id))
         self._open_calls.clear()
-        for hiding in self._hiding:
-            yield self._put(hiding, over.place)
-        self._hiding = []
+        if not self._hides_late:
+            for hiding in self.hiding:
+                yield self._put(hiding, over.place)
+            self.hiding = []
         reason = over.reason or (None if over.status == "completed" else over.status)
         ended = e.TurnEnded(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
         yield self._put(ended, over.place)
@@ -264,7 +268,7 @@ class Composer:
             self._hide(said, message)
 
     def _hide(self, said: r.Said, message: _Message) -> None:
-        self._hiding.append(
+        self.hiding.append(
             e.Visibility(
                 id=self._id("ent", f"{message.message_id}/hidden"),
                 seq=message.seq,
@@ -348,7 +352,7 @@ class Composer:
         yield placed
         if answered.person and answered.model:
             return
-        self._hiding.append(
+        self.hiding.append(
             e.Visibility(
                 id=self._id("ent", f"{call.message_id}/{answered.result.call_id}/hidden"),
                 seq=placed.entry.seq,

@@ -74,7 +74,7 @@ def anthropic(content: object, provider: str = "anthropic") -> Content:
     if isinstance(content, str):
         found.text(content)
         return found
-    for block in _blocks(found, content):
+    for block in blocks(found, content):
         _anthropic_block(found, block, provider)
     return found
 
@@ -93,7 +93,7 @@ def _anthropic_block(found: Content, block: dict[str, Any], provider: str) -> No
             _anthropic_result(found, block, provider)
         case "image" | "document" if _source(found, block):
             pass
-        case "redacted_thinking" if isinstance(block.get("data"), str):
+        case "redacted_thinking" if is_sealed(block.get("data")):
             found.opaque("anthropic", block)
         case _:
             found.opaque(f"{provider}-block", block)  # kept, and sent to nobody
@@ -156,7 +156,7 @@ def openai(content: object) -> Content:
     if isinstance(content, str):
         found.text(content)
         return found
-    for block in _blocks(found, content):
+    for block in blocks(found, content):
         match block.get("type"):
             case "text" | "input_text" | "output_text" | "summary_text" | "reasoning_text":
                 found.text(block.get("text"))
@@ -178,7 +178,7 @@ def _data_url(found: Content, value: object) -> bool:
     return encoding == "base64" and found.picture(data, media_type)
 
 
-def _blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
+def blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
     if not isinstance(content, list):
         found.bad.append(f"content that is {_kind(content)}")
         return
@@ -222,6 +222,11 @@ def _count(value: dict[str, Any], *names: str) -> int:
 def compact(value: object) -> str:
     """A value as JSON, on one line, with its text as it is."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_sealed(value: object) -> bool:
+    """Whether this can be what a provider has sealed: text in ASCII."""
+    return isinstance(value, str) and value != "" and value.isascii()
 
 
 def is_json(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.exchange import claude_code, codex, message_lists, own
+from holdfast.exchange import claude_code, codex, goose, message_lists, own
 from holdfast.exchange.importing import Source, import_source
 from holdfast.exchange.lines import read_lines
 from holdfast.exchange.report import Place, Report
@@ -19,13 +19,21 @@ SETTLED_SECONDS: Final = 600
 """Who has not written to a file for so long does not write to it any more."""
 
 _LOOKED_AT: Final = 20
-_SUFFIXES: Final = {".jsonl", ".json"}
+_SUFFIXES: Final = {".jsonl", ".json", ".db"}
 
 Reader = Callable[[Path, int, bool], Iterable[Source]]
+
+
+def _goose(path: Path, *, settled: bool) -> Iterable[Source]:
+    if goose.is_goose_database(path):
+        return goose.goose_database(path, settled=settled)
+    return [goose.goose_file(path, settled=settled)]
+
 
 READERS: Final[dict[str, Reader]] = {
     claude_code.NAME: lambda path, _, settled: claude_code.claude_code(path, settled=settled),
     codex.NAME: lambda path, _, settled: [codex.codex(path, settled=settled)],
+    goose.NAME: lambda path, _, settled: _goose(path, settled=settled),
     "messages": lambda path, at_us, settled: [
         message_lists.message_list(path, at_us=at_us, settled=settled)
     ],
@@ -102,7 +110,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _look(path: Path, report: Report | None) -> Iterator[Found]:
     try:
         format_ = detect(path)
-        changed = path.stat().st_mtime_ns // 1_000
+        changed = _changed_us(path)
     except OSError as error:
         if report is not None:
             report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")
@@ -113,8 +121,17 @@ def _look(path: Path, report: Report | None) -> Iterator[Found]:
         report.skip(Place(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}")
 
 
+def _changed_us(path: Path) -> int:
+    """When it was last written to; what a database was told lies in a log beside it first."""
+    log = path.with_name(f"{path.name}-wal")
+    files = (path, log) if log.exists() else (path,)
+    return max(file.stat().st_mtime_ns for file in files) // 1_000
+
+
 def detect(path: Path) -> str | None:
     """The format of a file, by the first records in it."""
+    if goose.is_goose_database(path):
+        return goose.NAME
     records = (line.record for line in islice(read_lines(path), _LOOKED_AT))
     for record in records:
         if record is None:
@@ -125,21 +142,30 @@ def detect(path: Path) -> str | None:
             return codex.NAME
         if claude_code.is_claude_code(record):
             return claude_code.NAME
-    return "messages" if _is_list(path) else None
+        if goose.is_goose(record):
+            return goose.NAME
+    return _document(path)
 
 
-def _is_list(path: Path) -> bool:
-    if path.stat().st_size > message_lists.BYTES_MAX:
-        return False
+def _document(path: Path) -> str | None:
+    """The format of a file that is one JSON value."""
+    if path.suffix == ".db" or path.stat().st_size > message_lists.BYTES_MAX:
+        return None
+    if goose.is_goose_document(path):
+        return goose.NAME
     rows, _, _ = message_lists.read_document(path)
-    return any(isinstance(row, dict) and row.get("role") in message_lists.ROLES for _, row in rows)
+    known = (isinstance(row, dict) and row.get("role") in message_lists.ROLES for _, row in rows)
+    return "messages" if any(known) else None
 
 
 def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:
     """Where the agents of this machine keep their sessions, as far as there are any."""
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     codex_home = Path(environment.get("CODEX_HOME") or home / ".codex")
+    root = environment.get("GOOSE_PATH_ROOT")
+    data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "goose"
     places = [
+        (goose.NAME, (Path(root) / "data" if root else data) / "sessions"),
         (claude_code.NAME, claude / "projects"),
         (codex.NAME, codex_home / "sessions"),
         (codex.NAME, codex_home / "archived_sessions"),

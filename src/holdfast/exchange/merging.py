@@ -59,6 +59,8 @@ class Merged(msgspec.Struct):
     added: int = 0
     fork_of: str | None = None
     why: str | None = None
+    place: Callable[[int], int] = lambda seq: seq
+    """Where the source's entry at a seq stands here."""
 
 
 class _InUse(Exception):
@@ -175,7 +177,7 @@ class _Merging:
             action = "forked"
         elif self.added:
             action = "new" if self._is_new else "grown"
-        return Merged(self.session_id, action, self.added, self._fork_of)
+        return Merged(self.session_id, action, self.added, self._fork_of, place=self._place)
 
     def _note_place(self, seq: int, place: int) -> None:
         """A seq that the source has lost is where the one before it is; 0 is no seq there."""
