@@ -73,21 +73,24 @@ def import_paths(
         for one in find(path, report)
         if only in (None, one.format) and (since_us is None or one.changed_us >= since_us)
     ]
+    known = set(store.session_ids())
     for number, one in enumerate(found, start=1):
-        _import(store, one, report, clock=clock, dry_run=dry_run)
+        _import(store, one, report, known, clock=clock, dry_run=dry_run)
         if progress is not None:
             progress(number, len(found))
     return report
 
 
-def _import(store: Store, found: Found, report: Report, *, clock: Clock, dry_run: bool) -> None:
+def _import(
+    store: Store, found: Found, report: Report, known: set[str], *, clock: Clock, dry_run: bool
+) -> None:
     settled = clock() - found.changed_us > SETTLED_SECONDS * 1_000_000
     try:
         if found.format == own.NAME:
-            own.import_lines(store, found.path, report, dry_run=dry_run)
+            own.import_lines(store, found.path, report, dry_run=dry_run, known=known)
             return
         for source in READERS[found.format](found.path, found.changed_us, settled):
-            import_source(store, source, report, clock=clock, dry_run=dry_run)
+            import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
         report.skip(Place(str(found.path)), f"it cannot be read: {error.strerror or error}")
 

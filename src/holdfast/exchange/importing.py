@@ -40,7 +40,13 @@ class Source(msgspec.Struct):
 
 
 def import_source(
-    store: Store, source: Source, report: Report, *, clock: Clock, dry_run: bool = False
+    store: Store,
+    source: Source,
+    report: Report,
+    *,
+    clock: Clock,
+    dry_run: bool = False,
+    known: set[str] | None = None,
 ) -> Outcome:
     """Bring one session in. If interrupted: whole turns are there; the next import goes on."""
     before = len(report.problems)
@@ -51,7 +57,8 @@ def import_source(
     )
     mender = Mender(report, lambda name: has_blob(store, name))
     try:
-        merged = merge(store, session_id, mender.mend(placed, close=False), dry_run=dry_run)
+        units = mender.mend(placed, close=False)
+        merged = merge(store, session_id, units, dry_run=dry_run, known=known)
         if not dry_run and merged.action != "left":
             _finish(store, source, composer, merged, report.summary(before), clock)
     except (HoldfastError, OSError) as error:

@@ -67,10 +67,21 @@ class _InUse(Exception):
     """A turn runs here in the part that is to be compared."""
 
 
-def merge(store: Store, session_id: str, units: Iterable[Unit], *, dry_run: bool = False) -> Merged:
-    """Bring in what is not there yet. If interrupted: whole units are there, call it again."""
+def merge(
+    store: Store,
+    session_id: str,
+    units: Iterable[Unit],
+    *,
+    dry_run: bool = False,
+    known: set[str] | None = None,
+) -> Merged:
+    """Bring in what is not there yet. If interrupted: whole units are there, call it again.
+
+    `known` are the ids of all sessions there are, for who brings in many: asking a store for one
+    that is not there makes it look for the nearest.
+    """
     try:
-        merging = _Merging(store, session_id, dry_run=dry_run)
+        merging = _Merging(store, session_id, known, dry_run=dry_run)
         for unit in units:
             merging.take(unit)
         return merging.finish()
@@ -83,8 +94,11 @@ def merge(store: Store, session_id: str, units: Iterable[Unit], *, dry_run: bool
 class _Merging:
     """One journal on its way in."""
 
-    def __init__(self, store: Store, session_id: str, *, dry_run: bool) -> None:
+    def __init__(
+        self, store: Store, session_id: str, known: set[str] | None, *, dry_run: bool
+    ) -> None:
         self._store = store
+        self._known = known
         self._dry_run = dry_run
         self.session_id = session_id
         self.added = 0
@@ -100,11 +114,16 @@ class _Merging:
 
     def _open(self) -> None:
         try:
-            self._stored = _Stored(self._store.session(self.session_id))
+            self._stored = _Stored(self._session(self.session_id))
         except SessionDeleted:  # it is a SessionNotFound too, and must not be taken for one
             raise
         except SessionNotFound:
             self._stored, self._is_new = None, True
+
+    def _session(self, session_id: str) -> Session:
+        if self._known is not None and session_id not in self._known:
+            raise SessionNotFound(session_id)
+        return self._store.session(session_id)
 
     def take(self, unit: Unit) -> None:
         if self._stored is not None:
@@ -140,7 +159,7 @@ class _Merging:
     def _open_fork(self, original: str, name: str, shared: int) -> None:
         self._is_new = False
         try:
-            self._stored = _Stored(self._store.session(name), after=shared)
+            self._stored = _Stored(self._session(name), after=shared)
         except SessionDeleted:
             raise
         except SessionNotFound:
@@ -172,6 +191,8 @@ class _Merging:
 
     def finish(self) -> Merged:
         self._flush()
+        if self._known is not None and not self._dry_run:
+            self._known.add(self.session_id)
         action: Action = "unchanged"
         if self._fork_of is not None and self._is_new:
             action = "forked"

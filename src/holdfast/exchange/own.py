@@ -119,7 +119,12 @@ def is_own(record: Mapping[str, Any]) -> bool:
 
 
 def import_lines(
-    store: Store, path: Path, report: Report, *, dry_run: bool = False
+    store: Store,
+    path: Path,
+    report: Report,
+    *,
+    dry_run: bool = False,
+    known: set[str] | None = None,
 ) -> Outcome | None:
     """Bring a session in, as far as it can be read."""
     with path.open("rb") as file:
@@ -129,7 +134,7 @@ def import_lines(
             return None
         mender = Mender(report, lambda name: has_blob(store, name))
         units = mender.mend(_Reading(lines, report).entries(), close=True)
-        merged = merge(store, head.session, units, dry_run=dry_run)
+        merged = merge(store, head.session, units, dry_run=dry_run, known=known)
     outcome = Outcome(
         source=NAME,
         origin=str(path),
