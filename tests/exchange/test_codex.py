@@ -269,10 +269,10 @@ def test_names_and_archives(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "paginated"])
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(10))
 def test_damaged_files_come_in_as_far_as_they_are_whole(
     tmp_path: Path, mode: str, block: int
 ) -> None:
-    seeds = range(block * 20, block * 20 + 20)
+    seeds = range(block * 10, block * 10 + 10)
     data = everything(mode).data()
     mutate(data, tmp_path, NAME, seeds, lambda path: [codex(path, settled=True)])

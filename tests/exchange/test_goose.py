@@ -276,15 +276,15 @@ def test_json_lines_from_before_the_database(store: Store, tmp_path: Path) -> No
     check_sound(store)
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(16))
 def test_damaged_lines_come_in_as_far_as_they_are_whole(tmp_path: Path, block: int) -> None:
-    seeds = range(block * 20, block * 20 + 20)
+    seeds = range(block * 10, block * 10 + 10)
     mutate(legacy(), tmp_path, "x.jsonl", seeds, lambda path: [goose_file(path, settled=True)])
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(8))
 def test_strange_rows_come_in_as_what_they_are(path: Path, block: int) -> None:
-    for seed in range(block * 20, block * 20 + 20):
+    for seed in range(block * 10, block * 10 + 10):
         random = Random(seed)
         database(path, conversation=[])
         with closing(sqlite3.connect(path)) as made:

@@ -156,19 +156,20 @@ def test_bad_messages_are_named_by_their_row(store: Store, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("document", [CHAT, MESSAGES], ids=["chat", "messages"])
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(6))
 def test_damaged_lists_come_in_as_far_as_they_are_whole(
     tmp_path: Path, document: Any, block: int
 ) -> None:
     data = json.dumps(document, indent=1).encode()
-    seeds = range(block * 15, block * 15 + 15)
+    seeds = range(block * 10, block * 10 + 10)
     mutate(data, tmp_path, "list.json", seeds, lambda path: [
         message_list(path, at_us=0, settled=True)])  # fmt: skip
 
 
 @pytest.mark.parametrize("document", [CHAT, MESSAGES], ids=["chat", "messages"])
-def test_strange_values_come_in_as_what_they_are(tmp_path: Path, document: Any) -> None:
-    for seed in range(60):
+@pytest.mark.parametrize("block", range(6))
+def test_strange_values_come_in_as_what_they_are(tmp_path: Path, document: Any, block: int) -> None:
+    for seed in range(block * 10, block * 10 + 10):
         data = json.dumps(twisted(document, Random(seed))).encode()
         path = tmp_path / "list.json"
         path.write_bytes(data)
