@@ -69,6 +69,8 @@ def test_every_example_works(
     Path("summary.txt").write_text("It was the linker.", encoding="utf-8")
     if name == "undo":
         holdfast("compact", sample.build, "--through", "8", "--summary", "x")
+    if name == "import":
+        holdfast("export", sample.build, "--output", "session.jsonl")
     if name == "restore":
         holdfast("delete", sample.build)
     # The places of messages and of the compaction are others here than in the examples.

@@ -1,6 +1,7 @@
 """The group of all commands, and the outermost frame: errors in one line, exit codes."""
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "clean": "keeping",
         "erase": "keeping",
     },
+    "Move": {"import": "moving", "export": "moving"},
     "Shell": {"completion": "completion"},
 }
 """Every command, and the module in `holdfast.cli.commands` that it is loaded from."""
@@ -68,7 +70,7 @@ class Group(click.Group):
         if cmd_name not in MODULES:
             return None
         module = importlib.import_module(f"holdfast.cli.commands.{MODULES[cmd_name]}")
-        found: click.Command = getattr(module, cmd_name)
+        found: click.Command = getattr(module, cmd_name + "_" * keyword.iskeyword(cmd_name))
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -54,12 +54,15 @@ class Frame:
             return Where(named, "environment")
         return Where(str(default_path()), "default")
 
-    def open(self) -> Store:
-        """The store. One that was named must be there: a typing error is no empty store."""
+    def open(self, *, create: bool = False) -> Store:
+        """The store. One that was named must be there: a typing error is no empty store.
+
+        What fills a store may `create` it.
+        """
         where = self.where()
         if where.chosen_by == "default":
             return Store()
-        if where.file is not None and not where.file.exists():
+        if where.file is not None and not create and not where.file.exists():
             raise StoreError(
                 f"there is no store at {str(where.file)!r}; check --store or {STORE_VARIABLE}"
             )

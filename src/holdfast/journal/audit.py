@@ -12,15 +12,38 @@ Violation = tuple[int, str]
 """Where a rule is broken, and which."""
 
 
+TurnOf = Callable[[str], TurnState | None]
+"""Finds a turn that stands before the entries that are looked at."""
+
+
 def audit(entries: Sequence[e.Entry]) -> list[Violation]:
     """Every rule that is broken, in order. Entries of unknown kinds are passed over."""
     return _Audit().run(entries)
 
 
+def audit_continuation(
+    entries: Sequence[e.Entry], *, turn_of: TurnOf, is_queued: Callable[[str], bool]
+) -> list[Violation]:
+    """The same for entries that are to follow on a journal in which no turn runs.
+
+    They hold whole turns: one that is begun and not ended is a broken rule as well.
+    """
+    replay = _Audit(first=entries[0].seq, turn_of=turn_of, is_queued=is_queued)
+    return [*replay.run(entries), *replay.left_open(entries[-1].seq)]
+
+
 class _Audit:
     """Replays a journal and asks the rules about each entry."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        first: int = 1,
+        turn_of: TurnOf = lambda _: None,
+        is_queued: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._first = first
+        self._turn_of = turn_of
+        self._is_queued = is_queued
         self._found: list[Violation] = []
         self._seen: set[str] = set()
         self._turns: dict[str, TurnState] = {}
@@ -28,14 +51,19 @@ class _Audit:
         self._queued: set[str] = set()
 
     def run(self, entries: Sequence[e.Entry]) -> list[Violation]:
-        for place, entry in enumerate(entries, start=1):
+        for place, entry in enumerate(entries, start=self._first):
             if entry.seq != place:
                 self._found.append((place, "an entry is missing"))
                 return self._found
             self._check(entry)
-        if entries and not isinstance(entries[0].body, e.SessionCreated):
+        begins = self._first == 1
+        if begins and entries and not isinstance(entries[0].body, e.SessionCreated):
             self._found.insert(0, (1, "the journal does not begin with the session's beginning"))
         return self._found
+
+    def left_open(self, seq: int) -> list[Violation]:
+        running = self._running
+        return [] if running is None else [(seq, f"turn {running.id!r} is not ended")]
 
     def _check(self, entry: e.Entry) -> None:
         body = entry.body
@@ -50,7 +78,7 @@ class _Audit:
                 self._end(entry, body)
             case e.LateResult() | e.LateText():
                 self._check_late(entry, body)
-            case e.PromptTaken() if body.id not in self._queued:
+            case e.PromptTaken() if body.id not in self._queued and not self._is_queued(body.id):
                 self._say(entry, f"prompt {body.id!r} was taken and never queued")
             case e.PromptQueued():
                 self._queued.add(body.id)
@@ -74,12 +102,13 @@ class _Audit:
         self._running = None
 
     def _check_late(self, entry: e.Entry, body: e.LateResult | e.LateText) -> None:
-        turn = self._turns.get(body.turn_id)
+        turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
         if turn is None:
             self._say(entry, f"it is late for turn {body.turn_id!r}, which is not there")
             return
-        self._ask(entry, lambda: rules.admit_late(turn, body))
-        turn.apply(entry.seq, body)
+        self._turns[turn.id] = turn
+        if self._ask(entry, lambda: rules.admit_late(turn, body)):
+            turn.apply(entry.seq, body)
 
     def _check_fenced(self, entry: e.Entry, body: e.Body) -> None:
         turn_id = getattr(body, "turn_id", None)
@@ -89,14 +118,17 @@ class _Audit:
         if turn is None or turn.id != turn_id:
             self._say(entry, f"it belongs to turn {turn_id!r}, which was not running")
             return
-        self._ask(entry, lambda: rules.admit(turn, body))
-        turn.apply(entry.seq, body)
+        if self._ask(entry, lambda: rules.admit(turn, body)):
+            turn.apply(entry.seq, body)
 
-    def _ask(self, entry: e.Entry, ask: Callable[[], None]) -> None:
+    def _ask(self, entry: e.Entry, ask: Callable[[], None]) -> bool:
+        """Whether the rules allow it; what they forbid cannot be folded either."""
         try:
             ask()
         except HoldfastError as broken:
             self._say(entry, str(broken))
+            return False
+        return True
 
     def _say(self, entry: e.Entry, what: str) -> None:
         self._found.append((entry.seq, f"{entry.kind}: {what}"))

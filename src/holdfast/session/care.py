@@ -4,7 +4,7 @@ Written once for both faces.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -32,10 +32,12 @@ from holdfast.session.examining import (
     readable,
     salvage,
 )
+from holdfast.session.importing import import_entries
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, work, write
 from holdfast.stores.base import BackupReceipt, Listing, Reader, SessionRow
 from holdfast.stores.sessions import has_forks
+from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:
     from holdfast.session.core import StoreCore
@@ -220,6 +222,11 @@ class CareCore:
             at = runtime.clock()
             yield from write(lambda engine: engine.erase([key], at, as_of_us=as_of))
         return msgspec.structs.replace(removal, done=True)
+
+    # -- entries from elsewhere ----------------------------------------------------------------
+
+    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
+        return import_entries(self._runtime, session_id, entries)
 
     # -- backups -------------------------------------------------------------------------------
 

@@ -1,16 +1,18 @@
 """The part of a store's two faces that looks after it: erase, clean up, back up, examine."""
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from holdfast.model import entries as e
 from holdfast.model.sessions import SessionInfo
 from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
 from holdfast.session.examining import Finding, Salvaged
 from holdfast.session.options import Progress
 from holdfast.session.steps import Flow
 from holdfast.stores.base import BackupReceipt
+from holdfast.stores.standing import Receipt
 
 T = TypeVar("T")
 
@@ -61,6 +63,15 @@ class Upkeep:
             dry_run=dry_run,
         )
         return self._run(flow)
+
+    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+        """Append entries that were made elsewhere, with their own times, in the places they name.
+
+        All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
+        rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
+        change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+        """
+        return self._run(self._care.import_entries(session_id, entries))
 
     def backup(
         self,
@@ -163,6 +174,15 @@ class AsyncUpkeep:
             dry_run=dry_run,
         )
         return await self._run(flow)
+
+    async def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+        """Append entries that were made elsewhere, with their own times, in the places they name.
+
+        All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
+        rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
+        change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+        """
+        return await self._run(self._care.import_entries(session_id, entries))
 
     async def backup(
         self,

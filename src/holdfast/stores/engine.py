@@ -37,7 +37,7 @@ from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
 from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.indexing import IndexOperations
+from holdfast.stores.importing import ImportOperations
 from holdfast.stores.sessions import crashed, interrupted
 from holdfast.stores.standing import Claim, Receipt, Standing
 
@@ -68,7 +68,7 @@ class TurnBegun(msgspec.Struct, frozen=True):
     busy: tuple[str, str] | None = None
 
 
-class Engine(IndexOperations):
+class Engine(ImportOperations):
     """Carries out operations on the transaction it was given by `begin`."""
 
     # -- turns ---------------------------------------------------------------------------------

@@ -1,0 +1,180 @@
+"""Sessions in from other agents, and out to files."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from holdfast.cli.failing import IN_PART
+from holdfast.cli.frame import Frame, command, find
+from holdfast.cli.printing import Line, Span, complain, line
+from holdfast.cli.render.tables import counted
+from holdfast.cli.types import MOMENT, session_argument
+from holdfast.exchange import EXPORTS, FORMATS, Outcome, Report, export_session, import_paths
+from holdfast.exchange.finding import usual_places
+from holdfast.model.sessions import microseconds
+
+
+@command(
+    ("holdfast import session.jsonl", "a session, whatever agent wrote it"),
+    ("holdfast import . --dry-run", "say what would come in, from every file below here"),
+    ("holdfast import . --from codex --since 7d", "what Codex has written in a week"),
+)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--from", "only", type=click.Choice(FORMATS), help="Take only this format.")
+@click.option("--since", type=MOMENT, help="Only files that were changed since then.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Without a PATH: do not ask.")
+def import_(
+    frame: Frame,
+    paths: tuple[Path, ...],
+    only: str | None,
+    since: datetime | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Bring in sessions of other agents, and our own.
+
+    Without a PATH it looks where the agents of this machine keep theirs, says what it found, and
+    asks. Importing again adds what is new. Exit code 3 says that records were skipped; each is
+    named with its file and line.
+    """
+    chosen = paths or _usual(frame, only, yes=yes or dry_run)
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(2, "no such file or folder", str(path))
+    with frame.open(create=not dry_run) as store, _progress(frame) as progress:
+        report = import_paths(
+            store,
+            chosen,
+            only=only,
+            since_us=None if since is None else microseconds(since),
+            dry_run=dry_run,
+            progress=progress,
+        )
+    frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
+    if report.skipped:
+        complain(f"{counted(len(report.skipped), 'records')} skipped; the others came in")
+        return IN_PART
+    return 0
+
+
+def _usual(frame: Frame, only: str | None, *, yes: bool) -> tuple[Path, ...]:
+    places = [
+        (name, path) for name, path in usual_places(os.environ, Path.home()) if only in (None, name)
+    ]
+    if not places:
+        raise click.ClickException("no agent's sessions were found here; name a file or a folder")
+    for name, path in places:
+        frame.note(f"{name}: {path}")
+    frame.confirm("Bring these sessions in?", yes=yes)
+    return tuple(path for _, path in places)
+
+
+@contextmanager
+def _progress(frame: Frame) -> Iterator[Callable[[int, int], None] | None]:
+    """How far it is, for a person who watches."""
+    if frame.json or not sys.stderr.isatty():
+        yield None
+        return
+    yield lambda done, total: click.echo(f"\r{done} of {total} files", err=True, nl=done == total)
+
+
+def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "entries": report.entries,
+        "sessions": report.sessions,
+        "problems": [
+            {
+                "kind": one.kind,
+                "file": one.place.file,
+                "line": one.place.line,
+                "reason": one.reason,
+            }
+            for one in report.problems
+        ],
+    }
+
+
+def _lines(report: Report, *, dry_run: bool) -> Iterator[Line | str]:
+    for one in report.sessions:
+        yield from _told(one)
+    for problem in report.problems:
+        style = "red" if problem.kind == "skipped" else "yellow"
+        yield Line((Span(f"{problem.kind}: ", style), Span(f"{problem.place}: {problem.reason}")))
+    would = "would come in" if dry_run else "came in"
+    changed = [one for one in report.sessions if one.action in ("new", "grown", "forked")]
+    yield (
+        f"{counted(len(changed), 'sessions')} of {len(report.sessions)} {would}, "
+        f"{counted(report.entries, 'entries')}"
+    )
+
+
+def _told(one: Outcome) -> Iterator[Line | str]:
+    if one.action == "unchanged" and one.why is None:
+        return
+    title = f"  {one.title}" if one.title else ""
+    added = f", {one.entries} entries" if one.entries else ""
+    yield f"{one.action}: {one.session_id}{title} ({one.source}{added})"
+    more = [f"a fork of {one.fork_of}, which goes on differently"] if one.fork_of else []
+    more += [one.why] if one.why else []
+    if more:
+        yield line("; ".join(more), "dim", indent=2)
+
+
+@command(
+    ("holdfast export ID", "everything, as JSON lines that can be imported again"),
+    ("holdfast export ID --to markdown", "to read"),
+    ("holdfast export ID --to html --output page.html", "one file that opens anywhere"),
+    ("holdfast export ID --to openai-chat", "the messages that OpenAI would be sent"),
+)
+@click.option(
+    "--to",
+    type=click.Choice(list(EXPORTS)),
+    default="holdfast",
+    show_default=True,
+    help="The format.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="A new file to write to.")
+@session_argument
+def export(frame: Frame, session_id: str, to: str, output: Path | None) -> None:
+    """Write a session to a file, or to where the output goes."""
+    with frame.open() as store:
+        found = find(store, session_id)
+        pieces = export_session(store, found, to)
+        if output is not None:
+            size = _write(output, pieces)
+            value = {"id": found, "to": to, "path": str(output), "bytes": size}
+            frame.answer(value, f"{output}: {size:,} bytes")
+        elif frame.json:
+            text = b"".join(pieces).decode("utf-8", "replace")
+            frame.out.json({"id": found, "to": to, "content": text})
+        else:
+            _print(frame, pieces)
+
+
+def _write(output: Path, pieces: Iterator[bytes]) -> int:
+    """Into a new file; one that could not be written whole is taken away again."""
+    with output.open("xb") as file:
+        try:
+            return sum(file.write(piece) for piece in pieces)
+        except BaseException:
+            output.unlink()
+            raise
+
+
+def _print(frame: Frame, pieces: Iterator[bytes]) -> None:
+    """A terminal is shown what was recorded made harmless; a program gets every byte."""
+    for piece in pieces:
+        if frame.out.terminal:
+            frame.out.write(piece.decode("utf-8", "replace"))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(piece)
+    sys.stdout.flush()

@@ -1,0 +1,209 @@
+"""Plain lists of messages, as OpenAI's Chat Completions or Anthropic's Messages take them.
+
+A list alone, or an object with `messages` and perhaps `system`. Such a file knows no ids, no times
+and no turns: a turn begins with what the user says, and an answer that calls no tool ends it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.exchange import content as c
+from holdfast.exchange import records as r
+from holdfast.exchange.importing import Source
+from holdfast.exchange.lines import parse
+from holdfast.exchange.report import Place
+from holdfast.model.messages import Role
+from holdfast.model.parts import Part, Reasoning, Text, ToolCall, ToolResult
+
+OPENAI: Final = "openai-chat"
+ANTHROPIC: Final = "anthropic"
+
+BYTES_MAX: Final = 256 * 1024 * 1024
+"""A list is one JSON value, read as a whole; a larger file is refused."""
+
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+ROLES: Final = {*_ROLES, "tool"}
+
+_MESSAGE: Final = re.compile(r'\{\s*"role"\s*:')
+
+Row = tuple[int, Any]
+
+
+def message_list(path: Path, *, at_us: int, settled: bool) -> Source:
+    """The one session of such a file; its times are those of the file."""
+    rows, system, problems = read_document(path)
+    shape = shape_of([value for _, value in rows])
+    records = _records(path, rows, system, problems, shape, at_us)
+    origin = str(path)
+    return Source(shape, origin, origin, records, settled, answer_ends=True)
+
+
+def read_document(path: Path) -> tuple[list[Row], object, list[tuple[int | None, str]]]:
+    """The messages with their numbers, the system prompt, and what could not be read."""
+    data = path.read_bytes()
+    try:
+        value = parse(data)
+    except ValueError as error:
+        return _rescued(data.decode("utf-8", "replace"), str(error))
+    system = value.get("system") if isinstance(value, dict) else None
+    found = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(found, list):
+        return [], None, [(None, "there is no list of messages in it")]
+    return list(enumerate(found, start=1)), system, []
+
+
+def _rescued(text: str, reason: str) -> tuple[list[Row], object, list[tuple[int | None, str]]]:
+    """The messages of a damaged list that are whole, told apart by how each begins."""
+    rows: list[Row] = []
+    problems: list[tuple[int | None, str]] = [(None, f"the list is damaged ({reason})")]
+    decoder, end, number = json.JSONDecoder(), 0, 0
+    for begin in (found.start() for found in _MESSAGE.finditer(text)):
+        if begin < end:
+            continue  # inside of the one before
+        number += 1
+        try:
+            value, end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError) as error:
+            problems.append((number, f"not a message: {error}"))
+            continue
+        rows.append((number, value))
+    return rows, None, problems
+
+
+def shape_of(messages: list[Any]) -> str:
+    """Which of the two it is; one that could be either is Anthropic's."""
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        if message.get("role") in ("tool", "system", "developer") or "tool_calls" in message:
+            return OPENAI
+        blocks = message.get("content")
+        for block in blocks if isinstance(blocks, list) else ():
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind in ("tool_use", "tool_result", "thinking", "image", "document"):
+                return ANTHROPIC
+            if kind in ("image_url", "refusal", "input_audio"):
+                return OPENAI
+    return ANTHROPIC
+
+
+def _records(
+    path: Path,
+    rows: list[Row],
+    system: object,
+    problems: list[tuple[int | None, str]],
+    shape: str,
+    at_us: int,
+) -> Iterator[r.Record]:
+    first = Place(str(path), 1)
+    yield r.Begun(place=first, at_us=at_us, native_id=str(path))
+    for number, reason in problems:
+        yield r.Bad(place=Place(str(path), number), reason=reason)
+    if system:
+        found = c.anthropic(system)
+        yield from _bad(first, found)
+        yield r.Said(place=first, role="system", parts=tuple(found.parts), key="system")
+    read = _openai if shape == OPENAI else _anthropic
+    for number, message in rows:
+        place = Place(str(path), number)
+        if not isinstance(message, dict):
+            yield r.Bad(place=place, reason="not a message: it is no object")
+            continue
+        yield from read(place, message)
+
+
+def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+    role = _ROLES.get(str(message.get("role")))
+    if role is None:
+        yield r.Bad(place=place, reason=f"no such role: {message.get('role')!r}")
+        return
+    found = c.anthropic(message.get("content"))
+    yield from _bad(place, found)
+    for result in found.results:
+        yield r.Answered(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
+    if found.parts:
+        yield _said(place, role, found.parts, found.blobs, prompt=not found.results)
+    elif not found.results and not found.bad:
+        yield r.Bad(place=place, reason="a message without content", repaired=True)
+
+
+def _openai(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+    found = c.openai(message.get("content"))
+    yield from _bad(place, found)
+    if message.get("role") == "tool":
+        yield from _openai_result(place, message, found)
+        return
+    role = _ROLES.get(str(message.get("role")))
+    if role is None:
+        yield r.Bad(place=place, reason=f"no such role: {message.get('role')!r}")
+        return
+    thought = message.get("reasoning_content")
+    if isinstance(thought, str) and thought:
+        found.parts.insert(0, Reasoning(thought))
+    refusal = message.get("refusal")
+    if isinstance(refusal, str):
+        found.text(refusal)
+    known = len(found.bad)
+    _openai_calls(found, message.get("tool_calls"))
+    for what in found.bad[known:]:
+        yield r.Bad(place=place, reason=what)
+    if found.parts:
+        yield _said(place, role, found.parts, found.blobs, prompt=True)
+    elif not found.bad:
+        yield r.Bad(place=place, reason="a message without content", repaired=True)
+
+
+def _openai_calls(found: c.Content, calls: object) -> None:
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
+            found.call(call.get("id"), function.get("name"), function.get("arguments", ""))
+        elif isinstance(call, dict) and isinstance(call.get("custom"), dict):
+            _custom_call(found, call)
+        else:
+            found.bad.append("a tool call that is none")
+
+
+def _custom_call(found: c.Content, call: dict[str, Any]) -> None:
+    call_id, custom = call.get("id"), call["custom"]
+    name, text = custom.get("name"), custom.get("input", "")
+    if c.is_id(call_id) and isinstance(name, str) and isinstance(text, str):
+        found.parts.append(ToolCall(call_id, name, text, "custom"))
+    else:
+        found.bad.append("a tool call without an id or a name")
+
+
+def _openai_result(place: Place, message: dict[str, Any], found: c.Content) -> Iterator[r.Record]:
+    call_id = message.get("tool_call_id")
+    if not c.is_id(call_id):
+        yield r.Bad(place=place, reason="a tool's message without the id of its call")
+        return
+    texts = [part.text for part in found.parts if isinstance(part, Text)]
+    plain = len(texts) == len(found.parts) <= 1
+    result = ToolResult(call_id, "".join(texts) if plain else c.inner_parts(found.parts))
+    yield r.Answered(place=place, result=result, blobs=found.blobs)
+
+
+def _said(
+    place: Place, role: Role, parts: list[Part], blobs: dict[str, bytes], *, prompt: bool
+) -> r.Said:
+    return r.Said(
+        place=place,
+        role=role,
+        parts=tuple(parts),
+        blobs=blobs,
+        begins_turn=prompt and role == "user",
+    )
+
+
+def _bad(place: Place, found: c.Content) -> Iterator[r.Record]:
+    for what in found.bad:
+        yield r.Bad(place=place, reason=what)

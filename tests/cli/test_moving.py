@@ -1,0 +1,156 @@
+"""Sessions in and out, from a shell."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast import Store
+from holdfast.exchange import EXPORTS
+from tests.cli.running import Runner, run_in_terminal, run_process
+from tests.cli.sample import Sample
+from tests.exchange.test_claude_code import SESSION
+from tests.exchange.test_claude_code import everything as claude_code
+from tests.exchange.test_codex import NAME as ROLLOUT
+from tests.exchange.test_codex import everything as codex
+from tests.exchange.test_message_lists import CHAT
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One session of each agent, which nobody writes to any more."""
+    folder = tmp_path / "from"
+    folder.mkdir()
+    (folder / f"{SESSION}.jsonl").write_bytes(claude_code().data())
+    (folder / ROLLOUT).write_bytes(codex().data())
+    (folder / "chat.json").write_text(json.dumps(CHAT))
+    (folder / "settings.json").write_text('{"theme": "dark"}')
+    (folder / "notes.txt").write_text("nothing")
+    for file in folder.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    return folder
+
+
+def test_a_folder_comes_in_whoever_wrote_what(holdfast: Runner, folder: Path) -> None:
+    done = holdfast("import", str(folder), "--json")
+    assert (done.code, done.err) == (0, "")
+    assert sorted((one["source"], one["action"]) for one in done.json["sessions"]) == [
+        ("claude-code", "new"), ("claude-code", "new"), ("codex", "new"), ("openai-chat", "new"),
+    ]  # fmt: skip
+    assert done.json["problems"] == []
+    titles = [one["title"] for one in holdfast("sessions", "--all", "--json").json]
+    assert {"My build", "List the files."} <= set(titles)
+    assert holdfast("doctor").code == 0
+
+
+def test_importing_again_changes_nothing(holdfast: Runner, folder: Path) -> None:
+    holdfast("import", str(folder))
+    done = holdfast("import", str(folder))
+    assert (done.code, done.out) == (0, "0 sessions of 4 came in, 0 entries\n")
+
+
+def test_a_dry_run_does_nothing(holdfast: Runner, folder: Path) -> None:
+    before = holdfast("stats", "--json").json["counts"]
+    done = holdfast("import", str(folder), "--dry-run")
+    assert "4 sessions of 4 would come in" in done.out
+    assert holdfast("stats", "--json").json["counts"] == before
+
+
+def test_only_what_was_asked_for(holdfast: Runner, folder: Path) -> None:
+    done = holdfast("import", str(folder), "--from", "codex", "--json")
+    assert [one["source"] for one in done.json["sessions"]] == ["codex"]
+    assert holdfast("import", str(folder), "--since", "1d", "--json").json["sessions"] == []
+
+
+def test_skipped_records_are_named_and_the_exit_code_is_3(holdfast: Runner, folder: Path) -> None:
+    file = folder / ROLLOUT
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[4] = lines[4][:30] + b"\n"
+    file.write_bytes(b"".join(lines))
+    done = holdfast("import", str(folder))
+    assert done.code == 3
+    assert f"skipped: {file}:5: " in done.out
+    assert done.err == "holdfast: 1 record skipped; the others came in\n"
+
+
+def test_what_is_no_session_is_said_to_be_none(holdfast: Runner, folder: Path) -> None:
+    done = holdfast("import", str(folder / "settings.json"))
+    assert done.code == 3
+    assert "no session in it; known formats: holdfast, claude-code, codex" in done.out
+    missing = holdfast("import", str(folder / "nothing.jsonl"))
+    assert (missing.code, missing.out) == (6, "")
+
+
+def test_a_store_that_was_named_is_made(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "new.db"
+    done = run_process("import", str(folder), "--store", str(store))
+    assert (done.code, done.err) == (0, "")
+    assert store.exists()
+
+
+def test_without_a_path_it_looks_around_and_asks(tmp_path: Path, folder: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".codex" / "sessions").mkdir(parents=True)
+    (folder / ROLLOUT).rename(home / ".codex" / "sessions" / ROLLOUT)
+    store = {"HOLDFAST_STORE": str(tmp_path / "new.db"), "HOME": str(home)}
+    asked = run_in_terminal(80, "import", more=store, typed="n\n")
+    assert "codex: " in asked.out
+    assert "Bring these sessions in?" in asked.out
+    assert asked.code == 1
+    refused = run_process("import", more=store)
+    assert refused.code == 2
+    assert "say --yes" in refused.err
+    assert run_process("import", "--yes", more=store).code == 0
+    nothing = run_process("import", more={**store, "HOME": str(tmp_path)})
+    assert "name a file or a folder" in nothing.err
+
+
+def test_export_import_export_gives_the_same_bytes(
+    holdfast: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    file, again, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "other.db"
+    for session_id in (sample.build, sample.hostile, sample.empty):
+        file.unlink(missing_ok=True)
+        again.unlink(missing_ok=True)
+        assert holdfast("export", session_id, "-o", str(file)).code == 0
+        assert holdfast("import", str(file), "--store", str(other)).code == 0
+        assert holdfast("export", session_id, "-o", str(again), "--store", str(other)).code == 0
+        assert file.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("to", list(EXPORTS))
+def test_every_format_is_written(holdfast: Runner, sample: Sample, tmp_path: Path, to: str) -> None:
+    target = tmp_path / "out"
+    done = holdfast("export", sample.build, "--to", to, "--output", str(target), "--json")
+    assert done.json["bytes"] == target.stat().st_size > 0
+    printed = run_process("export", sample.build, "--to", to, "--store", str(sample.path))
+    assert printed.out.encode() == target.read_bytes()
+    value = holdfast("export", sample.build, "--to", to, "--json").json
+    assert value["content"] == printed.out
+
+
+def test_a_file_that_is_there_is_not_written_over(
+    holdfast: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    target = tmp_path / "mine"
+    target.write_text("mine")
+    done = holdfast("export", sample.build, "--output", str(target))
+    assert done.code == 6
+    assert target.read_text() == "mine"
+
+
+def test_a_terminal_obeys_nothing_of_what_is_exported(sample: Sample) -> None:
+    store = {"HOLDFAST_STORE": str(sample.path)}
+    for to in ("markdown", "html"):
+        done = run_in_terminal(80, "export", sample.hostile, "--to", to, more=store)
+        assert done.code == 0
+        assert "\x1b]" not in done.out
+
+
+def test_what_came_in_can_be_searched_and_gone_on_with(holdfast: Runner, folder: Path) -> None:
+    holdfast("import", str(folder))
+    hit = holdfast("search", "linker", "--json").json[0]
+    with Store(holdfast.store) as store, store.session(hit["session_id"]).turn("Go on.") as turn:
+        assert turn.id
+    assert holdfast("doctor").code == 0

@@ -1,0 +1,120 @@
+"""What goes out to people and to providers."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from holdfast import Message, Store
+from holdfast.exchange import EXPORTS, export_session
+from holdfast.model.parts import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from tests.exchange.checks import PNG, VALIDATORS, converse
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)> & \"'`\ud800\0"
+
+
+def exported(store: Store, session_id: str, to: str) -> str:
+    return b"".join(export_session(store, session_id, to)).decode("utf-8")
+
+
+class Tags(HTMLParser):
+    """The elements and attributes of a page, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[tuple[str, str]] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {(name, (value or "")[:5]) for name, value in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def evil(store: Store) -> str:
+    """A session in which every text would like to be more than text."""
+    session = store.create_session(title=EVIL)
+    blob = store.put_blob(PNG)
+    parts: list[Part] = [
+        Text(EVIL),
+        Image(blob, "image/png", EVIL),
+        File(blob, EVIL, EVIL),
+        Image(blob, EVIL),
+    ]
+    with session.turn(parts) as turn:
+        turn.record(Message("assistant", [Reasoning(EVIL), Text(EVIL), ToolCall("c", EVIL, EVIL)]))
+        turn.record(Message("tool", [ToolResult("c", (Text(EVIL), Image(blob, "image/svg+xml")))]))
+    try:
+        with session.turn("Again."):
+            raise RuntimeError(EVIL)
+    except RuntimeError:
+        pass
+    session.compact(EVIL, through=session.messages()[1].seq)
+    return session.id
+
+
+def test_a_page_has_no_scripts_and_fetches_nothing(store: Store) -> None:
+    page = Tags()
+    page.feed(exported(store, evil(store), "html"))
+    assert page.tags == {
+        "html", "head", "meta", "title", "style", "body", "h1", "h2", "time", "article", "pre",
+        "details", "summary", "img", "p",
+    }  # fmt: skip
+    assert {name for name, _ in page.attributes} <= {
+        "lang", "charset", "http-equiv", "content", "name", "class", "src", "alt"
+    }  # fmt: skip
+    assert {value for name, value in page.attributes if name == "src"} == {"data:"}
+    assert page.text.count("<script>alert(1)</script>") >= 6
+
+
+def test_a_page_shows_what_was_said_and_what_broke_off(store: Store) -> None:
+    page = Tags()
+    page.feed(exported(store, converse(store), "html"))
+    for text in (
+        "Another title",
+        "They looked for the linker.",
+        "make: *** [all] Error 2",
+        "found",
+    ):
+        assert text in page.text
+    assert "interrupted" in page.text
+    assert "Assistant, cut off" in page.text
+
+
+def test_markdown_shows_what_was_said_and_what_broke_off(store: Store) -> None:
+    text = exported(store, converse(store), "markdown")
+    assert text.startswith("# Another title\n")
+    assert "\n## You\n\nOnce more.\n" in text
+    assert "\n```\nmake: *** [all] Error 2\n```\n" in text
+    assert "*The turn was interrupted: " in text
+    assert "> They looked for the linker." in text
+
+
+def test_a_fence_in_a_result_does_not_end_its_block(store: Store) -> None:
+    session = store.create_session(title="two\nlines")
+    with session.turn("Go.") as turn:
+        turn.record(Message("assistant", [ToolCall("c", "read", "{}")]))
+        turn.record(Message("tool", [ToolResult("c", "````\n# not a heading")]))
+    text = exported(store, session.id, "markdown")
+    assert text.startswith("# two lines\n")
+    assert "`````\n````\n# not a heading\n`````" in text
+
+
+@pytest.mark.parametrize("format_", sorted(VALIDATORS))
+def test_provider_formats_are_what_the_provider_takes(store: Store, format_: str) -> None:
+    for session_id in (converse(store), evil(store)):
+        document = json.loads(exported(store, session_id, format_))
+        assert VALIDATORS[format_](document["messages"], document["system"]) == []
+        assert document["messages"]
+
+
+def test_an_unknown_format_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="it is one of holdfast, markdown, html"):
+        export_session(store, converse(store), "word")
+
+
+def test_every_format_is_known_by_name() -> None:
+    assert set(EXPORTS) >= {"holdfast", "markdown", "html", *VALIDATORS}

@@ -1,0 +1,200 @@
+"""Our own format: everything comes back, and what is damaged is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from holdfast import Message, Store, Text
+from holdfast.exchange.own import export_lines, import_lines
+from holdfast.exchange.report import Report
+from holdfast.journal.codec import decode_body, encode, to_bytes
+from holdfast.model import entries as e
+from holdfast.testing.memory import MemoryDisk
+from holdfast.testing.strategies import journals
+from tests.exchange.checks import check_sound, converse
+from tests.exchange.mutations import mutated
+
+
+def exported(store: Store, session_id: str) -> bytes:
+    return b"".join(export_lines(store, session_id))
+
+
+def bring(store: Store, folder: Path, data: bytes) -> Report:
+    path = folder / "session.jsonl"
+    path.write_bytes(data)
+    report = Report()
+    import_lines(store, path, report)
+    return report
+
+
+def test_export_import_export_gives_the_same_bytes(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    """Entries, times, ids, blobs and text that UTF-8 does not have."""
+    data = exported(store, converse(store))
+    report = bring(other, tmp_path, data)
+    assert [(one.action, one.session_id) for one in report.sessions] == [("new", "ses_1")]
+    assert report.problems == []
+    assert exported(other, "ses_1") == data
+    assert other.session("ses_1").messages() == store.session("ses_1").messages()
+    assert other.sessions() == store.sessions()
+    check_sound(other)
+
+
+def test_a_fork_comes_back_as_a_session_of_its_own(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    session = store.session(converse(store))
+    fork = session.fork(session.messages()[1].seq, id="fork")
+    with fork.turn("Another way."):
+        pass
+    data = exported(store, "fork")
+    bring(other, tmp_path, data)
+    assert exported(other, "fork") == data
+    assert other.session_ids() == ["fork"]
+    check_sound(other)
+
+
+def test_importing_again_changes_nothing(store: Store, other: Store, tmp_path: Path) -> None:
+    data = exported(store, converse(store))
+    bring(other, tmp_path, data)
+    before = other.counts()
+    assert [one.action for one in bring(other, tmp_path, data).sessions] == ["unchanged"]
+    assert other.counts() == before
+
+
+def test_what_was_added_about_the_session_here_does_not_stand_in_the_way(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    session = store.session(converse(store))
+    bring(other, tmp_path, exported(store, session.id))
+    other.session(session.id).tag("mine")
+    with session.turn("More.") as turn:
+        turn.record(_answer("Yes."))
+    session.compact("All of it.", through=session.messages()[-1].seq)
+    report = bring(other, tmp_path, exported(store, session.id))
+    assert [one.action for one in report.sessions] == ["grown"]
+    texts = [message.text for message in other.session(session.id).messages()]
+    assert texts[-2:] == ["More.", "Yes."]
+    assert "mine" in other.session(session.id).info().tags
+    summary = other.session(session.id).context("anthropic").messages
+    assert summary == session.context("anthropic").messages
+    check_sound(other)
+
+
+def test_a_session_continued_on_both_sides_becomes_a_fork(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    session = store.session(converse(store))
+    bring(other, tmp_path, exported(store, session.id))
+    for side, text in ((store, "There."), (other, "Here.")):
+        with side.session(session.id).turn(text):
+            pass
+    report = bring(other, tmp_path, exported(store, session.id))
+    (outcome,) = report.sessions
+    assert (outcome.action, outcome.fork_of) == ("forked", session.id)
+    assert other.session(session.id).messages()[-1].text == "Here."
+    assert other.session(outcome.session_id).messages()[-1].text == "There."
+    assert bring(other, tmp_path, exported(store, session.id)).sessions[0].action == "unchanged"
+    with session.turn("And on."):
+        pass
+    again = bring(other, tmp_path, exported(store, session.id)).sessions[0]
+    assert (again.action, again.session_id) == ("grown", outcome.session_id)
+    assert len(other.session_ids()) == 2
+    check_sound(other)
+
+
+def test_a_running_turn_is_left_out_until_it_is_over(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    session = store.session(converse(store))
+    with session.turn("Wait.") as turn:
+        lines = list(export_lines(store, session.id))
+        assert json.loads(lines[-1])["running"] == turn.id
+        bring(other, tmp_path, b"".join(lines))
+    assert [one.text for one in other.session(session.id).messages()][-1] != "Wait."
+    assert bring(other, tmp_path, exported(store, session.id)).sessions[0].action == "grown"
+    assert exported(other, session.id) == exported(store, session.id)
+
+
+def test_a_session_that_was_deleted_here_stays_deleted(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    data = exported(store, converse(store))
+    bring(other, tmp_path, data)
+    other.delete_session("ses_1")
+    outcome = bring(other, tmp_path, data).sessions[0]
+    assert (outcome.action, outcome.why) == ("left", "it was deleted here")
+
+
+def test_a_dry_run_writes_nothing(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(exported(store, converse(store)))
+    report = Report()
+    import_lines(other, path, report, dry_run=True)
+    assert report.sessions[0].action == "new"
+    assert report.sessions[0].entries == store.session("ses_1").head
+    assert other.session_ids() == []
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(journal=journals())
+def test_every_journal_survives(journal: list[e.Entry], tmp_path: Path) -> None:
+    """Whatever a store has written, in whole turns, comes back byte for byte."""
+    whole = _whole_turns(journal)
+    with Store(MemoryDisk().open()) as store, Store(MemoryDisk().open()) as other:
+        store.put_blob(b"s")  # the system prompt of every generated journal
+        assert store.import_entries("ses_1", whole).seq == len(whole)
+        assert store.import_entries("ses_1", whole).repeated
+        data = exported(store, "ses_1")
+        report = bring(other, tmp_path, data)
+        assert report.problems == []
+        assert exported(other, "ses_1") == data
+        assert other.examine_session("ses_1") == store.examine_session("ses_1") == []
+
+
+@pytest.mark.parametrize("block", range(30))
+def test_damage_is_named_and_takes_nothing_else_along(
+    store: Store, tmp_path: Path, block: int
+) -> None:
+    """Every line is either in the journal afterwards, or named in the report."""
+    data = exported(store, converse(store))
+    for seed in range(block * 10, block * 10 + 10):
+        with Store(MemoryDisk().open()) as other:
+            damaged = mutated(data, seed)
+            report = bring(other, tmp_path, damaged)
+            check_sound(other)
+            _check_accounted(other, damaged, report)
+
+
+def _check_accounted(store: Store, data: bytes, report: Report) -> None:
+    named = {problem.place.line for problem in report.problems}
+    stored = {
+        encode(entry.body) for name in store.session_ids() for entry in store.salvage(name).entries
+    }
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if number in named or not store.session_ids():
+            continue
+        try:
+            record = json.loads(line)
+            body = record["body"] if "body" in record else json.loads(record["text"])
+            found = decode_body(
+                to_bytes(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+            )
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if not isinstance(found, e.Compacted | e.ToolFinished | e.LateResult):  # seqs differ
+            assert encode(found) in stored, (number, line)
+
+
+def _whole_turns(journal: list[e.Entry]) -> list[e.Entry]:
+    starts = [one for one in journal if isinstance(one.body, e.TurnStarted)]
+    ended = {one.body.turn_id for one in journal if isinstance(one.body, e.TurnEnded)}
+    open_ = [one.seq for one in starts if one.body.turn_id not in ended]  # type: ignore[union-attr]
+    return journal[: open_[0] - 1] if open_ else journal
+
+
+def _answer(text: str) -> Message:
+    return Message("assistant", [Text(text)])
