@@ -1,5 +1,8 @@
 """Reading for the views, and handing them what they need. Loaded when a view is first asked for."""
 
+import gc
+import threading
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.model import entries as e
@@ -12,6 +15,37 @@ from holdfast.views.transcript import Shown, transcript
 
 if TYPE_CHECKING:
     from holdfast.session.core import ContextSettings, SessionCore
+
+
+class _Collector:
+    """Keeps the garbage collector from running while a view is made, on any thread.
+
+    A view makes many small objects and no cycles. In a program with a large heap they set off full
+    collections, which take several times as long as the view itself.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._pauses = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._pauses:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._pauses += 1
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
+        with self._mutex:
+            self._pauses -= 1
+            if not self._pauses and self._was_on:
+                gc.enable()
+
+
+_paused = _Collector()
 
 
 def show_context(
@@ -28,16 +62,17 @@ def _context(
     history = read_history(reader, session.key)
     entries = read_for_model(reader, session.key, history)
     session.saw(row.head)
-    return compute(
-        entries,
-        format_,
-        blobs=lambda name: reader.blob(row.tenant, name),
-        history=history,
-        system=read_system(reader, row),
-        budget=Budget(settings.get("max_messages"), settings.get("max_tokens")),
-        partial=settings.get("partial", "note"),
-        reasoning=settings.get("reasoning", True),
-    )
+    with _paused:
+        return compute(
+            entries,
+            format_,
+            blobs=lambda name: reader.blob(row.tenant, name),
+            history=history,
+            system=read_system(reader, row),
+            budget=Budget(settings.get("max_messages"), settings.get("max_tokens")),
+            partial=settings.get("partial", "note"),
+            reasoning=settings.get("reasoning", True),
+        )
 
 
 def show_transcript(session: "SessionCore") -> Flow[list[Shown]]:
