@@ -45,7 +45,8 @@ def test_every_statement_is_accepted_by_a_real_store(
 def test_no_statement_scans_a_whole_table(connection: apsw.Connection, name: str) -> None:
     steps = plan(connection, getattr(SQL, name))
     scans = [step for step in steps if re.match(rf"SCAN ({'|'.join(TABLES)})\b", step)]
-    assert scans == []
+    # An index of few rows is read as a whole on purpose.
+    assert [step for step in scans if "sessions_stopping" not in step] == []
 
 
 @pytest.mark.parametrize("name", ["entries", "newest_entries", "deltas", "sessions"])

@@ -158,21 +158,19 @@ class Runtime:
 
     def _look_for_stops(self) -> None:
         """Another process has committed: perhaps a stop for a turn that runs here."""
-        turns = self._running_turns()
-        if not turns:
+        if not self._turns:
             return
         try:
             with self.database.reading() as reader:
-                for turn in turns:
-                    self._look_for_stop(reader, turn)
+                stopping = dict(reader.stopping())
+                for turn in self._running_turns() if stopping else ():
+                    if turn.key in stopping:
+                        self._look_for_stop(reader, turn, stopping[turn.key])
         except HoldfastError:
             return  # the turn's own next write says what is wrong
 
-    def _look_for_stop(self, reader: Reader, turn: RunningTurn) -> None:
-        row = reader.session(turn.key)
-        if row is None or row.stop_seq is None:
-            return
-        asked = reader.entries(turn.key, after=row.stop_seq - 1, limit=1)[0].body
+    def _look_for_stop(self, reader: Reader, turn: RunningTurn, seq: int) -> None:
+        asked = reader.entries(turn.key, after=seq - 1, limit=1)[0].body
         if getattr(asked, "turn_id", None) == turn.claim.turn_id:
             turn.stop(getattr(asked, "reason", "stopped"))
 

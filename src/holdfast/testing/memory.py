@@ -67,6 +67,10 @@ class MemoryReader(MemorySearch, JournalReader):
         row = self._disk.rows.get(key)
         return None if row is None else msgspec.structs.replace(row, head=self._reach(key)[1])
 
+    def stopping(self) -> list[tuple[int, int]]:
+        rows = self._disk.rows.items()
+        return [(key, row.stop_seq) for key, row in rows if row.stop_seq is not None]
+
     def session_keys(self) -> list[int]:
         return sorted(self._disk.rows)
 

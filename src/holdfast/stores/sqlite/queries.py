@@ -11,6 +11,7 @@ class Queries(NamedTuple):
     session: str
     base_of: str
     forks_of: str
+    stopping: str
     session_keys: str
     origin: str
     find_key: str

@@ -14,6 +14,9 @@ SELECT base, base_seq FROM sessions WHERE key = :key AND base IS NOT NULL;
 -- forks_of --
 SELECT key FROM sessions WHERE base = :key;
 
+-- stopping --
+SELECT key, stop_seq FROM sessions WHERE stop_seq IS NOT NULL;
+
 -- session_keys --
 SELECT key FROM sessions ORDER BY key;
 

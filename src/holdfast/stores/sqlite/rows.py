@@ -72,6 +72,10 @@ class SqliteReader(SqliteSearch, JournalReader):
         except ValueError as error:
             raise self._damaged(key, None, error) from error
 
+    def stopping(self) -> list[tuple[int, int]]:
+        found: list[Any] = self._execute(SQL.stopping).fetchall()
+        return found
+
     def session_keys(self) -> list[int]:
         return [key for (key,) in self._execute(SQL.session_keys)]
 
