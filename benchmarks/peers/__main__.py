@@ -1,0 +1,67 @@
+"""`python -m benchmarks.peers`: every store on the same work. `make bench` runs it."""
+
+import argparse
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from time import monotonic
+
+import anyio
+import msgspec
+
+from benchmarks import report
+from benchmarks.peers import plots, tables
+from benchmarks.peers.contestant import Contestant
+from benchmarks.peers.contestants import ALL
+from benchmarks.peers.work import Figure, Skipped, growth, loading, together
+
+Work = Callable[[Path, Sequence[type[Contestant]], int, int], Awaitable[list[Figure | Skipped]]]
+
+PLAN: tuple[tuple[Work, tuple[int, ...]], ...] = (
+    (growth, (100, 1_000, 10_000)),
+    (together, (1, 8, 64, 1_000)),
+    (loading, (100, 1_000, 10_000)),
+)
+
+
+async def run(options: argparse.Namespace) -> list[Figure | Skipped]:
+    found: list[Figure | Skipped] = []
+    for work, sizes in PLAN:
+        for size in sizes[:2] if options.quick else sizes:
+            began = monotonic()
+            with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
+                found += await work(Path(folder), ALL, size, 4 if options.quick else options.blocks)
+            print(f"{work.__name__} {size:,}: {monotonic() - began:.0f} s", file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
+    parser.add_argument("--blocks", type=int, default=30, help="blocks of each store (default 30)")
+    parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="renew docs/performance.md and its plots"
+    )
+    options = parser.parse_args()
+    # The peers warn of their own futures and log; neither is ours to show.
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
+    found = anyio.run(run, options)
+    print(tables.show(found))
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    if options.write_docs:
+        commit, date = report.commit_and_date()
+        tables.write(found, f"Commit {commit}, {date}; {where}; {options.blocks} blocks of each.")
+        plots.draw([one for one in found if isinstance(one, Figure)])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

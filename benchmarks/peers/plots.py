@@ -1,0 +1,56 @@
+"""The same figures drawn: SVG for the document, PNG for those who cannot show it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from benchmarks.peers.work import Figure
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "plots"
+_OURS: Final = "#0b6e4f"
+
+
+def draw(figures: Sequence[Figure]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    mpl.rcParams["svg.hashsalt"] = "holdfast"  # the same figures give the same file
+    _plot(figures, "append", "peers-append", "messages in the session", "one append, ms", _millis)
+    _plot(figures, "together", "peers-together", "sessions at once", "appends a second", _rate)
+    _plot(figures, "load all", "peers-load", "messages in the session", "loading all, ms", _millis)
+
+
+def _millis(figure: Figure) -> float:
+    return figure.p50 * 1e3
+
+
+def _rate(figure: Figure) -> float:
+    return figure.per_second
+
+
+def _plot(
+    figures: Sequence[Figure], work: str, name: str, across: str, up: str, value: Any
+) -> None:
+    drawing, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
+    mine = [one for one in figures if one.work == work]
+    for number, store in enumerate(dict.fromkeys(one.store for one in mine)):
+        points = [(one.size, value(one)) for one in mine if one.store == store]
+        ours = store == "Holdfast"
+        axes.plot(
+            *zip(*points, strict=True),
+            label=store,
+            marker="o",
+            color=_OURS if ours else f"C{number % 10}",
+            linewidth=3 if ours else 1.2,
+            linestyle="-" if ours else ("--", ":", "-.")[number % 3],
+            zorder=3 if ours else 2,
+        )
+    axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
+    axes.grid(visible=True, alpha=0.3)
+    drawing.legend(loc="outside right upper", fontsize="small", frameon=False)
+    drawing.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
+    drawing.savefig(FOLDER / f"{name}.png", dpi=120)
+    plt.close(drawing)
