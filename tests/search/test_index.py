@@ -179,6 +179,7 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     connection = apsw.Connection(str(path))
     for name in ("search_words", "search_documents", "search_state"):
         connection.execute(f"DROP TABLE {name}")
+    connection.execute("DROP INDEX sessions_stopping")
     connection.execute("DELETE FROM migrations WHERE number > 2")
     connection.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
     connection.close()

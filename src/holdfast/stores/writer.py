@@ -205,8 +205,8 @@ class Writer:
                 ops = [*self._take_owed(), *ops]
             if ops:
                 self._last_batch = len(ops)
-                self._commit(ops)
                 self._idleness.wrote()
+                self._commit(ops)
             if self._idleness.is_due() and self._queue.empty() and not closing:
                 self._index()
 
@@ -371,8 +371,9 @@ class Writer:
         later = {id(op) for op, _ in deferred}
         done = [op for op in ops if id(op) not in later] if later else ops
         self._judge(done)
-        finish(done)
         self._on_commit()
+        # The last thing to do: a caller that wakes wants the interpreter, which this thread holds.
+        finish(done)
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""

@@ -160,7 +160,10 @@ def test_a_refused_file_is_not_kept_open_or_locked(path: Path) -> None:
 
 def undo_second_migration(connection: apsw.Connection) -> None:
     """Make a store as the first version of this code left it."""
-    for name in ("sessions_by_parent", "sessions_by_base", "entries_of_history"):
+    for name in (
+        *("sessions_by_parent", "sessions_by_base", "entries_of_history"),
+        "sessions_stopping",
+    ):
         connection.execute(f"DROP INDEX {name}")
     for name in ("type", "project", "title", "status", "pinned", "parent", "base", "base_seq"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {name}")
