@@ -1,21 +1,26 @@
-"""A program that appends, and counts what that costs: statements, syncs and pages of the log.
+"""A program that uses a store, and counts what that costs: statements, syncs, pages of the log,
+calls of Python functions, and memory blocks that are kept.
 
 The search index is brought up between appends, whenever the store is idle, and not counted here.
 The store opens its file by path, so what it does is seen from below: a VFS that counts is made
 the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
-process, which is why this runs in one of its own: `python counting.py FOLDER lone|many`.
+process, which is why this runs in one of its own: `python counting.py FOLDER lone|many|paths`.
 """
 
+import gc
 import json
 import sys
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import apsw
 
-from holdfast import AsyncStore, Message, Store, Text
+from holdfast import AsyncStore, Message, Session, Store, Text
 
 LOOKED_AT = (50, 1_000)
 """The first append of each window that is counted."""
@@ -24,6 +29,9 @@ WINDOW = 40
 """Appends in a window: pages split now and then, so one append alone says little."""
 
 WRITERS, EACH = 64, 50
+
+PATHS = 30
+"""Turns that are counted step by step."""
 
 _SYSTEM = apsw.vfs_names()[0]
 
@@ -122,8 +130,68 @@ def many(folder: Path) -> dict[str, Any]:
     return found
 
 
+def paths(folder: Path) -> dict[str, Any]:
+    """Every step of a turn, and the reads that follow it, many times over."""
+    costs: dict[str, list[dict[str, Any]]] = {}
+
+    @contextmanager
+    def cost_of(step: str) -> Iterator[None]:
+        counts.clear()
+        statements.clear()
+        kept = sys.getallocatedblocks()
+        sys.setprofile(_profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+        kept = sys.getallocatedblocks() - kept
+        texts = [text.split()[0] for _, text in statements]
+        costs.setdefault(step, []).append({**counts, "statements": texts, "kept": kept})
+
+    threading.setprofile(_profile)  # of the writer's thread, which does not exist yet
+    # Nothing is flushed by the clock, so that each step is counted alone.
+    with Store(folder / "counted.db", indexing=False, window_seconds=3_600) as store:
+        session = store.create_session()
+        for number in range(PATHS):
+            one_turn(session, number, cost_of)
+            gc.collect()
+    return costs
+
+
+def one_turn(session: Session, number: int, cost_of: Callable[[str], Any]) -> None:
+    with ExitStack() as stack:
+        with cost_of("entering a turn"):
+            turn = stack.enter_context(session.turn("Go."))
+        with cost_of("recording a message"):
+            turn.record(Message(role="assistant", parts=[Text("x" * 600)]))
+        with cost_of("entering a stream"):
+            reply = turn.stream()
+            reply.__enter__()
+        reply.text("x")
+        with cost_of("handing a delta over"):
+            reply.text("x" * 20)
+        reply.tool_call(f"call_{number}", name="shell", arguments="{}")
+        with cost_of("leaving a stream"):
+            reply.__exit__(None, None, None)
+        with cost_of("entering a tool"):
+            tool = turn.tool(f"call_{number}")
+            tool.__enter__()
+        with cost_of("finishing a tool"):
+            tool.finish("done")
+        tool.__exit__(None, None, None)
+        with cost_of("leaving a turn"):
+            stack.close()
+    with cost_of("reading the newest message"):
+        session.messages(last=1)
+
+
+def _profile(_frame: object, event: str, _argument: object) -> None:
+    if event == "call":
+        counts["calls"] += 1
+
+
 if __name__ == "__main__":
     vfs = _CountingVfs()
     apsw.connection_hooks.append(_trace)
-    what = lone if sys.argv[2] == "lone" else many
+    what = {"lone": lone, "many": many, "paths": paths}[sys.argv[2]]
     print(json.dumps(what(Path(sys.argv[1]))))

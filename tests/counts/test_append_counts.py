@@ -31,7 +31,7 @@ APPENDS_FOR_EACH_SYNC = 16
 """At least, with 64 writers at once."""
 
 
-def _count(folder: Path, what: str) -> Any:
+def count(folder: Path, what: str) -> Any:
     program = Path(__file__).parent / "counting.py"
     done = subprocess.run(
         [sys.executable, str(program), str(folder), what],
@@ -46,7 +46,7 @@ def _count(folder: Path, what: str) -> Any:
 
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = _count(tmp_path_factory.mktemp("lone"), "lone")
+    found: dict[str, list[dict[str, Any]]] = count(tmp_path_factory.mktemp("lone"), "lone")
     assert [len(found[str(first)]) for first in LOOKED_AT] == [WINDOW] * len(LOOKED_AT)
     return found
 
@@ -76,7 +76,7 @@ def test_the_thousandth_append_costs_what_the_fiftieth_did(windows: dict[str, An
 
 
 def test_many_writers_share_their_syncs(tmp_path: Path) -> None:
-    found = _count(tmp_path, "many")
+    found = count(tmp_path, "many")
     assert found["appends"] == WRITERS * EACH
     assert found["log syncs"] * APPENDS_FOR_EACH_SYNC <= found["appends"], found
 
