@@ -59,7 +59,7 @@ def _campaign(options: argparse.Namespace) -> int:
     first = options.first_seed or random.SystemRandom().randrange(1, 1_000_000) * 1_000
     campaigns = [load(name) for name in options.campaign or NAMES]
     began = time.monotonic()
-    totals = run_all(campaigns, size, first, options.workers, _Progress())
+    totals = run_all(campaigns, size, first, options.workers, _Progress(), share=options.share)
     seconds = time.monotonic() - began
     print(f"\r{'':100}\r", end="", file=sys.stderr)
     run = report.made(totals, size, options.workers, seconds)
@@ -91,8 +91,12 @@ class _Progress:
             f"{now - self._began:5.0f} s  {done} of {len(schedule.totals)} done, "
             f"{failures} failures  {words}"
         )
-        print(f"\r{line:100}" if self._live else line, end="" if self._live else "\n",
-              file=sys.stderr, flush=True)
+        print(
+            f"\r{line:100}" if self._live else line,
+            end="" if self._live else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _how_far(total: Total) -> str:
@@ -101,14 +105,20 @@ def _how_far(total: Total) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
-    parser.add_argument("--campaign", action="append", choices=NAMES, metavar="NAME",
-                        help=f"only this one; there are {', '.join(NAMES)}")
+    parser.add_argument(
+        "--campaign",
+        action="append",
+        choices=NAMES,
+        metavar="NAME",
+        help=f"only this one; there are {', '.join(NAMES)}",
+    )
     parser.add_argument("--seed", type=int, help="run this round again, exactly")
     parser.add_argument("--case", type=int, help="only this case of the round")
     parser.add_argument("--slice", action="store_true", help="what CI runs, in this process")
     parser.add_argument("--long", action="store_true", help="for hours instead of minutes")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
     parser.add_argument("--first-seed", type=int, help="begin here, not at a random seed")
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases, to be quicker")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the run there")
     options = parser.parse_args()

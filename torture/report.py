@@ -37,7 +37,8 @@ class Run(msgspec.Struct, frozen=True):
 def made(totals: Sequence[Total], size: str, workers: int, seconds: float) -> Run:
     return Run(
         command="make torture-long" if size == "long" else "make torture",
-        commit=_git("rev-parse", "--short=12", "HEAD") + (_git("status", "--porcelain", "src") and "+"),
+        commit=_git("rev-parse", "--short=12", "HEAD")
+        + (_git("status", "--porcelain", "src") and "+"),
         date=datetime.now(UTC).date().isoformat(),
         workers=workers,
         seconds=seconds,

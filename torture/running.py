@@ -52,9 +52,7 @@ def run_round(
     """One round, here and now."""
     began, used = time.monotonic(), _cpu()
     with _folder(None) as folder, _folder(_MEMORY) as quick:
-        round_ = Round(
-            campaign.name, seed, folder, quick, only=only, until_failure=until_failure
-        )
+        round_ = Round(campaign.name, seed, folder, quick, only=only, until_failure=until_failure)
         try:
             campaign.run(round_)
         except Stopped:
@@ -77,9 +75,8 @@ def run_here(
 ) -> Iterator[Outcome]:
     """Rounds one after the other until there were enough cases, or the first failure."""
     done = 0
-    for number, seed in enumerate(seeds):
-        enough = done >= cases and (campaign.rounds is None or number >= campaign.rounds)
-        if enough:
+    for seed in seeds:
+        if done >= cases:
             return
         outcome = run_round(campaign, seed, until_failure=until_failure)
         done += outcome.cases
@@ -91,11 +88,16 @@ def run_here(
 class Schedule:
     """Which round comes next, so that every campaign gets its cases and no worker waits."""
 
-    def __init__(self, campaigns: Sequence[Campaign], size: Size, first_seed: int) -> None:
+    def __init__(
+        self, campaigns: Sequence[Campaign], size: Size, first_seed: int, share: float = 1.0
+    ) -> None:
         self.totals = [
-            Total(one.name, one.tries, one.holds, one.cases(size), first_seed=first_seed)
+            Total(
+                one.name, one.tries, one.holds, int(one.cases(size) * share), first_seed=first_seed
+            )
             for one in campaigns
         ]
+        self._whole = share >= 1
         self._campaigns = list(campaigns)
         self._next = [first_seed] * len(campaigns)
         self._running = [0] * len(campaigns)
@@ -115,7 +117,7 @@ class Schedule:
             return False
         begun = self._next[number] - self._first
         rounds = self._campaigns[number].rounds
-        if rounds is not None and begun < rounds:
+        if self._whole and rounds is not None and begun < rounds:
             return True  # every combination once, whatever the number of cases
         expected = total.cases / total.rounds if total.rounds else 0.0
         return total.cases + self._running[number] * expected < total.wanted and (
@@ -139,9 +141,11 @@ def run_all(
     first_seed: int,
     workers: int,
     tell: Callable[[Schedule], None],
+    *,
+    share: float = 1.0,
 ) -> list[Total]:
     """Every campaign until it has its cases, on several processes; `tell` hears of each round."""
-    schedule = Schedule(campaigns, size, first_seed)
+    schedule = Schedule(campaigns, size, first_seed, share)
     context = multiprocessing.get_context("spawn")  # stores are open here and there: no fork()
     running: dict[Future[Outcome], int] = {}
     with ProcessPoolExecutor(workers, mp_context=context) as pool:

@@ -12,6 +12,8 @@ NAMES = (
     "full_disk",
     "power_loss",
     "processes",
+    "fences",
+    "openings",
     "clocks",
     "keys",
     "contexts",

@@ -95,7 +95,11 @@ def _rounds() -> list[Callable[[Round], None]]:
         partial(visit_scenario, name, way, moment) for name in SCENARIOS for way, moment in WAYS
     ]
     kinds += [partial(close_generator, in_trio) for in_trio in (False, True)]
-    kinds += [partial(press_keys, recorded, twice) for recorded in (False, True) for twice in (False, True)]
+    kinds += [
+        partial(press_keys, recorded, twice)
+        for recorded in (False, True)
+        for twice in (False, True)
+    ]
     disks: list[Any] = [MemoryStores, FileStores]
     rounds = [partial(_on, disk, kind) for kind in kinds for disk in disks]
     random.Random(0).shuffle(rounds)

@@ -12,7 +12,6 @@ from typing import Any, Final
 import apsw
 
 from holdfast import Store
-from holdfast.errors import HoldfastError
 from holdfast.stores.sqlite import SqliteDatabase, connection
 from holdfast.testing.players import Player
 from tests.crash.journals import check_sound
@@ -34,7 +33,9 @@ def rows(path: Path) -> tuple[Rows, Rows]:
     try:
         if not reading.table_exists("main", "deltas"):
             return [], []
-        entries = reading.execute("SELECT session, seq, identity, crc, body FROM entries ORDER BY rowid")
+        entries = reading.execute(
+            "SELECT session, seq, identity, crc, body FROM entries ORDER BY rowid"
+        )
         deltas = "SELECT session, seq, number, body FROM deltas ORDER BY 1, 2, 3"
         return list(entries), list(reading.execute(deltas))
     finally:
@@ -81,7 +82,7 @@ class Cut:
 
     def _open(self, found: Rows) -> None:
         """The store opens, closes what was cut off and takes its next turn."""
-        with Store(self._path, durability="normal") as store:
+        with Store(self._path, durability="normal", indexing=False) as store:
             for info in store.sessions(archived=None):
                 session = store.session(info.id)
                 check_sound(session)
@@ -99,9 +100,7 @@ def run(round_: Round) -> None:
         made = round_.quick / "made"
         made.mkdir()
         disk.reset()
-        written = record(
-            disk, made / "store.db", round_.chance, "full" if full else "normal"
-        )
+        written = record(disk, made / "store.db", round_.chance, "full" if full else "normal")
         trace = disk.trace
     found = round_.quick / "found"
     found.mkdir()
@@ -131,5 +130,3 @@ CAMPAIGN = Campaign(
     sizes=Sizes(slice=800, torture=20_000, long=1_000_000),
     run=run,
 )
-
-__all__ = ["CAMPAIGN", "HoldfastError"]

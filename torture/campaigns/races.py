@@ -183,7 +183,9 @@ def run(round_: Round) -> None:
                 assert child.wait() == 0
             check_sound(session)
             assert store.counts()["deltas"] == 0
-            assert len(meeting.seen) > 1, f"one of the two orders has never happened: {meeting.seen}"
+            assert len(meeting.seen) > 1, (
+                f"one of the two orders has never happened: {meeting.seen}"
+            )
     finally:
         nursery.close()
 
