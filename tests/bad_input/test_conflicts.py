@@ -55,6 +55,37 @@ def test_a_prompt_with_a_used_id_and_other_content_begins_no_turn(session: Sessi
     assert is_usable(session)
 
 
+def test_a_prompt_under_a_key_that_another_prompt_has_used_is_not_queued(
+    store: Store, session: Session
+) -> None:
+    """It was, and then no turn could take it, and no turn could begin any more."""
+    with session.turn("first", key="k"):
+        pass
+    with nothing_stored(session, store), pytest.raises(IdConflict):
+        session.queue("second", key="k")
+    assert is_usable(session)
+
+
+def test_a_prompt_that_was_asked_under_its_key_is_not_queued_again(session: Session) -> None:
+    with session.turn("first", key="k"):
+        pass
+    with nothing_stored(session):
+        session.queue("first", key="k")
+    assert is_usable(session)
+
+
+def test_a_queued_prompt_whose_id_was_taken_meanwhile_is_asked_all_the_same(
+    session: Session,
+) -> None:
+    with session.turn("go") as turn:
+        session.queue(Message(role="user", parts=[Text("waiting")], id="mine"))
+        turn.record(saying("another", id="mine"))
+    with session.turn("on"):
+        pass
+    assert texts(session) == ["go", "another", "waiting", "on"]
+    assert is_usable(session)
+
+
 def test_a_second_result_with_other_content_is_a_conflict(store: Store, session: Session) -> None:
     with session.turn("go") as turn:
         turn.record(calling())

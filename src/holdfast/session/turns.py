@@ -85,7 +85,8 @@ class TurnCore:
     def enter(self) -> Flow[None]:
         """Take the lease and make the prompt durable.
 
-        If interrupted: a turn that was begun all the same is ended as interrupted first.
+        If interrupted: a turn that was begun all the same is ended as interrupted first. If the
+        store fails, it is so as soon as the store can write again.
         """
         options = self._options
         key = options.key
@@ -107,6 +108,11 @@ class TurnCore:
             self._begun(begun, start)
         except GeneratorExit:
             self.runtime.post(self._undo_begin("closed"))
+            raise
+        except StoreError:
+            # A commit whose sync failed may be in the log all the same: a turn that nobody was
+            # given must not keep the session busy.
+            self.runtime.writer.owe(self._undo_begin("not acknowledged"))
             raise
         except Exception:
             raise

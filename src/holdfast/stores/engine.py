@@ -28,6 +28,7 @@ from holdfast.journal.identity import (
     digest,
     ending_identity,
     identity,
+    keyed_id,
     message_end_identity,
     message_identity,
     named_identity,
@@ -115,13 +116,26 @@ class Engine(ImportOperations):
         standing.turn = TurnState(receipt.seq, body)
         for queued in waiting:
             self._write(standing, e.PromptTaken(id=queued.id, turn_id=body.turn_id), at_us)
-            message = e.MessageRecorded(
-                id=queued.id, turn_id=body.turn_id, role=queued.role, parts=queued.parts
-            )
-            self._write(standing, message, at_us)
+            self._write(standing, self._prompt_of(standing, queued, body.turn_id), at_us)
         if prompt is not None:
             self._write(standing, prompt, at_us)
         return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, standing.row.head)
+
+    def _prompt_of(
+        self, standing: Standing, queued: e.PromptQueued, turn_id: str
+    ) -> e.MessageRecorded:
+        """A prompt that waited, as a message of the turn that takes it.
+
+        Somebody may have recorded another message under its id meanwhile. It gets another one then:
+        a prompt that could never be taken would keep every later turn from beginning.
+        """
+        message = e.MessageRecorded(
+            id=queued.id, turn_id=turn_id, role=queued.role, parts=queued.parts
+        )
+        stored = self._tx.find_entry(standing.row.key, identity(message))
+        if stored is None or same_content(stored.body, message):
+            return message
+        return msgspec.structs.replace(message, id=keyed_id("msg", standing.row.id, queued.id))
 
     def _turn_of_key(
         self, standing: Standing, start: TurnStart, body: e.TurnStarted
@@ -174,7 +188,8 @@ class Engine(ImportOperations):
         return self._queue(self._live(key), prompt, at_us)
 
     def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
-        return self._write(standing, _queued(prompt), at_us)
+        # A prompt that was asked already does not wait to be asked again.
+        return self._repeat(standing, prompt) or self._write(standing, _queued(prompt), at_us)
 
     def _waiting_prompts(self, standing: Standing) -> list[e.PromptQueued]:
         if standing.row.queue_seq is None:

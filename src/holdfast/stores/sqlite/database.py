@@ -319,7 +319,9 @@ class SqliteDatabase:
     def _discard_writer(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            writer.close(force=True)
+            # What closing cannot do, as copying the log back, is done by whoever opens next.
+            with contextlib.suppress(apsw.Error):
+                writer.close(force=True)
 
     def close(self) -> None:
         """Let go of everything; what was acknowledged is on the disk already."""

@@ -5,13 +5,10 @@ a cancellation: what was acknowledged is there, each turn has one ending, nothin
 """
 
 import gc
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from holdfast import Message, Session, Text
 from holdfast.recorders import record
@@ -20,8 +17,6 @@ from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.tracing import Interrupter
 
 HERE = str(Path(__file__).parent)
-POINTS = 60
-PAIRS = 40
 
 
 def a_turn(session: Session, ledger: Ledger) -> None:
@@ -90,45 +85,3 @@ def interrupt(
         use_again(fresh.session(session.id))
         fresh.delete_session(session.id)
     return interrupter
-
-
-def places(disk: Disk) -> int:
-    """How many there are, give or take: threads do not do the same twice."""
-    counted = interrupt(disk, set()).count
-    assert counted > 400
-    return counted
-
-
-@pytest.mark.slow
-def test_once(disk: Disk) -> None:
-    chance = random.Random(1)
-    for at in sorted(chance.sample(range(1, places(disk)), POINTS)):
-        interrupt(disk, {at})
-
-
-@pytest.mark.slow
-def test_twice(disk: Disk) -> None:
-    """The second comes while the first is being recorded."""
-    chance = random.Random(2)
-    count = places(disk)
-    for _ in range(PAIRS):
-        at = chance.randrange(1, count)
-        interrupt(disk, {at, at + chance.randrange(1, 120)})
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("work", [a_turn, a_recorded_turn])
-def test_everywhere(disk: Disk, work: Callable[[Session, Ledger], None]) -> None:
-    at = 1
-    while interrupt(disk, {at}, work).fired:
-        at += 1
-
-
-@pytest.mark.slow
-def test_once_while_a_stream_is_recorded(disk: Disk) -> None:
-    chance = random.Random(3)
-    count = interrupt(disk, set(), a_recorded_turn).count
-    assert count > 200
-    for place in sorted(chance.sample(range(1, count), POINTS)):
-        interrupt(disk, {place}, a_recorded_turn)

@@ -1,0 +1,35 @@
+"""Where the stores that are interrupted lie."""
+
+from pathlib import Path
+
+from holdfast import AsyncStore, Store
+from holdfast.testing.memory import MemoryDisk
+
+_WINDOW_SECONDS = 0.002
+"""Short, so that deltas are flushed while scenarios run."""
+
+
+class MemoryStores:
+    """Stores on one disk that is only in memory."""
+
+    def __init__(self, _folder: Path) -> None:
+        self._disk = MemoryDisk()
+
+    def aio(self) -> AsyncStore:
+        return AsyncStore(self._disk.open(), window_seconds=_WINDOW_SECONDS)
+
+    def sync(self) -> Store:
+        return Store(self._disk.open(), window_seconds=_WINDOW_SECONDS)
+
+
+class FileStores:
+    """Stores on one file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "store.db"
+
+    def aio(self) -> AsyncStore:
+        return AsyncStore(self._path, durability="normal", window_seconds=_WINDOW_SECONDS)
+
+    def sync(self) -> Store:
+        return Store(self._path, durability="normal", window_seconds=_WINDOW_SECONDS)

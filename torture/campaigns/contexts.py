@@ -1,0 +1,95 @@
+"""Contexts of every prefix of journals that a store has really written, in four formats."""
+
+import hashlib
+import json
+from typing import Final
+
+from holdfast.journal.codec import encode
+from holdfast.journal.derived import HISTORY, mark_of
+from holdfast.journal.wholeness import is_whole_object
+from holdfast.model import entries as e
+from holdfast.model.parts import ToolCall
+from holdfast.testing import validators
+from holdfast.testing.memory import MemoryDisk
+from holdfast.testing.players import Player
+from holdfast.views.context import compute
+from torture.campaign import Campaign, Round, Sizes
+from torture.scripts import play
+
+_STEPS: Final = 60
+VALIDATORS: Final = {
+    "openai-chat": validators.openai_chat,
+    "openai-responses": validators.openai_responses,
+    "anthropic": validators.anthropic,
+    "gemini": validators.gemini,
+}
+
+
+def case(journal: list[e.Entry], name: str) -> None:
+    """What one provider is sent of one prefix."""
+    found = compute(journal, name, blobs=lambda blob: b"Be brief.")
+    problems = VALIDATORS[name](found.messages, found.system)
+    assert problems == [], (problems, found.messages)
+    again = compute(journal, name, blobs=lambda blob: b"Be brief.")
+    assert json.dumps(found.messages) == json.dumps(again.messages), "not the same bytes twice"
+    assert len(found.origins) == len(found.messages)
+
+
+def truth(journal: list[e.Entry]) -> None:
+    """Endings are told once, results that are known are told, and text that was said is there."""
+    if any(mark_of(entry.body) == HISTORY for entry in journal):
+        return  # those mean to change what is told
+    sent = json.dumps(compute(journal, "neutral", blobs=lambda blob: b"").messages)
+    told = sent.count("[The turn above ") - json.dumps(_texts(journal)).count("[The turn above ")
+    bodies = [entry.body for entry in journal]
+    endings = [body for body in bodies if isinstance(body, e.TurnEnded)]
+    assert told == len([body for body in endings if body.status != "completed"])
+    said = {body.id for body in bodies if isinstance(body, e.MessageRecorded | e.MessageEnded)}
+    for body in bodies:
+        if isinstance(body, e.ToolFinished | e.LateResult) and body.message_id in said:
+            assert json.dumps(body.result.content)[1:-1] in sent, "a result is not told"
+        if isinstance(body, e.MessageEnded | e.MessageRecorded):
+            for part in body.parts:
+                text = getattr(part, "text", "")
+                if part.__class__.__name__ == "Text" and text.strip():
+                    assert json.dumps(text)[1:-1] in sent, "what was said is not sent"
+                if isinstance(part, ToolCall) and is_whole_object(part.arguments):
+                    assert json.dumps(part.arguments)[1:-1] in sent, "a call is not sent"
+
+
+def _texts(journal: list[e.Entry]) -> list[str]:
+    return [encode(entry.body).decode("utf-8", "replace") for entry in journal]
+
+
+def run(round_: Round) -> None:
+    """One journal: every prefix, every format. Reading has changed nothing in the store."""
+    player = Player(MemoryDisk().open)
+    try:
+        history = round_.chance.random() < 0.6
+        for _ in range(round_.chance.randrange(10, _STEPS)):
+            play(player, round_.chance, history=history)
+        journal = player.journal()
+        before = _hash(journal)
+        for end in range(len(journal) + 1):
+            for name in VALIDATORS:
+                round_.check(f"{name} of the first {end} entries", case, journal[:end], name)
+        round_.check("the truth is told", truth, journal)
+        player.contexts()
+        if _hash(player.journal()) != before:
+            round_.fail("reading", AssertionError("reading has changed the store"))
+    finally:
+        player.close()
+
+
+def _hash(journal: list[e.Entry]) -> str:
+    return hashlib.sha256(b"\n".join(encode(entry) for entry in journal)).hexdigest()
+
+
+CAMPAIGN = Campaign(
+    name="contexts",
+    tries="what a model would be sent of every prefix of generated journals, in four formats",
+    holds="the provider's rules are kept; the same bytes twice; what was said, done and left open is "
+    "told; the store is unchanged",
+    sizes=Sizes(slice=4_000, torture=100_000, long=2_000_000),
+    run=run,
+)
