@@ -56,10 +56,10 @@ class Composer:
     """One session on its way to a journal."""
 
     def __init__(
-        self, source: str, session_id: str, report: Report, *, hides_late: bool = False
+        self, source: str, session_id: str, report: Report, *, changes_late: bool = False
     ) -> None:
         self.source = source
-        self._hides_late = hides_late
+        self._changes_late = changes_late
         self.session_id = session_id
         self.title: tuple[str, Namer] | None = None
         self.archived = False
@@ -75,7 +75,7 @@ class Composer:
         self._calls: dict[str, _Call] = {}
         self._open_calls: dict[str, _Call] = {}
         self._messages: dict[str, _Message] = {}
-        self.hiding: list[e.Visibility] = []
+        self.late: list[e.Visibility | e.Compacted] = []
         self._systems: list[int] = []
         self._prompts: dict[str, int] = {}
         self._turn_starts: list[int] = []
@@ -177,10 +177,10 @@ class Composer:
             started = e.ToolStarted(turn_id=turn_id, message_id=call.message_id, call_id=call_id)
             yield self._put(started, over.place, group=self._group_of(call.message_id))
         self._open_calls.clear()
-        if not self._hides_late:
-            for hiding in self.hiding:
-                yield self._put(hiding, over.place)
-            self.hiding = []
+        if not self._changes_late:
+            for change in self.late:
+                yield self._put(change, over.place)
+            self.late = []
         reason = over.reason or (None if over.status == "completed" else over.status)
         ended = e.TurnEnded(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
         yield self._put(ended, over.place)
@@ -268,7 +268,7 @@ class Composer:
             self._hide(said, message)
 
     def _hide(self, said: r.Said, message: _Message) -> None:
-        self.hiding.append(
+        self.late.append(
             e.Visibility(
                 id=self._id("ent", f"{message.message_id}/hidden"),
                 seq=message.seq,
@@ -352,7 +352,7 @@ class Composer:
         yield placed
         if answered.person and answered.model:
             return
-        self.hiding.append(
+        self.late.append(
             e.Visibility(
                 id=self._id("ent", f"{call.message_id}/{answered.result.call_id}/hidden"),
                 seq=placed.entry.seq,
@@ -377,9 +377,10 @@ class Composer:
         keep = set(self._systems)
         kept = map(_hashed, summed.kept_texts)
         keep |= {self._prompts[text] for text in kept if text in self._prompts}
-        for call in self._open_calls.values():
-            begun = self._group_of(call.message_id)
-            keep |= {at for at, group in enumerate(self._groups, start=1) if group == begun}
+        begun = {self._group_of(call.message_id) for call in self._open_calls.values()}
+        begun |= {self._group_of(self._message_id(key)) for key in summed.kept_keys}
+        begun.discard(0)
+        keep |= {at for at, group in enumerate(self._groups, start=1) if group in begun}
         body = e.Compacted(
             id=self._id("ent", f"compaction/{self._seq}"),
             summary=summed.text,
@@ -389,7 +390,10 @@ class Composer:
             provider=summed.provider,
             model=summed.model,
         )
-        yield self._put(body, summed.place)
+        if self._changes_late:
+            self.late.append(body)
+        else:
+            yield self._put(body, summed.place)
 
     def _roll_back(self, record: r.RolledBack) -> Iterator[Placed]:
         if self._turn_id is not None:
