@@ -219,6 +219,7 @@ class _Session:
                 texts.append(words(_content(message.get("content")).parts))
         yield r.Summed(
             place=place,
+            late=True,
             text="\n\n".join(text for text in texts if text.strip()),
             kept_keys=frozenset(kept),
         )
@@ -254,7 +255,10 @@ class _Ui(msgspec.Struct):
 
 
 def cline_task(path: Path, *, settled: bool) -> Source:
-    """The session of a task's folder. Raises OSError."""
+    """The session of a task's folder. Raises OSError.
+
+    Older models wrote their calls as text, so an answer without a call may not be the last.
+    """
     native = path.name
     source = _Task(path, native, settled=settled)
     return Source(
@@ -263,7 +267,6 @@ def cline_task(path: Path, *, settled: bool) -> Source:
         str(path / _TASK),
         source.records(),
         settled,
-        answer_ends=True,
         changes_late=True,
     )
 
@@ -348,7 +351,7 @@ class _Task:
             model=model,
             partial=cut is not None,
         )
-        if cut is None and (role == "assistant" or last):
+        if cut is None and (role == "assistant" or (last and self._settled)):
             cut = self._ui.cancelled.get(index if role == "user" else index - 1)
         if cut is not None:
             yield _broken(place, at, cut)

@@ -71,6 +71,7 @@ class Composer:
         self._turn_id: str | None = None
         self._turn_seq = 0
         self._done = False
+        self._answer_ends = False
         self._waits = False
         self._calls: dict[str, _Call] = {}
         self._open_calls: dict[str, _Call] = {}
@@ -91,7 +92,7 @@ class Composer:
 
         Where `answer_ends`, an answer that calls no tool is an ending.
         """
-        place = Place("")
+        place, self._answer_ends = Place(""), answer_ends
         for record in records:
             place = record.place
             if record.at_us is not None:
@@ -99,7 +100,7 @@ class Composer:
             yield from self._take(record)
         if self._turn_id is None:
             return
-        if settled or (answer_ends and self._done and not self._open_calls):
+        if settled or (answer_ends and self._is_answered):
             yield from self._end_as_it_stands(place)
         else:
             self.left_open = True
@@ -161,9 +162,14 @@ class Composer:
         body = e.TurnStarted(turn_id=self._turn_id, fence=self._fence, holder=HOLDER)
         yield self._put(body, place)
 
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a turn is open whose last word is an answer that calls no tool."""
+        return self._turn_id is not None and self._done and not self._open_calls
+
     def _end_as_it_stands(self, place: Place) -> Iterator[Placed]:
         """The source does not say how the turn ended: an answer without open calls completes it."""
-        if self._done and not self._open_calls:
+        if self._is_answered:
             ending = r.TurnOver(place=place, status="completed")
         else:
             ending = r.TurnOver(place=place, status="interrupted", reason=UNFINISHED)
@@ -262,7 +268,7 @@ class Composer:
         elif said.role == "system":
             self._systems.append(message.seq)
         elif said.role == "user":
-            self._done = False
+            self._done = self._done and not said.person
             self._prompts[_text_key(said)] = message.seq
         if not (said.person and said.model):
             self._hide(said, message)
@@ -374,6 +380,8 @@ class Composer:
             self._report.repair(summed.place, f"{what}; it is kept as a note")
             yield self._note(summed.place, "compaction", summed.text)
             return
+        if self._answer_ends and self._is_answered and not summed.late:
+            yield from self._end_as_it_stands(summed.place)
         keep = set(self._systems)
         kept = map(_hashed, summed.kept_texts)
         keep |= {self._prompts[text] for text in kept if text in self._prompts}
@@ -390,7 +398,7 @@ class Composer:
             provider=summed.provider,
             model=summed.model,
         )
-        if self._changes_late:
+        if summed.late:
             self.late.append(body)
         else:
             yield self._put(body, summed.place)

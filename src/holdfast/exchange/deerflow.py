@@ -9,7 +9,6 @@ line. Events that are no messages are kept as notes.
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -141,7 +140,7 @@ class _Index:
     """
 
     def __init__(self, folder: Path, *, settled: bool) -> None:
-        self.problems: list[Line] = []
+        self.problems: list[r.Bad] = []
         self._files = [folder] if folder.is_file() else sorted(folder.glob("*.jsonl"))
         self._settled = settled
         self._threads: dict[str, array[int]] = {}
@@ -163,11 +162,11 @@ class _Index:
         record = line.record
         if record is None:
             if self._settled or not line.torn:
-                self.problems.append(line)
+                self.problems.append(r.Bad(place=line.place, reason=line.problem or "no record"))
             return
         thread, seq = record.get("thread_id"), record.get("seq")
         if not c.is_id(thread) or not isinstance(record.get("event_type"), str):
-            self.problems.append(Line(line.place, None, "a line that is no event of a run"))
+            self.problems.append(r.Bad(place=line.place, reason="a line that is no event of a run"))
             return
         place = seq if isinstance(seq, int) and 0 <= seq < 1 << 62 else self._last(thread)
         found = self._threads.setdefault(thread, array("q"))
@@ -210,18 +209,12 @@ class _Files(ExitStack):
         return file
 
 
-def deerflow_files(path: Path, *, settled: bool) -> Iterator[Source]:
+def deerflow_files(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
     """The threads whose events lie in a folder's files, or in one file. Raises OSError."""
     index = _Index(path, settled=settled)
-    problems = iter(index.problems)
+    yield from index.problems
     for thread in index.threads():
-        reported: Iterator[Row] = ((line.place, None, line.problem) for line in problems)
-        rows = chain(reported, index.rows(thread))
-        yield _source(path, thread, rows, {}, {}, settled=settled)
-    left = list(problems)
-    if left:  # nothing else is there that could report them
-        records = [r.Bad(place=line.place, reason=line.problem or "") for line in left]
-        yield Source(NAME, path.name, str(path), records)
+        yield _source(path, thread, index.rows(thread), {}, {}, settled=settled)
 
 
 # -- what they have in common ----------------------------------------------------------------------
@@ -498,7 +491,7 @@ def _unit(path: Path) -> Path:
     return path.parent if path.parent.name == "runs" else path
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
     if path.is_file() and shape(path):
         return deerflow_database(path, settled=reading.settled)
     return deerflow_files(path, settled=reading.settled)

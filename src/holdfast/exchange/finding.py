@@ -19,6 +19,7 @@ from holdfast.exchange import (
 )
 from holdfast.exchange.formats import Format, Peek, Reading
 from holdfast.exchange.importing import import_source
+from holdfast.exchange.records import Bad
 from holdfast.exchange.report import Place, Report
 from holdfast.session.sources import Clock, system_clock
 from holdfast.session.store import Store
@@ -88,7 +89,10 @@ def _import(
             return
         reading = Reading(found.changed_us, settled)
         for source in READERS[found.format].read(found.path, reading):
-            import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
+            if isinstance(source, Bad):
+                report.skip(source.place, source.reason)
+            else:
+                import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
         report.skip(Place(str(found.path)), f"it cannot be read: {error.strerror or error}")
 

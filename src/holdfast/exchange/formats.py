@@ -15,6 +15,7 @@ from holdfast.exchange import databases
 from holdfast.exchange.documents import BYTES_MAX, Document, read_document
 from holdfast.exchange.importing import Source
 from holdfast.exchange.lines import read_lines
+from holdfast.exchange.records import Bad
 
 _LOOKED_AT: Final = 20
 
@@ -63,13 +64,13 @@ def _nowhere(_environment: Mapping[str, str], _home: Path) -> Iterable[Path]:
 class Format(msgspec.Struct, frozen=True):
     """A format that sessions come in.
 
-    `unit` is what a file is read as: the same path for files that hold one session together.
+    `read` gives its sessions, and what is bad in no session. `unit` is what a file is read as: the same path for files that hold one session together.
     `places` are the folders in which the agent keeps its sessions.
     """
 
     name: str
     claims: Callable[[Peek], bool]
-    read: Callable[[Path, Reading], Iterable[Source]]
+    read: Callable[[Path, Reading], Iterable[Source | Bad]]
     unit: Callable[[Path], Path] = lambda path: path
     places: Callable[[Mapping[str, str], Path], Iterable[Path]] = _nowhere
 

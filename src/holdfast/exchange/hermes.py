@@ -18,7 +18,7 @@ from holdfast.exchange import records as r
 from holdfast.exchange.databases import Database, each, json_of, opened, shape, text_of
 from holdfast.exchange.formats import Format, Peek, Reading, chosen
 from holdfast.exchange.importing import Source
-from holdfast.exchange.lines import Line, parse, read_lines
+from holdfast.exchange.lines import parse, read_lines
 from holdfast.exchange.report import Place
 from holdfast.exchange.telling import title_of, told, words
 from holdfast.exchange.times import time_us
@@ -34,7 +34,6 @@ _ENCODED: Final = "\0json:"
 _STOPPED: Final = "Operation interrupted"
 _RESTING_US: Final = 600_000_000
 _CHAIN_MAX: Final = 1_000
-_ALL_TURNS: Final = 1 << 40
 _ROLES: Final = {"user", "assistant", "tool", "system"}
 
 _SESSION: Final = (
@@ -211,13 +210,13 @@ def _content_of(content: object) -> object:
 # -- the files -------------------------------------------------------------------------------------
 
 
-def hermes_file(path: Path, *, settled: bool) -> Iterator[Source]:
+def hermes_file(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
     """Exported sessions, one on each line, or a transcript with a message on each."""
     lines = read_lines(path)
     for line in lines:
         if line.record is None:
             if settled or not line.torn:
-                yield _unreadable(path, line)
+                yield r.Bad(place=line.place, reason=line.problem or "not a record")
         elif _is_export(line.record):
             about = line.record
             rows = _exported_rows(line.place, about.get("messages"))
@@ -228,13 +227,6 @@ def hermes_file(path: Path, *, settled: bool) -> Iterator[Source]:
             lines.close()  # type: ignore[attr-defined]
             yield _transcript(path, settled=settled)
             return
-
-
-def _unreadable(path: Path, line: Line) -> Source:
-    """A line in which a session was, perhaps: nothing but its report."""
-    reason = line.problem or "not a record"
-    bad = r.Bad(place=line.place, reason=reason)
-    return Source(NAME, f"{path.stem}/{line.place.line}", str(path), [bad])
 
 
 def _name_of(about: dict[str, Any], otherwise: str) -> str:
@@ -305,8 +297,7 @@ class _Reading:
         self._model = chain.newest.get("model")
         self._keys: set[str] = set()
         self._absorbed: set[str] = set()
-        self._shown: list[str] = []
-        self._undone = False
+        self._undone = 0
         self._summary: r.Summed | None = None
         self._titled = False
 
@@ -385,13 +376,11 @@ class _Reading:
             found = _content(row.get("content"))
             self._summary = r.Summed(place=place, at_us=_at(row), text=words(found.parts))
             return
-        if gone and row["role"] == "user":
+        if gone and row["role"] == "user" and not row.get("observed"):
             yield from self._summed()
-            self._undone = True
+            self._undone += 1
         elif not gone:
             yield from self._resume(place)
-        if not gone:
-            self._shown.append(key)
         # One that went alone, without the prompt before it, is hidden and no more.
         yield from self._message(place, row, key, hidden=gone and not self._undone)
 
@@ -399,11 +388,8 @@ class _Reading:
         """What follows is live again: what was undone ends here, and a kept tail does too."""
         yield from self._summed()
         if self._undone:
-            self._undone = False
-            if self._shown:
-                yield r.WentBack(place=place, key=self._shown[-1])
-            else:
-                yield r.RolledBack(place=place, turns=_ALL_TURNS)
+            yield r.RolledBack(place=place, turns=self._undone)
+            self._undone = 0
 
     def _summed(self) -> Iterator[r.Record]:
         summary, self._summary = self._summary, None
@@ -480,8 +466,9 @@ def _identity(row: dict[str, Any]) -> str:
 
 
 def _meta(row: dict[str, Any]) -> Any:
-    """What stands in such a row, without the columns that a message would have."""
-    found = {name: value for name, value in row.items() if value not in (None, 0)}
+    """What such a row says, without how the row stands, which may change."""
+    names = ("content", "model", "tools", "platform")
+    found = {name: row[name] for name in names if row.get(name) is not None}
     return found if c.is_json(found) else c.compact(found)
 
 
@@ -538,7 +525,7 @@ def _claims(peek: Peek) -> bool:
     return any(_is_export(record) or _is_line(record) for record in peek.records)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
     if shape(path):
         return hermes_database(path, settled=reading.settled)
     return hermes_file(path, settled=reading.settled)
