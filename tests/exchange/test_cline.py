@@ -216,7 +216,8 @@ def test_a_subagent_is_a_session_of_its_own(store: Store, folder: Path) -> None:
     write(folder, talk.messages, name="agent_7")
     report = import_paths(store, [folder], clock=lambda: NOW)
     assert report.problems == []
-    infos = {one.type: one for one in store.sessions(type=None)}
+    found = [store.session(one).info() for one in store.session_ids()]
+    infos = {one.type: one for one in found}
     assert set(infos) == {"user", "subagent"}
     parent = infos["subagent"].about.parent
     assert parent is not None
@@ -296,7 +297,7 @@ def ui_messages(deleted: Any = None) -> list[dict[str, Any]]:
     rows = [
         {"ts": 1700000000000, "type": "say", "say": "task", "text": "Fix the lexer.", "images": []},
         request(0), request(2), request(4),
-        {"ts": 1700000005000, "type": "ask", "ask": "completion_result", "text": "", "partial": False},
+        {"ts": 1700000005000, "type": "ask", "ask": "completion_result", "partial": False},
         request(8, cancelReason="user_cancelled"),
     ]  # fmt: skip
     if deleted is not None:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,7 @@ def test_an_agent_that_begins_to_write_is_noticed(store: Store, path: Path) -> N
         agent.execute("INSERT INTO sessions(id, source) VALUES('x', 'cli')")
         agent.commit()
         report = bring(store, source)
+        assert isinstance(sources, Generator)
         sources.close()
         assert "import it again" in report.skipped[0].reason
         report = bring(store, hermes_database(path, settled=True))

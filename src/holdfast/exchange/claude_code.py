@@ -24,7 +24,7 @@ NAME: Final = "claude-code"
 
 _STOPPED: Final = "[Request interrupted by user"
 _ASIDE: Final = ("<command-name>", "<command-message>", "<local-command-")
-_ENDS: Final = {"end_turn", "stop_sequence", "max_tokens", "refusal"}
+_ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _SYNTHETIC: Final = "<synthetic>"
 _ALL_TURNS: Final = 1 << 40
 

@@ -70,8 +70,9 @@ def _meta(path: Path) -> dict[str, Any]:
 class _Answer:
     """What the model said in one response, until something else comes."""
 
-    def __init__(self, place: Place, at_us: int | None) -> None:
+    def __init__(self, place: Place, at_us: int | None, *, copied: bool) -> None:
         self.place = place
+        self.copied = copied
         self.at_us = at_us
         self.key: str | None = None
         self.parts: list[Part] = []
@@ -180,7 +181,7 @@ class _Reading:
         self, place: Place, at: int | None, event: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = event.get("type")
-        if kind in _REPEATED:
+        if isinstance(kind, str) and kind in _REPEATED:
             return
         if kind == "token_count" and self._answer is not None:
             info = event.get("info")
@@ -213,18 +214,19 @@ class _Reading:
 
     def _take_item(self, place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
         kind = item.get("type")
+        if not isinstance(kind, str):
+            yield r.Bad(place=place, reason="an item that does not say its kind")
+            return
         if kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant"):
-            yield from self._take_answer(place, at, item, str(kind))
+            yield from self._take_answer(place, at, item, kind)
             return
         yield from self._flush()
         if kind == "message":
             yield from self._take_message(place, at, item)
         elif kind in _OUTPUTS:
             yield from _output(place, at, item)
-        elif isinstance(kind, str):
-            yield r.Kept(place=place, at_us=at, name=kind, data=item)
         else:
-            yield r.Bad(place=place, reason="an item that does not say its kind")
+            yield r.Kept(place=place, at_us=at, name=kind, data=item)
 
     def _take_message(
         self, place: Place, at: int | None, item: dict[str, Any]
@@ -263,7 +265,7 @@ class _Reading:
         if not found.parts:
             return
         if self._answer is None:
-            self._answer = _Answer(place, at)
+            self._answer = _Answer(place, at, copied=self._copied)
             self._answer.key = _key(item, place)
         answer = self._answer
         answer.parts += found.parts
@@ -285,7 +287,7 @@ class _Reading:
             parts=tuple(answer.parts),
             key=answer.key,
             blobs=answer.blobs,
-            person=not self._copied,
+            person=not answer.copied,
             asked=r.Asked(
                 provider=provider if isinstance(provider, str) else "openai",
                 model=self._model,

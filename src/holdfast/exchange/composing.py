@@ -114,8 +114,7 @@ class Composer:
             case r.TurnBegan():
                 yield from self._begin_turn(record.place, record.key)
             case r.TurnOver():
-                if self._turn_id is not None:
-                    yield from self._end_turn(record)
+                yield from self._end_turn(record)
             case r.Summed():
                 yield from self._sum_up(record)
             case r.RolledBack():
@@ -178,7 +177,11 @@ class Composer:
     def _end_turn(self, over: r.TurnOver) -> Iterator[Placed]:
         """A call without a result may have run: its start is recorded, and so it is unknown."""
         turn_id = self._turn_id
-        assert turn_id is not None
+        if turn_id is None:
+            if over.status != "completed":
+                data: Json = {"status": over.status, "reason": over.reason, "detail": over.detail}
+                yield self._note(over.place, "ending_without_turn", data)
+            return
         for call_id, call in self._open_calls.items():
             started = e.ToolStarted(turn_id=turn_id, message_id=call.message_id, call_id=call_id)
             yield self._put(started, over.place, group=self._group_of(call.message_id))

@@ -438,11 +438,11 @@ def _answer(found: c.Content, message: dict[str, Any], more: dict[str, Any]) -> 
     for call in calls if isinstance(calls, list) else ():
         if not isinstance(call, dict):
             found.bad.append("a tool call that is none")
-        elif call.get("id") not in known:
+        elif str(call.get("id")) not in known:
             found.call(call.get("id"), call.get("name"), c.compact(call.get("args", {})))
     broken = message.get("invalid_tool_calls")
     for call in broken if isinstance(broken, list) else ():
-        if isinstance(call, dict) and call.get("id") not in known:
+        if isinstance(call, dict) and str(call.get("id")) not in known:
             found.opaque("deerflow-call", call)  # what the model wrote is no call
 
 

@@ -64,7 +64,8 @@ def _nowhere(_environment: Mapping[str, str], _home: Path) -> Iterable[Path]:
 class Format(msgspec.Struct, frozen=True):
     """A format that sessions come in.
 
-    `read` gives its sessions, and what is bad in no session. `unit` is what a file is read as: the same path for files that hold one session together.
+    `read` gives its sessions, and what is bad in none of them. `unit` is what a file is read as:
+    the same path for files that hold one session together.
     `places` are the folders in which the agent keeps its sessions.
     """
 

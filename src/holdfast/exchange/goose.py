@@ -6,6 +6,7 @@ they were written: goose itself sorts by a clock that some rows have in seconds 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ _EXTRA: Final = (
     "user_recipe_values", "extension_data", "total_tokens", "input_tokens", "output_tokens",
     "accumulated_total_tokens", "accumulated_input_tokens", "accumulated_output_tokens",
 )  # fmt: skip
+_LOOKED_AT: Final = 20
 _RESTING_US: Final = 600_000_000
 """A session that is so far behind the newest of its database is not being written to."""
 
@@ -76,10 +78,13 @@ def goose_file(path: Path, *, settled: bool) -> Source:
         about = read_document(path).value
         if isinstance(about, dict) and is_goose(about) and "conversation" in about:
             return _source(path, place, about, _document_rows(path, about), settled=settled)
-    lines = read_lines(path)
-    first = next(lines, None)
-    about = {"id": path.stem} | ((first.record or {}) if first is not None else {})
-    return _source(path, place, about, _line_rows(lines, settled=settled), settled=settled)
+    about, rows = {"id": path.stem}, read_lines(path)
+    for line in islice(read_lines(path), _LOOKED_AT):
+        if line.record is not None and is_goose(line.record):
+            about |= line.record
+            place = line.place
+            break
+    return _source(path, place, about, _line_rows(rows, settled=settled), settled=settled)
 
 
 def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
@@ -115,8 +120,11 @@ def _database_rows(database: Database, session_id: object) -> Iterator[Row]:
 
 
 def _line_rows(lines: Iterable[Line], *, settled: bool) -> Iterator[Row]:
+    known = False
     for line in lines:
-        if line.record is not None or settled or not line.torn:
+        if line.record is not None and is_goose(line.record) and not known:
+            known = True  # what it says of the session
+        elif line.record is not None or settled or not line.torn:
             yield line.place, line.record, line.problem
 
 
@@ -295,10 +303,15 @@ def _claims(peek: Peek) -> bool:
     if peek.tables:
         has = peek.tables
         return "messages" in has and "working_dir" in has.get("sessions", ())
-    if any(is_goose(record) for record in peek.records[:1]):
+    if any(is_goose(record) or _is_message(record) for record in peek.records):
         return True
     value = peek.document.value
     return isinstance(value, dict) and is_goose(value)
+
+
+def _is_message(record: dict[str, Any]) -> bool:
+    """Whether this is a line behind a first one that was lost."""
+    return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
 
 
 def _read(path: Path, reading: Reading) -> Iterable[Source]:

@@ -34,7 +34,7 @@ _ENCODED: Final = "\0json:"
 _STOPPED: Final = "Operation interrupted"
 _RESTING_US: Final = 600_000_000
 _CHAIN_MAX: Final = 1_000
-_ROLES: Final = {"user", "assistant", "tool", "system"}
+_ROLES: Final = ("user", "assistant", "tool", "system")
 
 _SESSION: Final = (
     "id", "source", "user_id", "session_key", "chat_id", "display_name", "model", "model_config",
@@ -63,7 +63,7 @@ _KEPT: Final = (
     "effect_disposition", "token_count", "reasoning_details", "codex_message_items",
     "platform_message_id", "display_kind", "display_metadata",
 )  # fmt: skip
-_TITLED: Final[dict[object, Namer]] = {"derived": "import", "llm": "model"}
+_TITLED: Final[dict[str, Namer]] = {"derived": "import", "llm": "model"}
 _MARKERS: Final = ("_branched_from", "_delegate_from", "_reset_from")
 
 Row = tuple[Place, dict[str, Any] | None, str | None]
@@ -332,7 +332,7 @@ class _Reading:
         title = title_of(text_of(newest.get("title")), 1_000)
         if title is not None:
             self._titled = True
-            by = _TITLED.get(newest.get("title_source"), "person")
+            by = _TITLED.get(str(newest.get("title_source")), "person")
             yield r.Titled(place=place, title=title, by=by)
 
     def _type(self) -> str:
@@ -359,7 +359,7 @@ class _Reading:
                 self._summary = msgspec.structs.replace(self._summary, kept_keys=kept)
             return
         self._keys.add(key)
-        if row.get("message_uid") in self._absorbed:
+        if str(row.get("message_uid")) in self._absorbed:
             what = "it is part of a message before it, which hermes had merged it into"
             yield r.Bad(place=place, reason=what, repaired=True)
             return

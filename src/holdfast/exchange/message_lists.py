@@ -26,7 +26,7 @@ _ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
 }
-ROLES: Final = {*_ROLES, "tool"}
+ROLES: Final = (*_ROLES, "tool")
 
 Row = tuple[int, Any]
 
