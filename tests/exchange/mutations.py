@@ -1,7 +1,9 @@
 """Ways in which a file of JSON lines goes wrong, decided by a seed."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 Lines = list[bytes]
 
@@ -84,9 +86,54 @@ def deep(lines: Lines, random: Random) -> Lines:
     return [*lines[:at], b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"\n", *lines[at:]]
 
 
+_IDS = {
+    "id", "uuid", "parentUuid", "call_id", "message_id", "tool_use_id", "tool_call_id", "seq",
+    "run_id", "thread_id", "turn_id", "sessionId", "session_id", "agentId", "ordinal", "timestamp",
+}  # fmt: skip
+
+
+def _spots(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in _IDS and isinstance(inner, str | int):
+                yield value, key
+            yield from _spots(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _spots(inner)
+
+
+def same_ids(lines: Lines, random: Random) -> Lines:
+    """A record has the id of another: ids are there twice, parents go in circles."""
+    at, to = random.randrange(len(lines)), random.randrange(len(lines))
+    try:
+        one, other = json.loads(lines[at]), json.loads(lines[to])
+    except (ValueError, RecursionError):
+        return lines
+    for record, key in _spots(one):
+        given = [where[name] for where, name in _spots(other) if name == key]
+        if key == "parentUuid":
+            given = [where[name] for where, name in _spots(other) if name == "uuid"]
+        if given:
+            record[key] = random.choice(given)
+    return [*lines[:at], json.dumps(one).encode() + b"\n", *lines[at + 1 :]]
+
+
+def dots(lines: Lines, random: Random) -> Lines:
+    """A name would like to lead out of its folder."""
+    at = random.randrange(len(lines))
+    try:
+        record = json.loads(lines[at])
+    except (ValueError, RecursionError):
+        return lines
+    for where, key in _spots(record):
+        where[key] = random.choice(["../../etc/passwd", "..", "/", "a" * 5000, "\0", "", "\u2028"])
+    return [*lines[:at], json.dumps(record).encode() + b"\n", *lines[at + 1 :]]
+
+
 ALL: list[Callable[[Lines, Random], Lines]] = [
     cut, drop, splice, nul, nul_over, invalid_utf8, separators, duplicate, shuffle, unknown,
-    swap_values, deep,
+    swap_values, deep, same_ids, dots,
 ]  # fmt: skip
 
 

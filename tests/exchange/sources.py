@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast import Session, Store
 from holdfast.exchange.importing import Source, import_source
+from holdfast.exchange.records import Bad
 from holdfast.exchange.report import Report
 from holdfast.testing.memory import MemoryDisk
 from tests.exchange.checks import check_sound
@@ -16,12 +17,15 @@ from tests.exchange.mutations import mutated
 NOW = 1_800_000_000_000_000
 
 
-def bring(store: Store, *sources: Source | Iterable[Source], dry_run: bool = False) -> Report:
+def bring(store: Store, *sources: Source | Iterable[Source | Bad], dry_run: bool = False) -> Report:
     """Sources of a database are read one by one, as long as it is open."""
     report = Report()
     for one in sources:
         for source in [one] if isinstance(one, Source) else one:
-            import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
+            if isinstance(source, Bad):
+                report.skip(source.place, source.reason)
+            else:
+                import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
     return report
 
 

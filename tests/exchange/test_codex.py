@@ -1,17 +1,25 @@
 """Codex's rollouts."""
 
 import json
+import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from holdfast import Opaque, Reasoning, Store, ToolCall, Usage
 from holdfast.exchange.codex import codex
+from holdfast.exchange.finding import detect, import_paths
 from holdfast.exchange.importing import Source
 from holdfast.model import entries as e
 from tests.exchange.checks import check_sound
-from tests.exchange.sources import bring, jsonl, kinds, mutate, said
+from tests.exchange.sources import NOW, bring, jsonl, kinds, mutate, said
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 THREAD = "019a0000-0000-7000-8000-000000000001"
 NAME = f"rollout-2026-08-22T05-54-43-{THREAD}.jsonl"
@@ -266,6 +274,120 @@ def test_names_and_archives(store: Store, tmp_path: Path) -> None:
     report = bring(store, source(tmp_path, everything().data(), name=f"archived_sessions/{NAME}"))
     info = store.session(report.sessions[0].session_id).info()
     assert (info.title, info.archived) == ("My files", True)
+
+
+def test_a_subagents_inherited_context_is_for_the_model_only(store: Store, tmp_path: Path) -> None:
+    file = Rollout("paginated", subagent_history_start_ordinal=5,
+                   parent_thread_id=THREAD)  # fmt: skip
+    file.user("What the parent was asked.")
+    file.answer("What the parent said.")
+    file.begin("t1")
+    file.user("Review it.")
+    file.answer("It is good.")
+    file.end("t1")
+    session = store.session(bring(store, source(tmp_path, file.data())).sessions[0].session_id)
+    shown = [one.text for one in session.transcript()]
+    assert shown == ["Review it.", "It is good."]
+    assert "What the parent said." in str(said(session))
+    assert (session.info().type, session.title) == ("subagent", "Review it.")
+
+
+def test_two_responses_are_two_messages(store: Store, tmp_path: Path) -> None:
+    file = Rollout()
+    file.begin("t1")
+    file.user("Talk.")
+    used = {"input_tokens": 1, "output_tokens": 1}
+    for word in ("One.", "Two."):
+        file.answer(word)
+        file.event("token_count", info={"last_token_usage": used})
+        file.event("token_count", info=None)
+    file.end("t1")
+    session = store.session(bring(store, source(tmp_path, file.data())).sessions[0].session_id)
+    assert [words for _, words in said(session)] == ["Talk.", "One.", "Two."]
+
+
+# -- compressed ------------------------------------------------------------------------------------
+
+
+def packed(data: bytes) -> bytes:
+    return zstd.compress(data)
+
+
+def test_a_rollout_that_was_compressed_is_the_same_session(store: Store, tmp_path: Path) -> None:
+    data = everything("paginated").data()
+    first = bring(store, source(tmp_path, data)).sessions[0]
+    (tmp_path / NAME).unlink()
+    path = tmp_path / f"{NAME}.zst"
+    half = len(data) // 2
+    path.write_bytes(packed(data[:half]) + packed(data[half:]))  # two frames
+    assert detect(path) == "codex"
+    report = import_paths(store, [tmp_path], clock=lambda: NOW)
+    assert (report.problems, report.sessions[0].action) == ([], "unchanged")
+    assert report.sessions[0].session_id == first.session_id
+
+
+def test_the_plain_one_of_two_siblings_is_read(store: Store, tmp_path: Path) -> None:
+    data = everything().data()
+    (tmp_path / NAME).write_bytes(data)
+    (tmp_path / f"{NAME}.zst").write_bytes(packed(data[: len(data) // 3]))
+    report = import_paths(store, [tmp_path], clock=lambda: NOW)
+    assert [one.origin for one in report.sessions] == [str(tmp_path / NAME)]
+
+
+def test_a_fork_of_a_compressed_rollout(store: Store, tmp_path: Path) -> None:
+    base = everything("paginated")
+    path = tmp_path / "sessions" / f"{NAME}.zst"
+    path.parent.mkdir()
+    path.write_bytes(packed(base.data()))
+    fork = Rollout("paginated", history_base={"thread_id": THREAD, "end_ordinal_exclusive": 20})
+    fork.lines[0]["payload"] |= {"id": "other", "session_id": "other"}
+    report = bring(store, source(tmp_path, fork.data(), name="sessions/rollout-x-other.jsonl"))
+    assert report.problems == []
+    assert "List the files." in str(said(store.session(report.sessions[0].session_id)))
+
+
+def test_a_compressed_rollout_that_is_damaged_comes_in_up_to_there(
+    store: Store, tmp_path: Path
+) -> None:
+    data = packed(everything().data())
+    path = tmp_path / f"{NAME}.zst"
+    for end in range(40, len(data), 150):
+        path.write_bytes(data[:end])
+        report = import_paths(store, [path], clock=lambda: NOW)
+        assert any("cut off" in one.reason for one in report.skipped) or not report.sessions
+    # Text that repeats itself would make one block of all of it.
+    random = Random(1)
+    file = Rollout()
+    for number in range(200):
+        file.user(f"{number} {random.randbytes(900).hex()}")
+    data = packed(file.data())
+    path.write_bytes(data[:-20_000])
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert [one.reason for one in report.skipped][-1] == "the compressed data is cut off"
+    assert len(said(store.session(report.sessions[0].session_id))) > 50
+    check_sound(store)
+
+
+def test_a_bomb_is_left_at_its_bound(store: Store, tmp_path: Path) -> None:
+    """What unpacks to 8 GB of nothing is read for a moment, and then no more."""
+    zeros = packed(b"\0" * (64 << 20)) * 128
+    assert len(zeros) < 1 << 20
+    path = tmp_path / f"{NAME}.zst"
+    path.write_bytes(packed(everything().data()) + zeros)
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert ["it unpacks to more than" in one.reason for one in report.skipped][-1]
+    assert said(store.session(report.sessions[0].session_id))[-1] == ("assistant", "I go on.")
+
+
+def test_without_the_library_it_says_what_to_install(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    (tmp_path / f"{NAME}.zst").write_bytes(packed(everything().data()))
+    report = import_paths(store, [tmp_path], clock=lambda: NOW)
+    assert report.sessions == []
+    assert "pip install 'holdfast[zstd]'" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize("mode", ["legacy", "paginated"])

@@ -6,12 +6,13 @@ branch in the file: here it is a rewind. Lines of a sidechain are a subagent's s
 versions have a file of its own for it, `agent-*.jsonl`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.exchange import content as c
 from holdfast.exchange import records as r
+from holdfast.exchange.formats import Format, Peek, chosen
 from holdfast.exchange.importing import Source
 from holdfast.exchange.lines import Line, read_lines
 from holdfast.exchange.report import Place
@@ -23,7 +24,7 @@ NAME: Final = "claude-code"
 
 _STOPPED: Final = "[Request interrupted by user"
 _ASIDE: Final = ("<command-name>", "<command-message>", "<local-command-")
-_ENDS: Final = {"end_turn", "stop_sequence", "max_tokens", "refusal"}
+_ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _SYNTHETIC: Final = "<synthetic>"
 _ALL_TURNS: Final = 1 << 40
 
@@ -386,3 +387,19 @@ class _Reading:
 def _text(message: dict[str, Any]) -> str:
     found = c.anthropic(message.get("content"))
     return "".join(part.text for part in found.parts if isinstance(part, Text))
+
+
+def _claims(peek: Peek) -> bool:
+    return any(is_claude_code(record) for record in peek.records)
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    return [chosen(environment, "CLAUDE_CONFIG_DIR", home / ".claude") / "projects"]
+
+
+FORMAT: Final = Format(
+    name=NAME,
+    claims=_claims,
+    read=lambda path, reading: claude_code(path, settled=reading.settled),
+    places=_places,
+)

@@ -1,4 +1,4 @@
-"""Codex: `sessions/YYYY/MM/DD/rollout-*.jsonl`, and the archived ones beside them.
+"""Codex: `sessions/YYYY/MM/DD/rollout-*.jsonl`, plain or `.zst`, and the archived ones beside them.
 
 A line is `{"timestamp", "type", "payload"}`. In both history modes the `response_item` lines hold
 all that the model was sent and said; events beside them say when a turn began, ended or was taken
@@ -7,19 +7,21 @@ the file that it goes on from (`history_base`): it comes in with that part in fr
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.exchange import content as c
 from holdfast.exchange import records as r
+from holdfast.exchange.formats import Format, Peek, chosen
 from holdfast.exchange.importing import Source
 from holdfast.exchange.lines import Line, read_lines
 from holdfast.exchange.report import Place
 from holdfast.exchange.times import time_us
 from holdfast.model.parts import Part, Reasoning, Text, ToolCall, ToolResult
-from holdfast.model.sessions import Project
+from holdfast.model.sessions import Project, moment
 
 NAME: Final = "codex"
 
@@ -50,7 +52,7 @@ def codex(path: Path, *, settled: bool) -> Source:
     """The session of a rollout."""
     meta = _meta(path)
     native = meta.get("id") or meta.get("session_id")
-    name = native if c.is_id(native) else path.stem
+    name = native if c.is_id(native) else _stem(path)
     reading = _Reading(path, name, meta, settled=settled)
     return Source(NAME, name, str(path), reading.records(), settled)
 
@@ -68,8 +70,9 @@ def _meta(path: Path) -> dict[str, Any]:
 class _Answer:
     """What the model said in one response, until something else comes."""
 
-    def __init__(self, place: Place, at_us: int | None) -> None:
+    def __init__(self, place: Place, at_us: int | None, *, copied: bool) -> None:
         self.place = place
+        self.copied = copied
         self.at_us = at_us
         self.key: str | None = None
         self.parts: list[Part] = []
@@ -90,6 +93,10 @@ class _Reading:
         self._in_turn = False
         self._answer: _Answer | None = None
         self._titled = False
+        # A subagent's file may begin with what its parent had said.
+        begins = meta.get("subagent_history_start_ordinal")
+        self._own_from = begins if isinstance(begins, int) else 0
+        self._copied = False
 
     def records(self) -> Iterator[r.Record]:
         yield from self._begin()
@@ -150,7 +157,8 @@ class _Reading:
 
     def _take(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, payload = record.get("type"), record.get("payload")
-        at = time_us(record.get("timestamp"))
+        at, ordinal = time_us(record.get("timestamp")), record.get("ordinal")
+        self._copied = isinstance(ordinal, int) and ordinal < self._own_from
         if not isinstance(kind, str) or not isinstance(payload, dict):
             yield r.Bad(place=place, reason="a line that is no record of a rollout")
         elif kind == "response_item":
@@ -173,11 +181,13 @@ class _Reading:
         self, place: Place, at: int | None, event: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = event.get("type")
-        if kind in _REPEATED:
+        if isinstance(kind, str) and kind in _REPEATED:
             return
         if kind == "token_count" and self._answer is not None:
             info = event.get("info")
-            self._answer.usage = info.get("last_token_usage") if isinstance(info, dict) else None
+            if isinstance(info, dict):  # the response is over
+                self._answer.usage = info.get("last_token_usage")
+                yield from self._flush()
             return
         yield from self._flush()
         match kind:
@@ -204,18 +214,19 @@ class _Reading:
 
     def _take_item(self, place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
         kind = item.get("type")
+        if not isinstance(kind, str):
+            yield r.Bad(place=place, reason="an item that does not say its kind")
+            return
         if kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant"):
-            yield from self._take_answer(place, at, item, str(kind))
+            yield from self._take_answer(place, at, item, kind)
             return
         yield from self._flush()
         if kind == "message":
             yield from self._take_message(place, at, item)
         elif kind in _OUTPUTS:
             yield from _output(place, at, item)
-        elif isinstance(kind, str):
-            yield r.Kept(place=place, at_us=at, name=kind, data=item)
         else:
-            yield r.Bad(place=place, reason="an item that does not say its kind")
+            yield r.Kept(place=place, at_us=at, name=kind, data=item)
 
     def _take_message(
         self, place: Place, at: int | None, item: dict[str, Any]
@@ -228,7 +239,7 @@ class _Reading:
         for what in found.bad:
             yield r.Bad(place=place, reason=what)
         text = "".join(part.text for part in found.parts if isinstance(part, Text))
-        is_prompt = role == "user" and not _INJECTED.match(text)
+        is_prompt = role == "user" and not self._copied and not _INJECTED.match(text)
         if is_prompt and not self._titled and text.strip():
             self._titled = True
             yield r.Titled(place=place, title=text.strip().splitlines()[0][:_TITLE_CHARS])
@@ -254,7 +265,7 @@ class _Reading:
         if not found.parts:
             return
         if self._answer is None:
-            self._answer = _Answer(place, at)
+            self._answer = _Answer(place, at, copied=self._copied)
             self._answer.key = _key(item, place)
         answer = self._answer
         answer.parts += found.parts
@@ -276,6 +287,7 @@ class _Reading:
             parts=tuple(answer.parts),
             key=answer.key,
             blobs=answer.blobs,
+            person=not answer.copied,
             asked=r.Asked(
                 provider=provider if isinstance(provider, str) else "openai",
                 model=self._model,
@@ -357,7 +369,12 @@ def _summed(place: Place, at: int | None, payload: dict[str, Any]) -> r.Summed:
 
 def _key(item: dict[str, Any], place: Place) -> str:
     own = item.get("id")
-    return own if c.is_id(own) else f"{Path(place.file).stem}/{place.line}"
+    return own if c.is_id(own) else f"{_stem(Path(place.file))}/{place.line}"
+
+
+def _stem(path: Path) -> str:
+    """The name of a rollout, which stays when it is compressed."""
+    return path.name.removesuffix(".zst").removesuffix(".jsonl")
 
 
 # -- the files around it ---------------------------------------------------------------------------
@@ -375,11 +392,24 @@ def _rollout(path: Path, rollout_id: object) -> Path | None:
     home = _home(path)
     if home is None or not isinstance(rollout_id, str) or not re.fullmatch(r"[\w-]+", rollout_id):
         return None
-    for folder in ("sessions", "archived_sessions"):
-        found = sorted((home / folder).rglob(f"rollout-*{rollout_id}.jsonl"))
+    begun = home / "sessions" / _day(rollout_id)
+    for folder in (begun, home / "sessions", home / "archived_sessions"):
+        found = sorted(folder.rglob(f"rollout-*{rollout_id}.jsonl*"))
         if found:
-            return found[0]
+            return found[0]  # the plain one, where both are there
     return None
+
+
+def _day(rollout_id: str) -> str:
+    """The folder in which it began: the first digits of its id are the time in milliseconds.
+
+    It is named by the local day, so it may lie beside this one; then all are looked through.
+    """
+    try:
+        at = int(rollout_id.replace("-", "")[:12], 16)
+        return moment(at * 1_000).strftime("%Y/%m/%d")
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _index_title(path: Path, name: str) -> str | None:
@@ -388,10 +418,41 @@ def _index_title(path: Path, name: str) -> str | None:
     index = None if home is None else home / "session_index.jsonl"
     if index is None or not index.is_file():
         return None
-    title = None
+    status = index.stat()
+    return _titles(index, status.st_size, status.st_mtime_ns).get(name)
+
+
+@lru_cache(maxsize=4)
+def _titles(index: Path, _size: int, _changed: int) -> dict[str, str]:
+    """Read once for all rollouts of a home."""
+    found = {}
     for line in read_lines(index):
         record = line.record or {}
-        given = record.get("thread_name")
-        if record.get("id") == name and isinstance(given, str) and given.strip():
-            title = given
-    return title
+        own, given = record.get("id"), record.get("thread_name")
+        if isinstance(own, str) and isinstance(given, str) and given.strip():
+            found[own] = given
+    return found
+
+
+def _claims(peek: Peek) -> bool:
+    return any(is_codex(record) for record in peek.records)
+
+
+def _plain(path: Path) -> Path:
+    """The file that is being written, where both it and a compressed one are there."""
+    plain = path.with_name(path.name.removesuffix(".zst"))
+    return plain if plain.is_file() else path
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    own = chosen(environment, "CODEX_HOME", home / ".codex")
+    return [own / "sessions", own / "archived_sessions"]
+
+
+FORMAT: Final = Format(
+    name=NAME,
+    claims=_claims,
+    read=lambda path, reading: [codex(path, settled=reading.settled)],
+    unit=_plain,
+    places=_places,
+)

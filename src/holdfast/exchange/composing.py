@@ -56,10 +56,10 @@ class Composer:
     """One session on its way to a journal."""
 
     def __init__(
-        self, source: str, session_id: str, report: Report, *, hides_late: bool = False
+        self, source: str, session_id: str, report: Report, *, changes_late: bool = False
     ) -> None:
         self.source = source
-        self._hides_late = hides_late
+        self._changes_late = changes_late
         self.session_id = session_id
         self.title: tuple[str, Namer] | None = None
         self.archived = False
@@ -71,11 +71,12 @@ class Composer:
         self._turn_id: str | None = None
         self._turn_seq = 0
         self._done = False
+        self._answer_ends = False
         self._waits = False
         self._calls: dict[str, _Call] = {}
         self._open_calls: dict[str, _Call] = {}
         self._messages: dict[str, _Message] = {}
-        self.hiding: list[e.Visibility] = []
+        self.late: list[e.Visibility | e.Compacted] = []
         self._systems: list[int] = []
         self._prompts: dict[str, int] = {}
         self._turn_starts: list[int] = []
@@ -91,7 +92,7 @@ class Composer:
 
         Where `answer_ends`, an answer that calls no tool is an ending.
         """
-        place = Place("")
+        place, self._answer_ends = Place(""), answer_ends
         for record in records:
             place = record.place
             if record.at_us is not None:
@@ -99,7 +100,7 @@ class Composer:
             yield from self._take(record)
         if self._turn_id is None:
             return
-        if settled or (answer_ends and self._done and not self._open_calls):
+        if settled or (answer_ends and self._is_answered):
             yield from self._end_as_it_stands(place)
         else:
             self.left_open = True
@@ -113,8 +114,7 @@ class Composer:
             case r.TurnBegan():
                 yield from self._begin_turn(record.place, record.key)
             case r.TurnOver():
-                if self._turn_id is not None:
-                    yield from self._end_turn(record)
+                yield from self._end_turn(record)
             case r.Summed():
                 yield from self._sum_up(record)
             case r.RolledBack():
@@ -161,9 +161,14 @@ class Composer:
         body = e.TurnStarted(turn_id=self._turn_id, fence=self._fence, holder=HOLDER)
         yield self._put(body, place)
 
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a turn is open whose last word is an answer that calls no tool."""
+        return self._turn_id is not None and self._done and not self._open_calls
+
     def _end_as_it_stands(self, place: Place) -> Iterator[Placed]:
         """The source does not say how the turn ended: an answer without open calls completes it."""
-        if self._done and not self._open_calls:
+        if self._is_answered:
             ending = r.TurnOver(place=place, status="completed")
         else:
             ending = r.TurnOver(place=place, status="interrupted", reason=UNFINISHED)
@@ -172,15 +177,19 @@ class Composer:
     def _end_turn(self, over: r.TurnOver) -> Iterator[Placed]:
         """A call without a result may have run: its start is recorded, and so it is unknown."""
         turn_id = self._turn_id
-        assert turn_id is not None
+        if turn_id is None:
+            if over.status != "completed":
+                data: Json = {"status": over.status, "reason": over.reason, "detail": over.detail}
+                yield self._note(over.place, "ending_without_turn", data)
+            return
         for call_id, call in self._open_calls.items():
             started = e.ToolStarted(turn_id=turn_id, message_id=call.message_id, call_id=call_id)
             yield self._put(started, over.place, group=self._group_of(call.message_id))
         self._open_calls.clear()
-        if not self._hides_late:
-            for hiding in self.hiding:
-                yield self._put(hiding, over.place)
-            self.hiding = []
+        if not self._changes_late:
+            for change in self.late:
+                yield self._put(change, over.place)
+            self.late = []
         reason = over.reason or (None if over.status == "completed" else over.status)
         ended = e.TurnEnded(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
         yield self._put(ended, over.place)
@@ -262,13 +271,13 @@ class Composer:
         elif said.role == "system":
             self._systems.append(message.seq)
         elif said.role == "user":
-            self._done = False
+            self._done = self._done and not said.person
             self._prompts[_text_key(said)] = message.seq
         if not (said.person and said.model):
             self._hide(said, message)
 
     def _hide(self, said: r.Said, message: _Message) -> None:
-        self.hiding.append(
+        self.late.append(
             e.Visibility(
                 id=self._id("ent", f"{message.message_id}/hidden"),
                 seq=message.seq,
@@ -352,7 +361,7 @@ class Composer:
         yield placed
         if answered.person and answered.model:
             return
-        self.hiding.append(
+        self.late.append(
             e.Visibility(
                 id=self._id("ent", f"{call.message_id}/{answered.result.call_id}/hidden"),
                 seq=placed.entry.seq,
@@ -374,12 +383,15 @@ class Composer:
             self._report.repair(summed.place, f"{what}; it is kept as a note")
             yield self._note(summed.place, "compaction", summed.text)
             return
+        if self._answer_ends and self._is_answered and not summed.late:
+            yield from self._end_as_it_stands(summed.place)
         keep = set(self._systems)
         kept = map(_hashed, summed.kept_texts)
         keep |= {self._prompts[text] for text in kept if text in self._prompts}
-        for call in self._open_calls.values():
-            begun = self._group_of(call.message_id)
-            keep |= {at for at, group in enumerate(self._groups, start=1) if group == begun}
+        begun = {self._group_of(call.message_id) for call in self._open_calls.values()}
+        begun |= {self._group_of(self._message_id(key)) for key in summed.kept_keys}
+        begun.discard(0)
+        keep |= {at for at, group in enumerate(self._groups, start=1) if group in begun}
         body = e.Compacted(
             id=self._id("ent", f"compaction/{self._seq}"),
             summary=summed.text,
@@ -389,7 +401,10 @@ class Composer:
             provider=summed.provider,
             model=summed.model,
         )
-        yield self._put(body, summed.place)
+        if summed.late:
+            self.late.append(body)
+        else:
+            yield self._put(body, summed.place)
 
     def _roll_back(self, record: r.RolledBack) -> Iterator[Placed]:
         if self._turn_id is not None:

@@ -124,6 +124,13 @@ def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ..
     )
 
 
+def plain_or_parts(parts: Iterable[Part]) -> str | tuple[Text | Image | File | Opaque, ...]:
+    """The content of a result: its text where it is nothing else, or its parts."""
+    given = list(parts)
+    texts = [part.text for part in given if isinstance(part, Text)]
+    return "".join(texts) if len(texts) == len(given) <= 1 else inner_parts(given)
+
+
 def with_structured(result: ToolResult, value: Any) -> ToolResult:
     """The result with what the tool returned beside its text."""
     return msgspec.structs.replace(result, structured=value)
@@ -169,6 +176,27 @@ def openai(content: object) -> Content:
     return found
 
 
+def openai_calls(found: Content, calls: object) -> None:
+    """The tool calls beside the content of a Chat Completions message."""
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
+            found.call(call.get("id"), function.get("name"), function.get("arguments", ""))
+        elif isinstance(call, dict) and isinstance(call.get("custom"), dict):
+            _custom_call(found, call)
+        else:
+            found.bad.append("a tool call that is none")
+
+
+def _custom_call(found: Content, call: dict[str, Any]) -> None:
+    call_id, custom = call.get("id"), call["custom"]
+    name, text = custom.get("name"), custom.get("input", "")
+    if is_id(call_id) and isinstance(name, str) and isinstance(text, str):
+        found.parts.append(ToolCall(call_id, name, text, "custom"))
+    else:
+        found.bad.append("a tool call without an id or a name")
+
+
 def _data_url(found: Content, value: object) -> bool:
     url = value.get("url") if isinstance(value, dict) else value
     if not isinstance(url, str) or not url.startswith("data:"):
@@ -195,23 +223,23 @@ def usage(value: object) -> Usage | None:
     """Tokens, by the names that either provider gives them."""
     if not isinstance(value, dict):
         return None
-    read = _count(value, "cache_read_input_tokens")
-    written = _count(value, "cache_creation_input_tokens")
-    cached = read or _count(value, "cached_input_tokens") or _inner(value, "prompt_tokens_details")
+    read = count(value, "cache_read_input_tokens")
+    written = count(value, "cache_creation_input_tokens")
+    cached = read or count(value, "cached_input_tokens") or _inner(value, "prompt_tokens_details")
     return Usage(
-        input=_count(value, "input_tokens", "prompt_tokens") + read + written,
-        output=_count(value, "output_tokens", "completion_tokens"),
+        input=count(value, "input_tokens", "prompt_tokens") + read + written,
+        output=count(value, "output_tokens", "completion_tokens"),
         cached=cached,
-        reasoning=_count(value, "reasoning_output_tokens"),
+        reasoning=count(value, "reasoning_output_tokens"),
     )
 
 
 def _inner(value: dict[str, Any], name: str) -> int:
     inner = value.get(name)
-    return _count(inner, "cached_tokens") if isinstance(inner, dict) else 0
+    return count(inner, "cached_tokens") if isinstance(inner, dict) else 0
 
 
-def _count(value: dict[str, Any], *names: str) -> int:
+def count(value: dict[str, Any], *names: str) -> int:
     for name in names:
         found = value.get(name)
         if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 62:

@@ -5,35 +5,38 @@ both, and compaction hides old ones long after they were said. Rows are taken in
 they were written: goose itself sorts by a clock that some rows have in seconds and some in ms.
 """
 
-import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.exchange import content as c
 from holdfast.exchange import records as r
+from holdfast.exchange.databases import Database, as_bytes, each, json_of, opened, shape
+from holdfast.exchange.documents import BYTES_MAX, read_document
+from holdfast.exchange.formats import Format, Peek, Reading, chosen
 from holdfast.exchange.importing import Source
-from holdfast.exchange.lines import Line, parse, parse_object, read_lines
+from holdfast.exchange.lines import Line, parse_object, read_lines
 from holdfast.exchange.report import Place
 from holdfast.exchange.times import time_us
-from holdfast.model.parts import Opaque, Reasoning, Text, ToolResult
+from holdfast.model.parts import Opaque, Reasoning, ToolResult
 from holdfast.model.sessions import Project
 
 NAME: Final = "goose"
 
-SQLITE: Final = b"SQLite format 3\0"
 _TYPES: Final = {"sub_agent": "subagent"}
 _EXTRA: Final = (
     "goose_mode", "schedule_id", "recipe_json", "recipe", "user_recipe_values_json",
     "user_recipe_values", "extension_data", "total_tokens", "input_tokens", "output_tokens",
     "accumulated_total_tokens", "accumulated_input_tokens", "accumulated_output_tokens",
 )  # fmt: skip
+_LOOKED_AT: Final = 20
 _RESTING_US: Final = 600_000_000
 """A session that is so far behind the newest of its database is not being written to."""
 
-_DOCUMENT_BYTES_MAX: Final = 256 * 1024 * 1024
-_COLUMNS: Final = ("message_id", "metadata_json")
+_COLUMNS: Final = (
+    "id", "role", "content_json", "created_timestamp", "message_id", "metadata_json",
+)  # fmt: skip
 
 Row = tuple[Place, dict[str, Any] | None, str | None]
 """A message as it stands, or why there is none."""
@@ -47,49 +50,23 @@ def is_goose(record: dict[str, Any]) -> bool:
     return "working_dir" in record and "role" not in record
 
 
-def is_goose_document(path: Path) -> bool:
-    """Whether this is an exported session that is set over several lines."""
-    try:
-        return is_goose(parse_object(path.read_bytes()))
-    except ValueError:
-        return False
-
-
-def is_goose_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        if file.read(len(SQLITE)) != SQLITE:
-            return False
-    try:
-        with closing(_connect(path)) as database:
-            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-            return {"sessions", "messages"} <= tables and "working_dir" in _columns(
-                database, "sessions"
-            )
-    except sqlite3.Error:
-        return False
-
-
 def goose_database(path: Path, *, settled: bool) -> Iterator[Source]:
     """Every session of a database, as of one moment; it may be in use.
 
     Each is read while it is taken over, so the next is asked for afterwards. Raises OSError.
     """
-    try:
-        yield from _sessions(path, settled=settled)
-    except sqlite3.Error as error:
-        raise OSError(f"the database is damaged, or no database of goose: {error}") from error
-
-
-def _sessions(path: Path, *, settled: bool) -> Iterator[Source]:
-    with closing(_connect(path)) as database:
-        database.row_factory = sqlite3.Row
-        database.execute("BEGIN")
-        newest = time_us(database.execute("SELECT max(updated_at) FROM sessions").fetchone()[0])
-        for row in database.execute("SELECT rowid AS _row, * FROM sessions ORDER BY rowid"):
-            about = {key: row[key] for key in row.keys()}  # noqa: SIM118  (a Row is no dict)
+    with opened(path) as database:
+        newest = max(
+            (
+                time_us(row["updated_at"]) or 0
+                for row in database.rows("SELECT max(updated_at) AS updated_at FROM sessions")
+            ),
+            default=0,
+        )
+        for about in database.rows("SELECT rowid AS _row, * FROM sessions ORDER BY rowid"):
             place = Place(str(path), about["_row"])
-            rows = _database_rows(database, path, about.get("id"))
-            behind = (newest or 0) - (time_us(about.get("updated_at")) or 0)
+            rows = _database_rows(database, about.get("id"))
+            behind = newest - (time_us(about.get("updated_at")) or 0)
             rests = settled or behind > _RESTING_US
             yield _source(path, place, about, rows, settled=rests)
 
@@ -97,14 +74,17 @@ def _sessions(path: Path, *, settled: bool) -> Iterator[Source]:
 def goose_file(path: Path, *, settled: bool) -> Source:
     """An exported session, or JSON lines; the name of these is the session's id."""
     place = Place(str(path), 1)
-    if path.stat().st_size <= _DOCUMENT_BYTES_MAX and is_goose_document(path):
-        about = parse_object(path.read_bytes())
-        if "conversation" in about:
+    if path.stat().st_size <= BYTES_MAX:
+        about = read_document(path).value
+        if isinstance(about, dict) and is_goose(about) and "conversation" in about:
             return _source(path, place, about, _document_rows(path, about), settled=settled)
-    lines = read_lines(path)
-    first = next(lines, None)
-    about = {"id": path.stem} | ((first.record or {}) if first is not None else {})
-    return _source(path, place, about, _line_rows(lines, settled=settled), settled=settled)
+    about, rows = {"id": path.stem}, read_lines(path)
+    for line in islice(read_lines(path), _LOOKED_AT):
+        if line.record is not None and is_goose(line.record):
+            about |= line.record
+            place = line.place
+            break
+    return _source(path, place, about, _line_rows(rows, settled=settled), settled=settled)
 
 
 def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
@@ -117,58 +97,34 @@ def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
             yield place, None, "not a message: it is no object"
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """For reading only; a log that another process is writing is read along."""
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
-    # Bytes that are no text in one row must not keep the others from being read.
-    database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    return database
-
-
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
-
-
-def _database_rows(database: sqlite3.Connection, path: Path, session_id: object) -> Iterator[Row]:
+def _database_rows(database: Database, session_id: object) -> Iterator[Row]:
     """Older versions lack columns; what they stand for is what a newer goose would fill in."""
-    has = _columns(database, "messages")
-    wanted = ", ".join(name if name in has else f"NULL AS {name}" for name in _COLUMNS)
-    # Only names of columns, of a list above, are put into it.
-    query = (
-        f"SELECT id, role, content_json, created_timestamp, {wanted} "  # noqa: S608
-        "FROM messages WHERE session_id = ? ORDER BY id"
-    )
-    rows = iter(database.execute(query, (session_id,)))
-    place = Place(str(path))
-    while True:
+    name = str(database.path)
+    place = Place(name)
+    rows = database.select("messages", _COLUMNS, "WHERE session_id = ? ORDER BY id", session_id)
+    for row in each(rows):
+        if isinstance(row, str):
+            yield place, None, row
+            continue
+        place = Place(name, row["id"])
         try:
-            row = next(rows, None)
-        except sqlite3.Error as error:
-            yield place, None, f"what follows in the database cannot be read: {error}"
-            return
-        if row is None:
-            return
-        place = Place(str(path), row["id"])
-        try:
-            metadata = row["metadata_json"]
             yield place, {
                 "id": row["message_id"] or f"msg_{session_id}_{row['id']}",
                 "role": row["role"],
                 "created": row["created_timestamp"],
-                "content": parse(_bytes(row["content_json"])),
-                "metadata": None if metadata is None else parse(_bytes(metadata)),
+                "content": json_of(row["content_json"]),
+                "metadata": json_of(row["metadata_json"]),
             }, None  # fmt: skip
         except ValueError as error:
             yield place, None, f"a message that cannot be read: {error}"
 
 
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
-
-
 def _line_rows(lines: Iterable[Line], *, settled: bool) -> Iterator[Row]:
+    known = False
     for line in lines:
-        if line.record is not None or settled or not line.torn:
+        if line.record is not None and is_goose(line.record) and not known:
+            known = True  # what it says of the session
+        elif line.record is not None or settled or not line.torn:
             yield line.place, line.record, line.problem
 
 
@@ -181,7 +137,7 @@ def _source(
     native = about.get("id")
     name = native if c.is_id(native) else path.stem
     records = _Reading(name, about).records(place, rows)
-    return Source(NAME, name, str(path), records, settled, answer_ends=True, hides_late=True)
+    return Source(NAME, name, str(path), records, settled, answer_ends=True, changes_late=True)
 
 
 class _Reading:
@@ -262,7 +218,7 @@ def _asked(about: dict[str, Any]) -> r.Asked | None:
     provider, config = about.get("provider_name"), about.get("model_config")
     if isinstance(about.get("model_config_json"), str):
         try:
-            config = parse_object(_bytes(about["model_config_json"]))
+            config = parse_object(as_bytes(about["model_config_json"]))
         except ValueError:
             config = None
     model = config.get("model_name") if isinstance(config, dict) else None
@@ -336,7 +292,38 @@ def _result(found: c.Content, block: dict[str, Any]) -> None:
         _block(inner, one)
     found.bad += inner.bad
     found.blobs |= inner.blobs
-    texts = [part.text for part in inner.parts if isinstance(part, Text)]
-    plain = len(texts) == len(inner.parts) <= 1
-    content = "".join(texts) if plain else c.inner_parts(inner.parts)
+    content = c.plain_or_parts(inner.parts)
     found.results.append(ToolResult(call_id, content, is_error=is_error, structured=structured))
+
+
+# -- where they are --------------------------------------------------------------------------------
+
+
+def _claims(peek: Peek) -> bool:
+    if peek.tables:
+        has = peek.tables
+        return "messages" in has and "working_dir" in has.get("sessions", ())
+    if any(is_goose(record) or _is_message(record) for record in peek.records):
+        return True
+    value = peek.document.value
+    return isinstance(value, dict) and is_goose(value)
+
+
+def _is_message(record: dict[str, Any]) -> bool:
+    """Whether this is a line behind a first one that was lost."""
+    return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
+
+
+def _read(path: Path, reading: Reading) -> Iterable[Source]:
+    if shape(path):
+        return goose_database(path, settled=reading.settled)
+    return [goose_file(path, settled=reading.settled)]
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    root = environment.get("GOOSE_PATH_ROOT")
+    shared = chosen(environment, "XDG_DATA_HOME", home / ".local" / "share")
+    return [(Path(root) / "data" if root else shared / "goose") / "sessions"]
+
+
+FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, places=_places)

@@ -26,8 +26,8 @@ class Source(msgspec.Struct):
     """A session that can be read: what it is called there, where it lies, what it says.
 
     `settled` says that nobody writes to it any more: a last turn without an ending was interrupted.
-    `answer_ends` says that an answer which calls no tool ends its turn, `hides_late` that a message
-    may be hidden there long after it was said.
+    `answer_ends` says that an answer which calls no tool ends its turn, `changes_late` that what
+    was said may be hidden there, or summed up, long afterwards.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Source(msgspec.Struct):
     records: Iterable[Record]
     settled: bool = True
     answer_ends: bool = False
-    hides_late: bool = False
+    changes_late: bool = False
 
 
 def import_source(
@@ -51,14 +51,21 @@ def import_source(
     """Bring one session in. If interrupted: whole turns are there; the next import goes on."""
     before = len(report.problems)
     session_id = session_id_of(source.name, source.native_id)
-    composer = Composer(source.name, session_id, report, hides_late=source.hides_late)
+    composer = Composer(source.name, session_id, report, changes_late=source.changes_late)
     placed = composer.compose(
         source.records, settled=source.settled, answer_ends=source.answer_ends
     )
     mender = Mender(report, lambda name: has_blob(store, name))
     try:
         units = mender.mend(placed, close=False)
-        merged = merge(store, session_id, units, dry_run=dry_run, known=known)
+        merged = merge(
+            store,
+            session_id,
+            units,
+            dry_run=dry_run,
+            known=known,
+            passing=(e.Compacted,) if source.changes_late else (),
+        )
         if not dry_run and merged.action != "left":
             _finish(store, source, composer, merged, report.summary(before), clock)
     except (HoldfastError, OSError) as error:
@@ -93,7 +100,7 @@ def _finish(
         key = f"title/{session.head}"
         entry_id = keyed_id("ent", session.id, key)
         bodies.append(e.Renamed(id=entry_id, title=title[0][:TITLE_CHARS_MAX], by=title[1]))
-    bodies += _hidden_since(session, composer, merged)
+    bodies += _changed_since(session, composer, merged)
     if composer.archived and merged.action == "new":
         bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
     if merged.added:
@@ -107,15 +114,15 @@ def _finish(
         store.import_entries(session.id, entries)
 
 
-def _hidden_since(session: Session, composer: Composer, merged: Merged) -> Iterator[e.Body]:
-    """What the source hides by now and the session does not yet."""
-    if not composer.hiding:
+def _changed_since(session: Session, composer: Composer, merged: Merged) -> Iterator[e.Body]:
+    """What the source hides or has summed up by now, and the session has not yet."""
+    if not composer.late:
         return
     known, after = set[str](), 0
     while page := session.entries(after=after, limit=_PAGE):
-        known |= {one.body.id for one in page if isinstance(one.body, e.Visibility)}
+        known |= {one.body.id for one in page if isinstance(one.body, e.Visibility | e.Compacted)}
         after = page[-1].seq
-    for body in composer.hiding:
-        place = merged.place(body.seq)
-        if body.id not in known and 0 < place <= session.head:
+    for body in composer.late:
+        seq = body.through if isinstance(body, e.Compacted) else body.seq
+        if body.id not in known and 0 < merged.place(seq) <= session.head:
             yield relocated(body, merged.place)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from holdfast.exchange.files import open_file, problem_of
 from holdfast.exchange.report import Place
 from holdfast.model.limits import BODY_BYTES_MAX
 
@@ -33,21 +34,30 @@ class Line(msgspec.Struct):
 
 
 def read_lines(path: Path, name: str | None = None) -> Iterator[Line]:
-    """The records of a file, opened read-only."""
-    with path.open("rb") as file:
+    """The records of a file, opened read-only; it may be compressed."""
+    with open_file(path) as file:
         yield from lines_of(file, name or str(path))
 
 
 def lines_of(file: BinaryIO, name: str) -> Iterator[Line]:
-    for number, data in enumerate(_split(file), start=1):
-        place = Place(name, number)
-        if data is None:
-            yield Line(place, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
-        elif data.strip(b" \t\r\n"):
-            yield from _records(place, data)
+    number = 0
+    for number, data in enumerate(split(file), start=1):
+        yield from records_in(Place(name, number), data)
+    problem = problem_of(file)
+    if problem is not None:
+        yield Line(Place(name, number + 1), None, problem)
 
 
-def _split(file: BinaryIO) -> Iterator[bytes | None]:
+def records_in(place: Place, data: bytes | None) -> Iterator[Line]:
+    """What one line holds; None stands for one that is too long."""
+    if data is None:
+        yield Line(place, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
+    elif data.strip(b" \t\r\n"):
+        yield from _records(place, data)
+
+
+def split(file: BinaryIO) -> Iterator[bytes | None]:
+    """Lines, each with its line feed; None for one that is too long to be held."""
     while data := file.readline(LINE_BYTES_MAX):
         if len(data) < LINE_BYTES_MAX or data.endswith(b"\n"):
             yield data

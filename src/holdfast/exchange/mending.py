@@ -163,7 +163,8 @@ class Mender:
         elif self._running is not None:
             self._running.apply(entry.seq, body)
         self._unit.entries.append(entry)
-        self._unit.blobs.update(one.blobs)
+        named = blobs_of(body)
+        self._unit.blobs.update({name: one.blobs[name] for name in named if name in one.blobs})
         if isinstance(body, e.TurnEnded):
             self._running = None
         if self._running is None:

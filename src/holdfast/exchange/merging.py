@@ -29,7 +29,7 @@ _BATCH: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
 """How much is written in one transaction, unless one turn alone is more."""
 
-_ABOUT: Final = (
+_ABOUT: Final[tuple[type[e.KnownBody], ...]] = (
     e.SessionCreated,
     e.Renamed,
     e.Archived,
@@ -74,14 +74,16 @@ def merge(
     *,
     dry_run: bool = False,
     known: set[str] | None = None,
+    passing: tuple[type[e.KnownBody], ...] = (),
 ) -> Merged:
     """Bring in what is not there yet. If interrupted: whole units are there, call it again.
 
     `known` are the ids of all sessions there are, for who brings in many: asking a store for one
-    that is not there makes it look for the nearest.
+    that is not there makes it look for the nearest. Stored entries of the kinds in `passing` stand
+    in nobody's way, as a title does not.
     """
     try:
-        merging = _Merging(store, session_id, known, dry_run=dry_run)
+        merging = _Merging(store, session_id, known, (*_ABOUT, *passing), dry_run=dry_run)
         for unit in units:
             merging.take(unit)
         return merging.finish()
@@ -95,10 +97,17 @@ class _Merging:
     """One journal on its way in."""
 
     def __init__(
-        self, store: Store, session_id: str, known: set[str] | None, *, dry_run: bool
+        self,
+        store: Store,
+        session_id: str,
+        known: set[str] | None,
+        passing: tuple[type[e.KnownBody], ...],
+        *,
+        dry_run: bool,
     ) -> None:
         self._store = store
         self._known = known
+        self._passing = passing
         self._dry_run = dry_run
         self.session_id = session_id
         self.added = 0
@@ -114,7 +123,7 @@ class _Merging:
 
     def _open(self) -> None:
         try:
-            self._stored = _Stored(self._session(self.session_id))
+            self._stored = _Stored(self._session(self.session_id), self._passing)
         except SessionDeleted:  # it is a SessionNotFound too, and must not be taken for one
             raise
         except SessionNotFound:
@@ -159,7 +168,7 @@ class _Merging:
     def _open_fork(self, original: str, name: str, shared: int) -> None:
         self._is_new = False
         try:
-            self._stored = _Stored(self._session(name), after=shared)
+            self._stored = _Stored(self._session(name), self._passing, after=shared)
         except SessionDeleted:
             raise
         except SessionNotFound:
@@ -216,8 +225,11 @@ class _Merging:
 class _Stored:
     """The stored journal, read from front to back beside the source's."""
 
-    def __init__(self, session: Session, after: int = 0) -> None:
+    def __init__(
+        self, session: Session, passing: tuple[type[e.KnownBody], ...], after: int = 0
+    ) -> None:
         self._session = session
+        self._passing = passing
         self.head = after
         self._page: list[e.Entry] = []
         self._open_turns = {one.id for one in session.turns() if one.status == "running"}
@@ -227,7 +239,7 @@ class _Stored:
     def at_end(self) -> bool:
         """Whether nothing is left, but for what was added here about the session."""
         while self._peek() is not None:
-            if not isinstance(self._page[0].body, _ABOUT):
+            if not isinstance(self._page[0].body, self._passing):
                 return False
             self._drop(1)
         return True
@@ -259,7 +271,7 @@ class _Stored:
                 if isinstance(body, e.TurnStarted) and body.turn_id in self._open_turns:
                     raise _InUse
                 return at
-            if not isinstance(stored.body, _ABOUT):
+            if not isinstance(stored.body, self._passing):
                 return None
             at += 1
 

@@ -4,25 +4,21 @@ A list alone, or an object with `messages` and perhaps `system`. Such a file kno
 and no turns: a turn begins with what the user says, and an answer that calls no tool ends it.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.exchange import content as c
 from holdfast.exchange import records as r
+from holdfast.exchange.documents import Document, read_document, rows_of
+from holdfast.exchange.formats import Format, Peek
 from holdfast.exchange.importing import Source
-from holdfast.exchange.lines import parse
 from holdfast.exchange.report import Place
 from holdfast.model.messages import Role
-from holdfast.model.parts import Part, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.parts import Part, Reasoning, ToolResult
 
 OPENAI: Final = "openai-chat"
 ANTHROPIC: Final = "anthropic"
-
-BYTES_MAX: Final = 256 * 1024 * 1024
-"""A list is one JSON value, read as a whole; a larger file is refused."""
 
 _ROLES: Final[dict[str, Role]] = {
     "user": "user",
@@ -30,52 +26,19 @@ _ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
 }
-ROLES: Final = {*_ROLES, "tool"}
-
-_MESSAGE: Final = re.compile(r'\{\s*"role"\s*:')
+ROLES: Final = (*_ROLES, "tool")
 
 Row = tuple[int, Any]
 
 
 def message_list(path: Path, *, at_us: int, settled: bool) -> Source:
     """The one session of such a file; its times are those of the file."""
-    rows, system, problems = read_document(path)
+    document = read_document(path)
+    rows = rows_of(document, "messages")
     shape = shape_of([value for _, value in rows])
-    records = _records(path, rows, system, problems, shape, at_us)
+    records = _records(path, document, rows, shape, at_us)
     origin = str(path)
     return Source(shape, origin, origin, records, settled, answer_ends=True)
-
-
-def read_document(path: Path) -> tuple[list[Row], object, list[tuple[int | None, str]]]:
-    """The messages with their numbers, the system prompt, and what could not be read."""
-    data = path.read_bytes()
-    try:
-        value = parse(data)
-    except ValueError as error:
-        return _rescued(data.decode("utf-8", "replace"), str(error))
-    system = value.get("system") if isinstance(value, dict) else None
-    found = value.get("messages") if isinstance(value, dict) else value
-    if not isinstance(found, list):
-        return [], None, [(None, "there is no list of messages in it")]
-    return list(enumerate(found, start=1)), system, []
-
-
-def _rescued(text: str, reason: str) -> tuple[list[Row], object, list[tuple[int | None, str]]]:
-    """The messages of a damaged list that are whole, told apart by how each begins."""
-    rows: list[Row] = []
-    problems: list[tuple[int | None, str]] = [(None, f"the list is damaged ({reason})")]
-    decoder, end, number = json.JSONDecoder(), 0, 0
-    for begin in (found.start() for found in _MESSAGE.finditer(text)):
-        if begin < end:
-            continue  # inside of the one before
-        number += 1
-        try:
-            value, end = decoder.raw_decode(text, begin)
-        except (ValueError, RecursionError) as error:
-            problems.append((number, f"not a message: {error}"))
-            continue
-        rows.append((number, value))
-    return rows, None, problems
 
 
 def shape_of(messages: list[Any]) -> str:
@@ -96,16 +59,12 @@ def shape_of(messages: list[Any]) -> str:
 
 
 def _records(
-    path: Path,
-    rows: list[Row],
-    system: object,
-    problems: list[tuple[int | None, str]],
-    shape: str,
-    at_us: int,
+    path: Path, document: Document, rows: list[Row], shape: str, at_us: int
 ) -> Iterator[r.Record]:
     first = Place(str(path), 1)
     yield r.Begun(place=first, at_us=at_us, native_id=str(path))
-    for number, reason in problems:
+    system = document.value.get("system") if isinstance(document.value, dict) else None
+    for number, reason in document.problems:
         yield r.Bad(place=Place(str(path), number), reason=reason)
     if system:
         found = c.anthropic(system)
@@ -152,7 +111,7 @@ def _openai(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
     if isinstance(refusal, str):
         found.text(refusal)
     known = len(found.bad)
-    _openai_calls(found, message.get("tool_calls"))
+    c.openai_calls(found, message.get("tool_calls"))
     for what in found.bad[known:]:
         yield r.Bad(place=place, reason=what)
     if found.parts:
@@ -161,34 +120,12 @@ def _openai(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
         yield r.Bad(place=place, reason="a message without content", repaired=True)
 
 
-def _openai_calls(found: c.Content, calls: object) -> None:
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
-            found.call(call.get("id"), function.get("name"), function.get("arguments", ""))
-        elif isinstance(call, dict) and isinstance(call.get("custom"), dict):
-            _custom_call(found, call)
-        else:
-            found.bad.append("a tool call that is none")
-
-
-def _custom_call(found: c.Content, call: dict[str, Any]) -> None:
-    call_id, custom = call.get("id"), call["custom"]
-    name, text = custom.get("name"), custom.get("input", "")
-    if c.is_id(call_id) and isinstance(name, str) and isinstance(text, str):
-        found.parts.append(ToolCall(call_id, name, text, "custom"))
-    else:
-        found.bad.append("a tool call without an id or a name")
-
-
 def _openai_result(place: Place, message: dict[str, Any], found: c.Content) -> Iterator[r.Record]:
     call_id = message.get("tool_call_id")
     if not c.is_id(call_id):
         yield r.Bad(place=place, reason="a tool's message without the id of its call")
         return
-    texts = [part.text for part in found.parts if isinstance(part, Text)]
-    plain = len(texts) == len(found.parts) <= 1
-    result = ToolResult(call_id, "".join(texts) if plain else c.inner_parts(found.parts))
+    result = ToolResult(call_id, c.plain_or_parts(found.parts))
     yield r.Answered(place=place, result=result, blobs=found.blobs)
 
 
@@ -207,3 +144,17 @@ def _said(
 def _bad(place: Place, found: c.Content) -> Iterator[r.Record]:
     for what in found.bad:
         yield r.Bad(place=place, reason=what)
+
+
+def _claims(peek: Peek) -> bool:
+    rows = rows_of(peek.document, "messages")
+    return any(isinstance(row, dict) and row.get("role") in ROLES for _, row in rows)
+
+
+FORMAT: Final = Format(
+    name="messages",
+    claims=_claims,
+    read=lambda path, reading: [
+        message_list(path, at_us=reading.changed_us, settled=reading.settled)
+    ],
+)

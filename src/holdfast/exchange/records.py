@@ -86,9 +86,16 @@ class TurnOver(Record, kw_only=True):
 
 
 class Summed(Record, kw_only=True):
-    """A summary stands for everything so far, but for prompts with one of these texts."""
+    """A summary stands for everything so far, but for what is kept.
+
+    That is prompts with one of these texts, and messages with one of these keys. The source may
+    have no more than the newest summary, put beside it `late`: it counts from here, and stands at
+    the end of what is known.
+    """
 
     text: str
+    late: bool = False
+    kept_keys: frozenset[str] = frozenset()
     kept_texts: frozenset[str] = frozenset()
     provider: str | None = None
     model: str | None = None
