@@ -1,7 +1,6 @@
-"""An agent of pydantic-ai is interrupted, and the next turn's model is told all that is true of it."""
+"""An agent of pydantic-ai is interrupted, and the next turn's model is told all that is true."""
 
 import asyncio
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -52,11 +51,12 @@ async def cancel(path: Path, session: AsyncSession, scenario: str) -> str:
 
 async def kill(path: Path, session: AsyncSession, scenario: str) -> str:
     command = [sys.executable, "-m", "tests.adapters.scripted", str(path), session.id, scenario]
-    with subprocess.Popen(command) as process:
-        try:
-            await in_the_middle(session, scenario)
-        finally:
-            process.kill()
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        await in_the_middle(session, scenario)
+    finally:
+        process.kill()
+        await process.wait()
     return "crashed"
 
 

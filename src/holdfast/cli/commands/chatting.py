@@ -41,6 +41,7 @@ def chat(frame: Frame, *, model: str | None, allow: tuple[str, ...], **which: An
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("chat needs a terminal to talk in")
     allowed = ALL_TOOLS if "all" in allow else allow
+    frame.note("one moment …")
     with loading():
         from holdfast.cli.chat.running import run_chat
     asyncio.run(run_chat(frame, model=model, allowed=allowed, **which))
