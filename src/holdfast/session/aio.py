@@ -549,7 +549,7 @@ class Following:
         self._runtime = core.runtime()
         self._follower = Follower(core.key, after)
         self._shown: deque[Followed] = deque()
-        interest = self._runtime.watcher.following()
+        interest = self._runtime.watcher.following(core.key)
         interest.__enter__()
         self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
         self._finaliser.atexit = False

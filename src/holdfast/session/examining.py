@@ -121,7 +121,7 @@ def examine(runtime: Runtime, reader: Reader, key: int) -> list[Finding]:
     if reader.usage_of(key) != usage:
         wrong.append("its usage is added up wrongly")
     found += [Finding("derived", what, row.id, remedy=_REBUILD) for what in wrong]
-    if is_dead(runtime, reader, row):
+    if is_dead(reader, row):
         what, remedy = "its turn runs in a process that is gone", "opening the session closes it"
         found.append(Finding("lease", what, row.id, row.turn_seq, remedy))
     what = "deltas of a stream that has ended were left behind"

@@ -224,7 +224,7 @@ class Session:
         """Entries and deltas as they come, from any process; ends when the store is closed."""
         runtime = self._core.runtime()
         follower = Follower(self._core.key, after)
-        with runtime.watcher.following():
+        with runtime.watcher.following(self._core.key):
             while not runtime.watcher.closed:
                 since = runtime.watcher.generation
                 yield from runtime.read(follower.poll)

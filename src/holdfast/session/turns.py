@@ -155,7 +155,7 @@ class TurnCore:
 
     def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
         """Wait until the running turn has ended, its holder has died, or time is over."""
-        with self.runtime.watcher.following():
+        with self.runtime.watcher.following(self.key):
             while deadline is None or time.monotonic() < deadline:
                 if (yield from read(self._is_free)):
                     return
@@ -164,7 +164,7 @@ class TurnCore:
 
     def _is_free(self, reader: Reader) -> bool:
         row = reader.session(self.key)
-        return row is None or is_dead(self.runtime, reader, row) or row.turn_seq is None
+        return row is None or is_dead(reader, row) or row.turn_seq is None
 
     def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
         if begun.queued is not None:
