@@ -27,9 +27,8 @@ class Shared:
     def empty(self) -> Callable[[], PostgresDatabase]:
         """A function that opens the store, in which nothing is left of the test before."""
         emptying = "; ".join(f"DELETE FROM holdfast.{name}" for name in _TABLES)
-        self._connection.execute(
-            f"{emptying}; UPDATE holdfast.search_state SET substrings = false, damage = NULL".encode()
-        )
+        resetting = "UPDATE holdfast.search_state SET substrings = false, damage = NULL"
+        self._connection.execute(f"{emptying}; {resetting}".encode())
         url = self.server.url()
         return lambda: PostgresDatabase(url)
 

@@ -180,9 +180,10 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """How many statements have written so far: whether a refused operation left a trace."""
         ...
 
-    def stamp(self, key: int) -> int:
+    def stamp(self, key: int, expected: int | None = None) -> int:
         """What is known of this session is still true as long as this number is the same.
 
+        What the caller expects may be taken for granted, if the commit then makes sure of it.
         Raises Unlocked where sessions are locked one by one, before anything is written.
         """
         ...

@@ -114,12 +114,15 @@ class Standings:
 
     def need(self, keys: Collection[int]) -> None:
         """An operation on several sessions begins with saying which."""
-        self._tx.need(keys)
+        unknown = [key for key in keys if key not in self._standings]
+        if unknown:
+            self._tx.need(unknown)
 
     # -- sessions and turns --------------------------------------------------------------------
 
     def _standing(self, key: int) -> Standing:
-        known, stamp = self._standings.get(key), self._tx.stamp(key)
+        known = self._standings.get(key)
+        stamp = self._tx.stamp(key, None if known is None else known.stamp)
         self._touched.add(key)
         if known is not None and known.stamp == stamp:
             return known

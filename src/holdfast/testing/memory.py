@@ -224,7 +224,7 @@ class MemoryTransaction(MemoryReader):
     def writes(self) -> int:
         return len(self.undo)
 
-    def stamp(self, _key: int) -> int:
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
         return self._generation
 
     def need(self, _keys: Collection[int]) -> None:

@@ -100,9 +100,7 @@ class Line:
         # A pooler hands out a process number of its own.
         self.pooled = pid != connection.info.backend_pid
         self.parameters = settings.parameters(synchronous_commit)
-        if self.pooled:
-            connection.prepare_threshold = None
-        else:
+        if not self.pooled:
             self._set_for_session()
 
     def _set_for_session(self) -> None:
@@ -110,8 +108,7 @@ class Line:
             "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
             " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
             " set_config('synchronous_commit', %(synchronous_commit)s, false),"
-            " set_config('client_connection_check_interval', '5s', false),"
-            " set_config('plan_cache_mode', 'force_custom_plan', false)",
+            " set_config('client_connection_check_interval', '5s', false)",
             self.parameters,
         )
 
@@ -125,7 +122,9 @@ class Line:
 
 def connect(address: Address, settings: Settings) -> Line:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
-    connection = psycopg.connect(address.conninfo, autocommit=True)
+    # Nothing is prepared: it saves little on partitioned tables, a pooler may not keep it, and what
+    # was prepared in a pipeline that failed is not there afterwards.
+    connection = psycopg.connect(address.conninfo, autocommit=True, prepare_threshold=None)
     try:
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)

@@ -170,6 +170,10 @@ class PostgresDatabase:
         except psycopg.Error as error:
             self._failed(tx, error)
             return
+        except LockedLate as late:
+            self.undo(tx)
+            self.lock_first(late.keys)
+            raise
         except BaseException:
             self.undo(tx)
             raise
@@ -228,6 +232,9 @@ class PostgresDatabase:
         """What becomes of a transaction of which nothing is stored: run again, or refused."""
         line = tx.begun
         lost = line is not None and line.broken
+        if isinstance(error, pg.DivisionByZero):
+            self._first = frozenset(tx.locked)
+            return Restart("somebody else has written")
         if isinstance(error, pg.UniqueViolation) and not tx.careful:
             self._careful = True
             self._first = frozenset(tx.locked)

@@ -19,6 +19,47 @@ JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, se
 ORDER BY tenant, session
 FOR UPDATE OF sessions;
 
+-- check_sessions --
+-- Locks sessions that are as they are known to be; fails if one of them is not.
+SELECT 1 / (count(*) = %(count)s)::int, array_agg(held.tenant) FILTER (WHERE held.wanted),
+       array_agg(held.session) FILTER (WHERE held.wanted)
+FROM (SELECT s.tenant, s.session, s.watched > clock_timestamp() AS wanted
+      FROM holdfast.sessions AS s
+      JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(known)s::bigint[])
+           AS believed (tenant, session, stamp) USING (tenant, session, stamp)
+      ORDER BY s.tenant, s.session
+      FOR UPDATE OF s) AS held;
+
+-- append_entry --
+-- The whole of a transaction: nothing is written unless the session is as it is known to be.
+WITH saved AS (
+    UPDATE holdfast.sessions SET head = %(seq)s, stamp = %(stamp)s, behind = true
+    WHERE tenant = %(tenant)s AND session = %(session)s AND stamp = %(known)s
+    RETURNING tenant, session, watched > clock_timestamp() AS wanted
+), added AS (
+    INSERT INTO holdfast.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
+    SELECT tenant, session, %(seq)s, %(at_us)s, %(crc)s, %(mark)s::bigint, %(identity)s, %(blob)s::bytea, %(body)s
+    FROM saved
+)
+SELECT wanted FROM saved;
+
+-- append_entries --
+-- The same for many: it fails as a whole if one of the sessions is not as it is known to be.
+WITH saved AS (
+    UPDATE holdfast.sessions AS s SET head = believed.head, stamp = %(stamp)s, behind = true
+    FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[], %(known)s::bigint[])
+         AS believed (tenant, session, head, stamp)
+    WHERE s.tenant = believed.tenant AND s.session = believed.session AND s.stamp = believed.stamp
+    RETURNING s.tenant, s.session, s.watched > clock_timestamp() AS wanted
+), added AS (
+    INSERT INTO holdfast.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
+    SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(at_us)s::bigint[],
+                         %(crc)s::bigint[], %(mark)s::bigint[], %(identity)s::bytea[], %(blob)s::bytea[],
+                         %(body)s::bytea[])
+)
+SELECT 1 / (count(*) = %(count)s)::int, array_agg(tenant) FILTER (WHERE wanted), array_agg(session) FILTER (WHERE wanted)
+FROM saved;
+
 -- session --
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
        base, base_seq, about

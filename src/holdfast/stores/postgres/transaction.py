@@ -3,16 +3,18 @@
 Nothing is sent until the sessions that a transaction is about are locked; then what it writes waits
 until somebody reads the same session, or until the commit, and goes in one round trip with it.
 
-Rule 1: sessions are locked all at once, in one order, so that no two transactions wait for each
-        other. An operation that turns out to need more begins the transaction anew.
-Rule 2: an entry is taken to be new when it is gathered. If its identity is there already, the
+Rule 1: a session that is known from the transaction before is not locked at all: the statement
+        that commits makes sure that its stamp is still the same. Most appends are one statement.
+Rule 2: other sessions are locked all at once, in one order, so that no two transactions wait for
+        each other. An operation that turns out to need more begins the transaction anew.
+Rule 3: an entry is taken to be new when it is gathered. If its identity is there already, the
         server refuses all of it, and the transaction is run again carefully, one entry at a time.
 """
 
 import zlib
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import StoreError
 from holdfast.journal.codec import encode, to_bytes, to_text
@@ -32,6 +34,9 @@ from holdfast.stores.postgres.queries import Queries
 from holdfast.stores.postgres.rows import PostgresReader, as_bytes, folded
 from holdfast.stores.postgres.search import PostgresIndex
 from holdfast.stores.rebuild import labels_of
+
+_GONE: Final = -1
+"""The stamp of a session that does not exist any more."""
 
 
 class NewEntry(NamedTuple):
@@ -70,6 +75,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._careful = careful
         self._stamp = new_number()
         self._locked: dict[int, Any] = {}
+        self._assumed: dict[int, int] = {}
+        self._checked: dict[int, int] = {}
         self._stamps: dict[int, int] = {}
         self._changed_keys: set[int] = set()
         self.tenants: dict[int, str] = {}
@@ -100,14 +107,22 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         return self._line
 
     def _begin(self, keys: Collection[int]) -> None:
-        """Begin, and lock sessions, in one round trip."""
+        """Begin, and lock sessions, in one round trip; what was taken for granted is looked at."""
         line = self._open()
-        self._line, connection = line, line.connection
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            if line.pooled:
-                run(connection, self._sql.set_locally, line.parameters)
-            self._lock_rows(connection, sorted(self._first.union(keys)))
+        self._line = line
+        with line.connection.pipeline():
+            self._send_begin(line)
+            self._lock_rows(line.connection, sorted(self._first.union(keys, self._assumed)))
+        for key, known in self._assumed.items():
+            row = self._locked[key]
+            if row is None or row[4] != known:
+                raise Outdated(set(self._locked))
+        self._assumed.clear()
+
+    def _send_begin(self, line: Line) -> None:
+        run(line.connection, "BEGIN")
+        if line.pooled:
+            run(line.connection, self._sql.set_locally, line.parameters)
 
     def _lock_rows(self, connection: Connection, keys: list[int]) -> None:
         if not keys:
@@ -149,14 +164,75 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         """Send what waits, in one round trip."""
         line, self._sent = self.line, True
         with line.connection.pipeline():
+            checking = self._send_check(line)
             self._send_all(line)
+        if checking is not None:
+            self._notice(checking.fetchone())
+            self._checked.update(self._assumed)
+            self._assumed.clear()
 
     def commit(self) -> None:
         """Send what waits, and commit, in one round trip."""
-        line = self.line
+        line = self._line
+        if line is None and self._first:
+            line = self.line
+        if line is None:
+            line = self._line = self._open()
+            if self._is_plain() and not line.pooled:
+                self._append(line)
+                return
+            begun = False
+        else:
+            begun = True
         with line.connection.pipeline():
+            if not begun:
+                self._send_begin(line)
+            checking = self._send_check(line)
             self._send_all(line)
-            line.connection.execute("COMMIT")
+            run(line.connection, "COMMIT")
+        if checking is not None:
+            self._notice(checking.fetchone())
+
+    def _is_plain(self) -> bool:
+        """Whether all there is are new entries of sessions that are known."""
+        others = self._statements or self._saves or self._deltas_waiting
+        return not others and self._heads.keys() == self._assumed.keys()
+
+    def _append(self, line: Line) -> None:
+        """One statement that is a transaction of its own."""
+        entries = self._entries_waiting
+        if len(entries) == 1:
+            (known,) = self._assumed.values()
+            bindings = {**entries[0]._asdict(), "known": known, "stamp": self._stamp}
+            row = run(line.connection, self._sql.append_entry, bindings).fetchone()
+            if row is None:
+                raise Outdated(set(self._assumed))
+            if row[0]:
+                self.notices.update(self._assumed)
+            return
+        keys = sorted(self._assumed)
+        bindings = {
+            **_columns(entries),
+            **columns(keys),
+            "heads": [self._heads[key] for key in keys],
+            "known": [self._assumed[key] for key in keys],
+            "stamp": self._stamp,
+            "count": len(keys),
+        }
+        self._notice(run(line.connection, self._sql.append_entries, bindings).fetchone())
+
+    def _send_check(self, line: Line) -> Any:
+        if not self._assumed:
+            return None
+        keys = sorted(self._assumed)
+        known = {"known": [self._assumed[key] for key in keys], "count": len(keys)}
+        return run(line.connection, self._sql.check_sessions, {**columns(keys), **known})
+
+    def _notice(self, row: Any) -> None:
+        """Somebody wants to hear of some of these sessions."""
+        _, tenants, sessions = row
+        if tenants:
+            self.notices.update(map(join, tenants, sessions))
 
     def _send_all(self, line: Line) -> None:
         execute = partial(run, line.connection)
@@ -190,14 +266,19 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
 
     # -- locks ---------------------------------------------------------------------------------
 
-    def stamp(self, key: int) -> int:
+    def stamp(self, key: int, expected: int | None = None) -> int:
         own = self._stamps.get(key)
         if own is not None:
             return own
-        if key not in self._locked:
+        if key in self._locked:
+            row = self._locked[key]
+            return _GONE if row is None else int(row[4])
+        if key in self._checked:
+            return self._checked[key]
+        if expected is None or expected == _GONE or self._first:
             self.need((key,))
-        row = self._locked[key]
-        return -1 if row is None else int(row[4])
+            return self.stamp(key)
+        return self._assumed.setdefault(key, expected)
 
     def need(self, keys: Collection[int]) -> None:
         if self._first and self._line is None:
@@ -209,15 +290,16 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
     def lock(self, keys: Collection[int]) -> None:
         if self._locked or self._sent:
             # What is held already may be what somebody waits for who holds one of these.
-            raise LockedLate({*self._locked, *keys})
+            raise LockedLate({*self.locked, *keys})
         if self._line is None:
             self._begin(keys)
         else:
             self._lock_rows(self._line.connection, sorted(keys))
 
     @property
-    def locked(self) -> list[int]:
-        return list(self._locked)
+    def locked(self) -> set[int]:
+        """The sessions that this transaction is about, as far as it knows."""
+        return {*self._locked, *self._assumed, *self._checked, *self._first}
 
     @property
     def changed(self) -> set[int]:
@@ -437,6 +519,10 @@ class LockedLate(Restart):
     def __init__(self, keys: set[int]) -> None:
         super().__init__(f"{len(keys)} sessions")
         self.keys = keys
+
+
+class Outdated(LockedLate):
+    """Somebody else has written to one of these sessions."""
 
 
 def _columns(entries: list[NewEntry]) -> dict[str, list[Any]]:

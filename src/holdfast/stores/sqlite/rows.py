@@ -280,7 +280,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self._generation = generation
         self.writes = 0
 
-    def stamp(self, _key: int) -> int:
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
         return self._generation
 
     def need(self, _keys: Collection[int]) -> None:
