@@ -155,7 +155,7 @@ class CareCore:
             pieces=len(needles),
             remaining=remaining,
             verified=verified,
-            unverified=(*UNVERIFIED, *(copies if pieces is None else ())),
+            unverified=(*UNVERIFIED, *traces.unverified, *(copies if pieces is None else ())),
         )
 
     # -- retention -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import (
     ForeignHandle,
+    OutcomeUnknown,
     PromptQueued,
     SessionBusy,
     StoreError,
@@ -107,6 +108,10 @@ class TurnCore:
             self._begun(begun, start)
         except GeneratorExit:
             self.runtime.post(self._undo_begin("closed"))
+            raise
+        except OutcomeUnknown:
+            # If the turn was begun after all, nobody runs it: it must not keep the session busy.
+            self.runtime.writer.owe(self._undo_begin("outcome_unknown"))
             raise
         except Exception:
             raise
