@@ -25,9 +25,10 @@
     ├── TurnStopped        somebody asked this turn to stop; leaving the block ends it
     ├── StoreError         the database cannot serve; the driver's error is the cause
     │   ├── StoreDegraded      the write could not be made durable; nothing was acknowledged
+    │   │   └── OutcomeUnknown     … and whether it is stored could not be found out
     │   ├── StoreBusy          another process kept the write lock for too long
     │   ├── StoreReadOnly · StoreNotOurs · StoreNewer · StoreOnNetwork · StoreReplaced
-    │   └── SqliteTooOld
+    │   └── SqliteTooOld · ServerTooOld
     ├── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
     └── SearchDamaged      the search index cannot be used; everything else can
 
@@ -166,6 +167,14 @@ class StoreDegraded(StoreError):
     """The write could not be made durable and was not acknowledged."""
 
 
+class OutcomeUnknown(StoreDegraded):
+    """The server went away during the commit, and did not come back to tell what became of it.
+
+    The write may be stored or not; nobody was told that it is. With an id or key of the caller's
+    own it can be made again: what is stored is found and not stored twice.
+    """
+
+
 class StoreBusy(StoreError):
     """Another process kept the write lock longer than this store waits."""
 
@@ -192,6 +201,10 @@ class StoreReplaced(StoreError):
 
 class SqliteTooOld(StoreError):
     """The SQLite library has a bug that can corrupt the file; a newer one is needed."""
+
+
+class ServerTooOld(StoreError):
+    """The PostgreSQL server is older than what a store needs."""
 
 
 class SessionDamaged(HoldfastError):

@@ -186,6 +186,7 @@ def test_closing_while_syncs_fail_lets_go_of_everything(vfs: Failing, path: Path
     store.close()
     vfs.broken = False
     with Store(path) as again:
-        assert not again._core.runtime().database.is_alive(holder)
+        with again._core.runtime().database.reading() as reader:
+            assert not reader.is_alive(holder)
         assert "good" in names(again)
         assert is_usable(again.session("s"))

@@ -38,3 +38,9 @@ WINDOW_SECONDS: Final = 0.050
 
 LOCK_WAIT_SECONDS: Final = 30.0
 """How long a write waits for the lock of another process."""
+
+LEASE_SECONDS: Final = 10.0
+"""How long a host that cannot reach its server keeps the right to run its turns."""
+
+RECONNECT_SECONDS: Final = 10.0
+"""How long a server that cannot be reached is tried again before the caller is told."""

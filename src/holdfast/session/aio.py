@@ -18,7 +18,7 @@ from holdfast.model.parts import Json, Part
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
-from holdfast.session.following import Followed, Follower
+from holdfast.session.following import Followed, Follower, follow_once
 from holdfast.session.history import CompactSettings, ForkSettings
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
@@ -40,7 +40,7 @@ from holdfast.session.options import (
 from holdfast.session.running import Calling, Tools
 from holdfast.session.running_aio import AsyncToolRun
 from holdfast.session.settling import StopScope, in_thread, settle
-from holdfast.session.steps import Flow, Pause, Write, read
+from holdfast.session.steps import Flow, Pause, Write
 from holdfast.session.store import Deltas
 from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
@@ -553,7 +553,7 @@ class Following:
         self._runtime = core.runtime()
         self._follower = Follower(core.key, after)
         self._shown: deque[Followed] = deque()
-        interest = self._runtime.watcher.following()
+        interest = self._runtime.watcher.following(core.key)
         interest.__enter__()
         self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
         self._finaliser.atexit = False
@@ -567,7 +567,7 @@ class Following:
             if watcher.closed or not self._finaliser.alive:
                 raise StopAsyncIteration
             since = watcher.generation
-            self._shown.extend(await settle(self._runtime, _once(self._follower)))
+            self._shown.extend(await settle(self._runtime, follow_once(self._follower)))
             if not self._shown and self._follower.live:
                 await settle(self._runtime, _rest(since))
         return self._shown.popleft()
@@ -575,10 +575,6 @@ class Following:
     async def aclose(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._finaliser()
-
-
-def _once(follower: Follower) -> Flow[list[Followed]]:
-    return (yield from read(follower.poll))
 
 
 def _rest(since: int) -> Flow[None]:

@@ -155,7 +155,7 @@ class CareCore:
             pieces=len(needles),
             remaining=remaining,
             verified=verified,
-            unverified=(*UNVERIFIED, *(copies if pieces is None else ())),
+            unverified=(*UNVERIFIED, *traces.unverified, *(copies if pieces is None else ())),
         )
 
     # -- retention -----------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def _is_held(runtime: Runtime, reader: Reader, info: SessionInfo) -> bool:
     """Whether somebody is there who runs its turn, or nobody can say."""
     try:
         row = reader.find_session(info.tenant, info.id)
-        return row is not None and not is_dead(runtime, reader, row)
+        return row is not None and not is_dead(reader, row)
     except SessionDamaged:
         return True
 

@@ -423,4 +423,4 @@ def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)
         reader.entries(row.key, after=oldest)
         runtime.verified[row.key] = row.head
-    return row, is_dead(runtime, reader, row)
+    return row, is_dead(reader, row)

@@ -13,13 +13,18 @@ from holdfast.stores.base import Reader, SessionRow
 from holdfast.stores.rebuild import derived, labels_of
 
 _PAGE: Final = 1_000
+_SERVER: Final = "server: "
+"""How a line begins that is about what a server gives; nothing that is stored is wrong."""
+
 _REBUILD: Final = "doctor --rebuild makes it anew from the journal"
 
 
 class Finding(msgspec.Struct, frozen=True):
     """Something that is not as it should be, and what can be done about it."""
 
-    kind: Literal["file", "entry", "rule", "derived", "lease", "deltas", "context", "search"]
+    kind: Literal[
+        "file", "server", "entry", "rule", "derived", "lease", "deltas", "context", "search"
+    ]
     what: str
     session_id: str | None = None
     seq: int | None = None
@@ -41,7 +46,9 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 
 def about_file(line: str) -> Finding:
-    """What SQLite says of the file, with what to do."""
+    """What the database says of itself, with what to do."""
+    if line.startswith(_SERVER):
+        return Finding("server", line.removeprefix(_SERVER))
     if "search_" in line or "fts5" in line.lower():
         return Finding("search", line, remedy="doctor --rebuild makes the search index anew")
     if "index" in line:
@@ -121,7 +128,7 @@ def examine(runtime: Runtime, reader: Reader, key: int) -> list[Finding]:
     if reader.usage_of(key) != usage:
         wrong.append("its usage is added up wrongly")
     found += [Finding("derived", what, row.id, remedy=_REBUILD) for what in wrong]
-    if is_dead(runtime, reader, row):
+    if is_dead(reader, row):
         what, remedy = "its turn runs in a process that is gone", "opening the session closes it"
         found.append(Finding("lease", what, row.id, row.turn_seq, remedy))
     what = "deltas of a stream that has ended were left behind"

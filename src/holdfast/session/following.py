@@ -6,14 +6,16 @@ the entry that ends the stream, taken from that entry; so the deltas it shows al
 
 from collections.abc import Sequence
 
-from holdfast.errors import SessionNotFound
+from holdfast.errors import SessionNotFound, StoreDegraded
 from holdfast.journal.assembly import merge
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Reasoning, Text, ToolCall
+from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Reader
 
 Followed = e.Entry | e.FollowedDelta
 _PAGE = 500
+_RETRIES = 3
 
 
 class _Shown:
@@ -30,6 +32,12 @@ class _Shown:
         self.lengths: dict[int, int] = {}
         self.signed: set[int] = set()
 
+    def copy(self) -> "_Shown":
+        copied = _Shown(self.seq, self.turn_id, self.message_id, self.call_id)
+        copied.flush = self.flush
+        copied.lengths, copied.signed = dict(self.lengths), set(self.signed)
+        return copied
+
 
 class Follower:
     """Remembers what was shown; each `poll` returns what is new as of one moment."""
@@ -41,10 +49,27 @@ class Follower:
         self._after = after
         self._open: dict[str, _Shown] = {}
         self._begun = False
+        self._failures = 0
         self.live = False
         """Whether the last poll reached the head of the journal."""
 
     def poll(self, reader: Reader) -> list[Followed]:
+        """What is new. If it fails, nothing counts as shown, and the next one shows all of it."""
+        before = (self._after, self._begun, {name: one.copy() for name, one in self._open.items()})
+        try:
+            shown = self._poll(reader)
+        except BaseException:
+            self._after, self._begun, self._open = before
+            raise
+        self._failures = 0
+        return shown
+
+    def may_retry(self) -> bool:
+        """A read fails when its connection is lost; the next one has another, or says why not."""
+        self._failures += 1
+        return self._failures <= _RETRIES
+
+    def _poll(self, reader: Reader) -> list[Followed]:
         shown: list[Followed] = []
         if not self._begun:
             self._begun = True
@@ -122,6 +147,16 @@ class Follower:
         if stream is not None and stream.lengths:
             for delta in whole:
                 self._show(stream, delta, shown)
+
+
+def follow_once(follower: Follower) -> Flow[list[Followed]]:
+    """One look, for both faces; across a lost connection nothing is missed or shown twice."""
+    while True:
+        try:
+            return (yield from read(follower.poll))
+        except StoreDegraded:
+            if not follower.may_retry():
+                raise
 
 
 def _tool_name(message_id: str, call_id: str) -> str:

@@ -2,12 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.errors import StoreError
 from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
     FLUSH_BYTES,
+    LEASE_SECONDS,
     LOCK_WAIT_SECONDS,
     STREAM_BUFFER_BYTES,
     WINDOW_SECONDS,
@@ -17,6 +18,7 @@ from holdfast.session.sources import Clock, IdSource, random_ids, system_clock
 from holdfast.stores.base import Database
 
 Durability = Literal["full", "normal"]
+_SERVERS: Final = ("postgresql://", "postgres://")
 Url = str | os.PathLike[str] | Database | None
 
 
@@ -32,6 +34,7 @@ class Options:
         buffer_bytes: int = STREAM_BUFFER_BYTES,
         flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
         network: bool = False,
         indexing: bool = True,
         clock: Clock = system_clock,
@@ -46,6 +49,7 @@ class Options:
         self.buffer_bytes = buffer_bytes
         self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
+        self.lease_seconds = lease_seconds
         self.network = network
         self.indexing = indexing
         self.clock = clock
@@ -88,6 +92,9 @@ def default_path() -> Path:
 def _database(url: Url, options: Options) -> Database:
     if url is not None and not isinstance(url, str | os.PathLike):
         return url
+    named = url if url is not None else os.environ.get("HOLDFAST_STORE")
+    if isinstance(named, str) and named.startswith(_SERVERS):
+        return _on_server(named, options)
     path = _path(url)
     from holdfast.stores.sqlite import SqliteDatabase
 
@@ -96,6 +103,21 @@ def _database(url: Url, options: Options) -> Database:
         durability=options.durability,
         wait_seconds=options.lock_wait_seconds,
         network=options.network,
+    )
+
+
+def _on_server(url: str, options: Options) -> Database:
+    try:
+        from holdfast.stores.postgres import PostgresDatabase
+    except ImportError as error:
+        raise StoreError(
+            f"a store on PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresDatabase(
+        url,
+        durability=options.durability,
+        wait_seconds=options.lock_wait_seconds,
+        lease_seconds=options.lease_seconds,
     )
 
 
@@ -113,8 +135,8 @@ def file_path(url: str | os.PathLike[str]) -> Path:
     text = os.fspath(url)
     if text == ":memory:":
         raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
-    if text.startswith(("postgresql://", "postgres://")):
-        raise StoreError("this version of Holdfast has no PostgreSQL store; name a file")
+    if text.startswith(_SERVERS):
+        raise StoreError("a store on a server has no file")
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
         # As elsewhere: three slashes and a relative path, or four and an absolute one.

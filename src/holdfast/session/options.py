@@ -32,6 +32,7 @@ class OpenSettings(TypedDict, total=False):
     buffer_bytes: int
     flush_bytes: int
     lock_wait_seconds: float
+    lease_seconds: float
     network: bool
     indexing: bool
     clock: Clock

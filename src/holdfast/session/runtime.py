@@ -78,7 +78,7 @@ class Runtime:
         self.buffer_bytes = buffer_bytes
         self.flush_bytes = flush_bytes
         self._process = _Process.current
-        self.watcher = Watcher(database.change_mark, self._look_for_stops)
+        self.watcher = Watcher(database.change_mark, self._look_for_stops, database.watch)
         self.writer = Writer(
             database,
             window_seconds=window_seconds,
@@ -139,11 +139,12 @@ class Runtime:
 
     def turn_began(self, turn: RunningTurn) -> None:
         self._turns[turn.claim.turn_id] = turn
-        self.watcher.run_began()
+        self.watcher.run_began(turn.key)
 
     def turn_ended(self, turn_id: str) -> None:
-        if self._turns.pop(turn_id, None) is not None:
-            self.watcher.run_ended()
+        turn = self._turns.pop(turn_id, None)
+        if turn is not None:
+            self.watcher.run_ended(turn.key)
 
     def _running_turns(self) -> list[RunningTurn]:
         # Not values(): turns come and go on other threads while this one looks.
@@ -201,13 +202,13 @@ class Runtime:
             _runtimes.discard(self)
 
 
-def is_dead(runtime: Runtime, reader: Reader, row: SessionRow) -> bool:
-    """Whether a turn is recorded as running whose holder does not exist any more."""
+def is_dead(reader: Reader, row: SessionRow) -> bool:
+    """Whether a turn is recorded as running whose holder has lost its right to run it."""
     if row.turn_seq is None:
         return False
     started = reader.entries(row.key, after=row.turn_seq - 1, limit=1)[0].body
     assert isinstance(started, e.TurnStarted)
-    return not runtime.database.is_alive(started.holder)
+    return not reader.is_alive(started.holder)
 
 
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()

@@ -18,7 +18,7 @@ from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
-from holdfast.session.following import Followed, Follower
+from holdfast.session.following import Followed, Follower, follow_once
 from holdfast.session.history import CompactSettings, ForkSettings
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
@@ -224,10 +224,10 @@ class Session:
         """Entries and deltas as they come, from any process; ends when the store is closed."""
         runtime = self._core.runtime()
         follower = Follower(self._core.key, after)
-        with runtime.watcher.following():
+        with runtime.watcher.following(self._core.key):
             while not runtime.watcher.closed:
                 since = runtime.watcher.generation
-                yield from runtime.read(follower.poll)
+                yield from run(runtime, follow_once(follower))
                 if follower.live:
                     runtime.watcher.wait(since, 1.0)
 

@@ -110,9 +110,9 @@ class TurnCore:
             self.runtime.post(self._undo_begin("closed"))
             raise
         except StoreError:
-            # A commit whose sync failed may be in the log all the same: a turn that nobody was
-            # given must not keep the session busy.
-            self.runtime.writer.owe(self._undo_begin("not acknowledged"))
+            # A commit that failed may be stored all the same (a failed sync, a lost server): a turn
+            # that nobody was given must not keep the session busy.
+            self.runtime.writer.owe(self._undo_begin("outcome_unknown"))
             raise
         except Exception:
             raise
@@ -161,7 +161,7 @@ class TurnCore:
 
     def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
         """Wait until the running turn has ended, its holder has died, or time is over."""
-        with self.runtime.watcher.following():
+        with self.runtime.watcher.following(self.key):
             while deadline is None or time.monotonic() < deadline:
                 if (yield from read(self._is_free)):
                     return
@@ -170,7 +170,7 @@ class TurnCore:
 
     def _is_free(self, reader: Reader) -> bool:
         row = reader.session(self.key)
-        return row is None or is_dead(self.runtime, reader, row) or row.turn_seq is None
+        return row is None or is_dead(reader, row) or row.turn_seq is None
 
     def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
         if begun.queued is not None:

@@ -6,7 +6,8 @@ turn. Polling only ever means "look again": what there is to see is read from th
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,9 +22,16 @@ _LINGER_POLLS: Final = 20
 class Watcher:
     """Counts changes; `generation` moves when there may be something new to read."""
 
-    def __init__(self, change_mark: Callable[[], int], on_foreign: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        change_mark: Callable[[], int],
+        on_foreign: Callable[[], None],
+        watch: Callable[[Collection[int]], None] = lambda keys: None,
+    ) -> None:
         self._change_mark = change_mark
         self._on_foreign = on_foreign
+        self._watch = watch
+        self._keys: Counter[int] = Counter()
         # Entered itself and not through the condition, whose methods a signal can land in.
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
@@ -36,20 +44,20 @@ class Watcher:
         self.generation = 0
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """Poll quickly for as long as this lasts."""
-        self._enlist(followers=1)
+    def following(self, key: int = 0) -> Iterator[None]:
+        """Poll quickly, for changes of this session, for as long as this lasts."""
+        self._enlist(key, followers=1)
         try:
             yield
         finally:
-            self._enlist(followers=-1)
+            self._enlist(key, followers=-1)
 
-    def run_began(self) -> None:
+    def run_began(self, key: int = 0) -> None:
         """A turn runs here, so a stop from another process must be noticed."""
-        self._enlist(runners=1)
+        self._enlist(key, runners=1)
 
-    def run_ended(self) -> None:
-        self._enlist(runners=-1)
+    def run_ended(self, key: int = 0) -> None:
+        self._enlist(key, runners=-1)
 
     def bump(self) -> None:
         """Something was committed."""
@@ -96,10 +104,16 @@ class Watcher:
     def closed(self) -> bool:
         return self._closed
 
-    def _enlist(self, *, followers: int = 0, runners: int = 0) -> None:
+    def _enlist(self, key: int, *, followers: int = 0, runners: int = 0) -> None:
         with self._mutex:
             self._followers += followers
             self._runners += runners
+            before = self._keys[key]
+            self._keys[key] += followers + runners
+            if not self._keys[key]:
+                del self._keys[key]
+            if (before > 0) != (key in self._keys):
+                self._watch(frozenset(self._keys))
             # What was asked of a turn before it was known here is found by looking once more.
             self._look_again = self._look_again or runners > 0
             if (self._followers or self._runners) and self._thread is None and not self._closed:

@@ -4,7 +4,7 @@ A database is thin. It keeps rows, enforces that an identity occurs once in a se
 transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -69,10 +69,14 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traces(msgspec.Struct, frozen=True):
-    """Where bytes that should be gone were looked for, and which were found in which file."""
+    """Where bytes that should be gone were looked for, and which were found in which file.
+
+    `unverified` is what of this database cannot be looked at from here.
+    """
 
     files: tuple[str, ...] = ()
     found: dict[str, tuple[bytes, ...]] = {}
+    unverified: tuple[str, ...] = ()
 
 
 class BackupReceipt(msgspec.Struct, frozen=True):
@@ -84,8 +88,24 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
+class Unlocked(Exception):
+    """An operation needs sessions that are not locked yet: lock them, then come back."""
+
+    def __init__(self, keys: Collection[int]) -> None:
+        super().__init__(keys)
+        self.keys = keys
+
+
+class Restart(Exception):
+    """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
+
+
 class Reader(SearchReader, Protocol):
     """Reads as of one moment."""
+
+    def is_alive(self, holder: str) -> bool:
+        """Whether the store opening behind this name still has its right to run turns."""
+        ...
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
     def session(self, key: int) -> SessionRow | None: ...
@@ -164,8 +184,20 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """How many statements have written so far: whether a refused operation left a trace."""
         ...
 
-    def others_wrote(self) -> bool:
-        """Whether anybody else has committed since this database's last transaction."""
+    def stamp(self, key: int, expected: int | None = None) -> int:
+        """What is known of this session is still true as long as this number is the same.
+
+        What the caller expects may be taken for granted, if the commit then makes sure of it.
+        Raises Unlocked where sessions are locked one by one, before anything is written.
+        """
+        ...
+
+    def need(self, keys: Collection[int]) -> None:
+        """Say at once all that an operation is about. Raises Unlocked, as `stamp` does."""
+        ...
+
+    def lock(self, keys: Collection[int]) -> None:
+        """Keep others from writing to these sessions. Raises Restart if that must come first."""
         ...
 
     def create_session(self, row: SessionRow) -> int: ...
@@ -225,7 +257,7 @@ class Database(Protocol):
     """Names this opening of the store; part of every lease it takes."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Commit as the last step, roll back on any exception. Raises StoreError."""
+        """Commit as the last step, roll back on any exception. Raises StoreError, Restart."""
         ...
 
     def reading(self) -> AbstractContextManager[Reader]: ...
@@ -233,12 +265,12 @@ class Database(Protocol):
         """An error of the driver as one of ours; any other as it is."""
         ...
 
-    def is_alive(self, holder: str) -> bool:
-        """Whether the process and store opening behind this name still exist."""
+    def change_mark(self) -> int:
+        """A number that moves when anybody, in any process, has changed what is watched."""
         ...
 
-    def change_mark(self) -> int:
-        """A number that moves when any connection, of any process, has committed."""
+    def watch(self, keys: Collection[int]) -> None:
+        """These are the sessions whose changes somebody here waits for; does not wait itself."""
         ...
 
     def check(self) -> list[str]:

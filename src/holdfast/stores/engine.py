@@ -3,7 +3,7 @@
 Rule 1: an operation decides first and writes afterwards. Whatever it refuses, it refuses before
         its first write, so that a refusal leaves nothing behind for the others in its commit.
 Rule 2: what an operation decides on is read in the same transaction, or was, and nobody else has
-        written since (`Transaction.others_wrote`).
+        written since (`Transaction.stamp`).
 Rule 3: the engine knows no clock and mints no ids; both come with the operation.
 Rule 4: a repeated write changes nothing and says so in its receipt.
 Rule 5: an operation that keeps something although it lost (a late text) returns the error instead
@@ -92,7 +92,7 @@ class Engine(ImportOperations):
             if existing is not None:
                 return existing
         if standing.turn is not None:
-            if not self._is_alive(standing.turn.holder):
+            if not self._tx.is_alive(standing.turn.holder):
                 self._close(standing, crashed(standing.turn.id), at_us)
             elif start.if_busy == "take_over":
                 self._close(standing, interrupted(standing.turn.id, "taken_over"), at_us)
@@ -244,7 +244,7 @@ class Engine(ImportOperations):
     def recover(self, key: int, at_us: int) -> bool:
         """Close the running turn if its holder is dead; True when this call closed it."""
         standing = self._standing(key)
-        if standing.turn is None or self._is_alive(standing.turn.holder):
+        if standing.turn is None or self._tx.is_alive(standing.turn.holder):
             return False
         self._close(standing, crashed(standing.turn.id), at_us)
         return True

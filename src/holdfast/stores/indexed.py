@@ -106,8 +106,12 @@ class SearchTransaction(SearchReader, Protocol):
         """
         ...
 
-    def index_reached(self, last: Unindexed) -> None:
-        """The index has every entry up to this one."""
+    def take_slice(self, batch: Batch) -> bool:
+        """Whether this is still what the index lacks; if so, nobody else indexes it meanwhile."""
+        ...
+
+    def index_reached(self, done: Sequence[Unindexed]) -> None:
+        """The index has these, which come in the order in which they were found."""
         ...
 
     def unindex(self, key: int) -> None:

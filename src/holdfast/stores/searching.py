@@ -32,14 +32,16 @@ def _made(reader: Reader, one: Unindexed) -> Document | None:
 
 def index_batch(tx: Transaction, batch: Batch, over: Callable[[], bool]) -> bool:
     """Index what was read, until time is over; whether anything was. Raises SearchDamaged."""
-    if not batch.entries or tx.index_mark() != batch.mark:
+    if not batch.entries or not tx.take_slice(batch):
         return False  # nothing is missing, or somebody else was quicker
-    for last, made in batch.entries:
+    done = []
+    for one, made in batch.entries:
         if made is not None:
-            tx.put_document(last.key, made)
+            tx.put_document(one.key, made)
+        done.append(one)
         if over():
             break
-    tx.index_reached(last)
+    tx.index_reached(done)
     return True
 
 

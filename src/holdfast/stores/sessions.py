@@ -3,7 +3,7 @@
 They need no fence. Any process may carry them out while a turn runs, but for rewinding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,7 +20,6 @@ from holdfast.journal.codec import decode_body, encode
 from holdfast.journal.derived import HISTORY, TURNS, retagged
 from holdfast.journal.identity import identity, same_content
 from holdfast.journal.planning import check_undo
-from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.stores.base import Reader, SessionRow
 from holdfast.stores.buffers import StreamBuffer
@@ -30,10 +29,6 @@ from holdfast.stores.standing import Receipt, Standing, Standings
 
 class SessionOperations(Standings):
     """What the engine does with sessions; turns and what is in them build on it."""
-
-    def __init__(self, is_alive: Callable[[str], bool], redactor: Redactor | None = None) -> None:
-        super().__init__(redactor)
-        self._is_alive = is_alive
 
     def create_session(
         self,
@@ -69,7 +64,7 @@ class SessionOperations(Standings):
             base_seq=reach,
         )
         row.key = self._tx.create_session(row)
-        standing = Standing(row, None, self._epoch)
+        standing = Standing(row, None, self._tx.stamp(row.key))
         self._standings[row.key] = standing
         self._touched.add(row.key)
         self._write(standing, created, at_us)
@@ -131,6 +126,7 @@ class SessionOperations(Standings):
         self, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
     ) -> tuple[int, int]:
         """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
+        self.need(keys)
         rows = [self._erasable(key) for key in keys]
         for row in rows:
             _check_unchanged(row, as_of_us)
@@ -158,7 +154,7 @@ class SessionOperations(Standings):
         except SessionDamaged:
             return self._tx.origin(key)
         turn = standing.turn
-        if turn is not None and self._is_alive(turn.holder):
+        if turn is not None and self._tx.is_alive(turn.holder):
             raise busy(standing.row.id, turn.id, turn.holder)
         return standing.row
 

@@ -1,12 +1,12 @@
 """What the writer knows of a session while it writes, and how one entry is appended.
 
 A `Standing` is the session's row and its running turn, folded. It is kept from one transaction to
-the next and is valid as long as nobody else has committed; otherwise it is read again, or caught up
+the next and is valid as long as its stamp is the same; otherwise it is read again, or caught up
 with. It is never written back: what is derived from the journal is saved by the operation that
 appended to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -60,12 +60,12 @@ class NeedsBody(Exception):
 class Standing:
     """One session as the writer knows it: its row, and the running turn folded."""
 
-    __slots__ = ("epoch", "row", "turn")
+    __slots__ = ("row", "stamp", "turn")
 
-    def __init__(self, row: SessionRow, turn: TurnState | None, epoch: int) -> None:
+    def __init__(self, row: SessionRow, turn: TurnState | None, stamp: int) -> None:
         self.row = row
         self.turn = turn
-        self.epoch = epoch
+        self.stamp = stamp
 
 
 _STANDINGS_MAX = 4_096
@@ -77,7 +77,6 @@ class Standings:
     def __init__(self, redactor: Redactor | None = None) -> None:
         self._redactor = redactor
         self._tx: Transaction
-        self._epoch = 0
         self._standings: dict[int, Standing] = {}
         self._touched: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
@@ -90,8 +89,6 @@ class Standings:
         self._taken.clear()
         if len(self._standings) > _STANDINGS_MAX:
             self._standings.clear()
-        if tx.others_wrote():
-            self._epoch += 1
 
     def committed(self) -> None:
         """What was taken from streams is durable."""
@@ -115,28 +112,35 @@ class Standings:
             buffer.give_back()
             buffer.closed = was_closed
 
+    def need(self, keys: Collection[int]) -> None:
+        """An operation on several sessions begins with saying which."""
+        unknown = [key for key in keys if key not in self._standings]
+        if unknown:
+            self._tx.need(unknown)
+
     # -- sessions and turns --------------------------------------------------------------------
 
     def _standing(self, key: int) -> Standing:
         known = self._standings.get(key)
+        stamp = self._tx.stamp(key, None if known is None else known.stamp)
         self._touched.add(key)
-        if known is not None and known.epoch == self._epoch:
+        if known is not None and known.stamp == stamp:
             return known
         row = self._tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
         if known is not None and known.row.turn_seq == row.turn_seq:
-            return self._catch_up(known, row)
-        standing = Standing(row, self._fold_running(row), self._epoch)
+            return self._catch_up(known, row, stamp)
+        standing = Standing(row, self._fold_running(row), stamp)
         self._standings[key] = standing
         return standing
 
-    def _catch_up(self, known: Standing, row: SessionRow) -> Standing:
+    def _catch_up(self, known: Standing, row: SessionRow, stamp: int) -> Standing:
         """The same turn runs, or none: fold only what others have appended since."""
         if known.turn is not None and known.row.head < row.head:
             for entry in self._tx.entries(row.key, after=known.row.head):
                 known.turn.apply(entry.seq, entry.body)
-        known.row, known.epoch = row, self._epoch
+        known.row, known.stamp = row, stamp
         return known
 
     def _fold_running(self, row: SessionRow) -> TurnState | None:
@@ -219,7 +223,7 @@ class Standings:
             repeat = self._repeat_of(standing, body)
             assert repeat is not None
             return repeat
-        row.head = seq
+        row.head, standing.stamp = seq, self._tx.stamp(row.key)
         self._derive(standing, seq, body, at_us)
         if standing.turn is not None:
             standing.turn.apply(seq, body)

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.journal.redaction import Redactor
 from holdfast.model.limits import WINDOW_SECONDS
-from holdfast.stores.base import Database
+from holdfast.stores.base import Database, Restart, Transaction, Unlocked
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
@@ -38,6 +38,10 @@ _CROWD_SECONDS: Final = 0.001
 
 _RETRY_SECONDS: Final = 0.25
 """How long after a failed flush the next one is tried."""
+
+
+_REFUSALS: Final = (HoldfastError, NeedsBody, Unlocked)
+"""What an operation may raise and leave the others in its commit alone."""
 
 
 class Waiting(Protocol):
@@ -127,7 +131,7 @@ class Writer:
         redactor: Redactor | None = None,
     ) -> None:
         self._database = database
-        self._engine = Engine(database.is_alive, redactor)
+        self._engine = Engine(redactor)
         # Half the window is for gathering, the other half for the commit itself.
         self._gather_seconds = window_seconds / 2
         self._on_commit = on_commit
@@ -307,27 +311,52 @@ class Writer:
         return []
 
     def _transact(self, ops: Sequence[Op[Any]]) -> list[tuple[Op[Any], NeedsBody]]:
-        deferred: list[tuple[Op[Any], NeedsBody]] = []
-        try:
-            with self._database.writing() as tx:
-                self._engine.begin(tx)
-                for op in ops:
-                    before, mark = tx.writes, self._engine.mark()
-                    try:
-                        op.value = op.apply(self._engine)
-                    except BaseException as error:
-                        if tx.writes != before or not isinstance(error, HoldfastError | NeedsBody):
-                            raise _Broken(error) from error
-                        self._engine.give_back(mark)
-                        if isinstance(error, NeedsBody):
-                            deferred.append((op, error))
-                        else:
-                            op.error = error
-        except BaseException:
-            self._engine.rolled_back()
-            raise
-        self._engine.committed()
-        return deferred
+        while True:
+            deferred: list[tuple[Op[Any], NeedsBody]] = []
+            try:
+                with self._database.writing() as tx:
+                    self._engine.begin(tx)
+                    waiting, keys = self._apply(tx, ops, deferred)
+                    while waiting:
+                        tx.lock(keys)
+                        waiting, keys = self._apply(tx, waiting, deferred)
+            except Restart:
+                self._engine.rolled_back()
+                continue
+            except BaseException:
+                self._engine.rolled_back()
+                raise
+            self._engine.committed()
+            return deferred
+
+    def _apply(
+        self, tx: Transaction, ops: Sequence[Op[Any]], deferred: list[tuple[Op[Any], NeedsBody]]
+    ) -> tuple[list[Op[Any]], set[int]]:
+        """Carry operations out; those that could not be yet, and the sessions to be locked first.
+
+        Operations on one session keep their order: all of them wait for it, or none does.
+        """
+        waiting: list[Op[Any]] = []
+        keys: set[int] = set()
+        for op in ops:
+            before, mark = tx.writes, self._engine.mark()
+            op.error = None
+            try:
+                op.value = op.apply(self._engine)
+            except Restart:
+                raise
+            except BaseException as error:
+                if tx.writes != before or not isinstance(error, _REFUSALS):
+                    raise _Broken(error) from error
+                self._engine.give_back(mark)
+                if isinstance(error, Unlocked):
+                    waiting.append(op)
+                    keys.update(error.keys)
+                elif isinstance(error, NeedsBody):
+                    deferred.append((op, error))
+                else:
+                    op.error = error
+        return waiting, keys
 
     def _index(self) -> None:
         """A slice of the search index, alone in its transaction: it is nobody's who writes."""
@@ -423,6 +452,7 @@ class _Flush(Op[dict[int, HoldfastError]]):
 
     def _flush(self, engine: Engine) -> dict[int, HoldfastError]:
         refused: dict[int, HoldfastError] = {}
+        engine.need({buffer.key for buffer in self.buffers})
         for buffer in self.buffers:
             try:
                 engine.flush(buffer)

@@ -5,7 +5,7 @@ are every call on a transaction, its beginning and its commit, so they can be co
 one by one instead of being chosen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,11 @@ class Failpoints:
     def explain(self, error: BaseException) -> BaseException:
         return self._database.explain(error)
 
-    def is_alive(self, holder: str) -> bool:
-        return self._database.is_alive(holder)
-
     def change_mark(self) -> int:
         return self._database.change_mark()
+
+    def watch(self, keys: Collection[int]) -> None:
+        self._database.watch(keys)
 
     def check(self) -> list[str]:
         return self._database.check()

@@ -6,7 +6,7 @@ kept as plain values and transactions undo themselves, so it is short enough to 
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,9 @@ class MemoryReader(MemorySearch, JournalReader):
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
+
+    def is_alive(self, holder: str) -> bool:
+        return holder in self._disk.alive
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
         for row in self._disk.rows.values():
@@ -216,17 +219,23 @@ class MemoryReader(MemorySearch, JournalReader):
 class MemoryTransaction(MemoryReader):
     """Writes that can be undone, the last one first."""
 
-    def __init__(self, disk: MemoryDisk, *, others: bool) -> None:
+    def __init__(self, disk: MemoryDisk, generation: int) -> None:
         super().__init__(disk)
-        self._others = others
+        self._generation = generation
         self.undo: list[Callable[[], object]] = []
 
     @property
     def writes(self) -> int:
         return len(self.undo)
 
-    def others_wrote(self) -> bool:
-        return self._others
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
+        return self._generation
+
+    def need(self, _keys: Collection[int]) -> None:
+        """All sessions are there for whoever has the disk's lock."""
+
+    def lock(self, _keys: Collection[int]) -> None:
+        """The whole disk is."""
 
     def create_session(self, row: SessionRow) -> int:
         key: int = next(self._disk.keys)
@@ -362,11 +371,13 @@ class MemoryDatabase:
         self.disk = disk
         self.holder = holder
         self._seen = -1
+        self._generation = 0
 
     @contextmanager
     def writing(self) -> Iterator[MemoryTransaction]:
         with self.disk.lock:
-            tx = MemoryTransaction(self.disk, others=self._seen != self.disk.commits)
+            self._generation += self._seen != self.disk.commits
+            tx = MemoryTransaction(self.disk, self._generation)
             try:
                 yield tx
             except BaseException:
@@ -384,11 +395,11 @@ class MemoryDatabase:
     def explain(self, error: BaseException) -> BaseException:
         return error
 
-    def is_alive(self, holder: str) -> bool:
-        return holder in self.disk.alive
-
     def change_mark(self) -> int:
         return self.disk.commits
+
+    def watch(self, keys: Collection[int]) -> None:
+        """Every commit moves the mark."""
 
     def check(self) -> list[str]:
         return []

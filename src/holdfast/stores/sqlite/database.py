@@ -3,7 +3,7 @@
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -83,6 +83,7 @@ class SqliteDatabase:
         self._watching: apsw.Connection | None = None
         self._watchings = 0
         self._version: int | None = None
+        self._generation = 0
         self._poisoned: StoreError | None = None
         self._closed = False
         self._pid = os.getpid()
@@ -129,9 +130,9 @@ class SqliteDatabase:
                 raise self.explain(error) from error
             raise
         # Whether anybody else has committed since this connection's own last commit.
-        others_wrote = self._version != connection.data_version()
+        self._generation += self._version != connection.data_version()
         return SqliteTransaction(
-            connection, others_wrote=others_wrote, is_alive=self._lock.is_alive
+            connection, generation=self._generation, is_alive=self._lock.is_alive
         )
 
     def commit(self, connection: apsw.Connection) -> None:
@@ -192,7 +193,7 @@ class SqliteDatabase:
             connection = self._take_reader()
             try:
                 connection.execute("BEGIN")
-                yield SqliteReader(connection)
+                yield SqliteReader(connection, self.is_alive)
             finally:
                 self._give_back(connection)
 
@@ -244,6 +245,9 @@ class SqliteDatabase:
                 self._watching = self._connect(writable=False)
                 self._watchings += 1
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
+
+    def watch(self, keys: Collection[int]) -> None:
+        """Every commit moves the mark, whatever it is about."""
 
     # -- care ----------------------------------------------------------------------------------
 

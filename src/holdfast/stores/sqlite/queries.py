@@ -3,6 +3,8 @@
 from importlib.resources import files
 from typing import NamedTuple
 
+from holdfast.stores.named import parse
+
 
 class Queries(NamedTuple):
     """One field for each block; a missing or extra one fails at import."""
@@ -79,18 +81,6 @@ class Queries(NamedTuple):
     search_schema: str
     forget_search_schema: str
     search_newest: str
-
-
-def parse(text: str) -> dict[str, str]:
-    """Blocks by name: a line `-- name --` opens one, other comments are left out."""
-    blocks: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("-- ") and line.endswith(" --"):
-            current = blocks.setdefault(line[3:-3], [])
-        elif not line.startswith("--"):
-            current.append(line)
-    return {name: "\n".join(lines).strip().rstrip(";") for name, lines in blocks.items()}
 
 
 def _load() -> Queries:

@@ -3,7 +3,7 @@
 import re
 import zlib
 from binascii import unhexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -36,8 +36,9 @@ _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 class SqliteReader(SqliteSearch, JournalReader):
     """Reads on one connection, inside the transaction that whoever made it has opened."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
         self.connection = connection
+        self.is_alive = is_alive
         self._execute = connection.execute
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
@@ -276,16 +277,21 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self,
         connection: apsw.Connection,
         *,
-        others_wrote: bool,
+        generation: int,
         is_alive: Callable[[str], bool],
     ) -> None:
-        super().__init__(connection)
-        self._others_wrote = others_wrote
-        self._is_alive = is_alive
+        super().__init__(connection, is_alive)
+        self._generation = generation
         self.writes = 0
 
-    def others_wrote(self) -> bool:
-        return self._others_wrote
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
+        return self._generation
+
+    def need(self, _keys: Collection[int]) -> None:
+        """All sessions are there for whoever has the turn to write."""
+
+    def lock(self, _keys: Collection[int]) -> None:
+        """The whole file is."""
 
     def create_session(self, row: SessionRow) -> int:
         self._write(
@@ -436,7 +442,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         gone = 0
         loose: list[Any] = self._execute(SQL.loose_blobs).fetchall()
         for key, holder in loose:
-            if not self._is_alive(holder):
+            if not self.is_alive(holder):
                 self._write(SQL.drop_blob, (key,))
                 gone += 1
         return gone

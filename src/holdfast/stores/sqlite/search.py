@@ -19,7 +19,7 @@ from holdfast.journal.documents import Document
 from holdfast.journal.queries import Either, Every, Phrase, Query
 from holdfast.journal.words import indexed, unbroken
 from holdfast.model.entries import Entry
-from holdfast.stores.indexed import Lineage, Search, Unindexed
+from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
 from holdfast.stores.sqlite.queries import SQL
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
@@ -173,7 +173,11 @@ class SqliteIndex(SqliteSearch):
                 folded = (unbroken(text) for text in texts)
                 self._change(_for_substrings(SQL.put_words), (number, *folded))
 
-    def index_reached(self, last: Unindexed) -> None:
+    def take_slice(self, batch: Batch) -> bool:
+        return self.index_mark() == batch.mark
+
+    def index_reached(self, done: Sequence[Unindexed]) -> None:
+        last = done[-1]
         with _damage():
             self._change(SQL.save_search_mark, (last.place, last.key, last.seq))
             self._flush()

