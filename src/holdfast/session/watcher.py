@@ -93,6 +93,10 @@ class Watcher:
             thread.join(5)
 
     @property
+    def followers(self) -> int:
+        return self._followers
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

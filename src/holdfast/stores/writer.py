@@ -26,6 +26,7 @@ from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
 from holdfast.stores.standing import NeedsBody
+from holdfast.stores.tally import Tally
 
 T = TypeVar("T")
 
@@ -140,6 +141,7 @@ class Writer:
         self._last_batch = 0
         self._idleness = Idleness(wanted=indexing)
         self.status = "ok"
+        self.tally = Tally()
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
 
@@ -205,7 +207,9 @@ class Writer:
                 ops = [*self._take_owed(), *ops]
             if ops:
                 self._last_batch = len(ops)
+                began = time.monotonic()
                 self._commit(ops)
+                self.tally.committed(len(ops), time.monotonic() - began)
                 self._idleness.wrote()
             if self._idleness.is_due() and self._queue.empty() and not closing:
                 self._index()
@@ -376,6 +380,9 @@ class Writer:
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""
+        refused = sum(op.error is not None for op in ops)
+        if refused:
+            self.tally.refused(refused)
         for op in ops:
             if isinstance(op.error, StoreError):
                 self.status = "degraded"
