@@ -40,7 +40,7 @@ from holdfast.session.running import Calling, Tools
 from holdfast.session.running_aio import AsyncToolRun
 from holdfast.session.settling import StopScope, in_thread, settle
 from holdfast.session.steps import Flow, Write
-from holdfast.session.store import Deltas
+from holdfast.session.store import Deltas, Store
 from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import AsyncUpkeep
@@ -164,6 +164,13 @@ class AsyncStore(AsyncUpkeep):
         if runtime is None:
             runtime = await in_thread(self._core.runtime)
         return await settle(runtime, flow)
+
+
+def blocking(store: AsyncStore) -> Store:
+    """The same opening of a store with the synchronous face, for threads of this process."""
+    shared = Store.__new__(Store)
+    shared._core, shared._care = store._core, store._care
+    return shared
 
 
 class AsyncSession:

@@ -2,17 +2,22 @@
 
 import weakref
 from collections import deque
-from typing import Self
+from typing import Protocol, Self
 
 from holdfast.session.core import SessionCore
 from holdfast.session.following import Fed, FeedCore, Follower
 from holdfast.session.place import Followed, Seen
 from holdfast.session.runtime import Runtime
 
-__all__ = ["Fed", "Feed", "Followed", "Following", "Interest", "Seen"]
-
 REST_SECONDS = 1.0
 """The longest pause between two looks; a commit ends it at once."""
+
+
+class HasCore(Protocol):
+    """A session of either face."""
+
+    @property
+    def _core(self) -> SessionCore: ...
 
 
 class Interest:
@@ -70,7 +75,7 @@ class Feed:
         self._core = FeedCore()
         self._interest = Interest(runtime)
 
-    def follow(self, session: "HasCore", after: int | str = 0) -> None:
+    def follow(self, session: HasCore, after: int | str = 0) -> None:
         """Add a session, or begin anew with it."""
         core = session._core
         self._core.follow(core.id, Follower(core.key, after))
@@ -97,9 +102,3 @@ class Feed:
     def close(self) -> None:
         """Stop; forgetting this object does the same."""
         self._interest.end()
-
-
-class HasCore:
-    """A session of either face."""
-
-    _core: SessionCore

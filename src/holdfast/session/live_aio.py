@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.session.core import SessionCore
 from holdfast.session.following import Fed, FeedCore, Follower
 from holdfast.session.live import REST_SECONDS, HasCore, Interest
-from holdfast.session.place import Followed, Seen
+from holdfast.session.place import Followed, Place, Seen
 from holdfast.session.settling import settle
 from holdfast.session.steps import Flow, Pause, read
 
@@ -39,6 +39,24 @@ class AsyncFollowing:
         item, self.cursor = self._seen.popleft()
         return item
 
+    async def now(self) -> list[Seen]:
+        """What is there now, each with its cursor, a page of it; nothing once all was given."""
+        runtime = self._interest.runtime
+        while not self._seen:
+            self._seen.extend(await settle(runtime, read(self._follower.poll)))
+            if self._follower.live:
+                break
+        given = list(self._seen)
+        self._seen.clear()
+        if given:
+            self.cursor = given[-1].cursor
+        return given
+
+    @property
+    def place(self) -> Place:
+        """What was read so far; it tells what of an item from elsewhere is new."""
+        return self._follower.place
+
     async def aclose(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()
@@ -50,6 +68,7 @@ class AsyncFeed:
     def __init__(self, runtime: "Runtime") -> None:
         self._core = FeedCore()
         self._interest = Interest(runtime)
+        self._since = 0
 
     def follow(self, session: HasCore, after: int | str = 0) -> None:
         """Add a session, or begin anew with it."""
@@ -65,15 +84,26 @@ class AsyncFeed:
         return self
 
     async def __anext__(self) -> list[Fed]:
-        runtime = self._interest.runtime
         while not self._interest.over:
-            since = runtime.watcher.generation
-            fed = await settle(runtime, read(self._core.poll))
+            fed = await self.now()
             if fed:
                 return fed
-            if self._core.live:
-                await settle(runtime, _rest(since))
+            await self.pause()
         raise StopAsyncIteration
+
+    async def now(self) -> list[Fed]:
+        """What is new, without waiting for anything."""
+        self._since = self._interest.runtime.watcher.generation
+        return await settle(self._interest.runtime, read(self._core.poll))
+
+    async def pause(self) -> None:
+        """Wait until there may be something that the last look did not see."""
+        if self._core.live:
+            await settle(self._interest.runtime, _rest(self._since))
+
+    def wake(self) -> None:
+        """End a pause."""
+        self._interest.runtime.watcher.bump()
 
     async def aclose(self) -> None:
         """Stop; forgetting this object does the same."""
