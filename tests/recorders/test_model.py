@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from holdfast import Session, Store
+from holdfast.agent.embedded import model_file, serving_model
 from holdfast.recorders import record
 from holdfast.testing import validators
-from holdfast.testing.model_server import model_file, serving_model
 from tests.recorders.accumulated import ACCUMULATORS, Plain, recorded
 
 pytestmark = [

@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from holdfast import Message, Session, Store, Text, ToolCall
+from holdfast.agent.embedded import model_file, serving_model
 from holdfast.testing.crash import crash
-from holdfast.testing.model_server import model_file, serving_model
 
 pytestmark = [
     pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there"),

@@ -78,6 +78,8 @@ class _Audit:
                 self._end(entry, body)
             case e.LateResult() | e.LateText():
                 self._check_late(entry, body)
+            case e.ToolStarted() if self._running and self._running.id != body.turn_id:
+                self._check_late_start(entry, body, self._running)
             case e.PromptTaken() if body.id not in self._queued and not self._is_queued(body.id):
                 self._say(entry, f"prompt {body.id!r} was taken and never queued")
             case e.PromptQueued():
@@ -108,6 +110,15 @@ class _Audit:
             return
         self._turns[turn.id] = turn
         if self._ask(entry, lambda: rules.admit_late(turn, body)):
+            turn.apply(entry.seq, body)
+
+    def _check_late_start(self, entry: e.Entry, body: e.ToolStarted, running: TurnState) -> None:
+        turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
+        if turn is None:
+            self._say(entry, f"it is of turn {body.turn_id!r}, which is not there")
+            return
+        self._turns[turn.id] = turn
+        if self._ask(entry, lambda: rules.admit_late_start(turn, body, running)):
             turn.apply(entry.seq, body)
 
     def _check_fenced(self, entry: e.Entry, body: e.Body) -> None:

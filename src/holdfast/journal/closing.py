@@ -1,6 +1,9 @@
 """How a turn is closed: the one function behind leaving a block, Stop, take-over and recovery."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
 
 from holdfast.journal.assembly import assemble, output_text
 from holdfast.journal.turn import TurnState
@@ -9,14 +12,26 @@ from holdfast.model import entries as e
 Deltas = Callable[[int], Sequence[e.Delta]]
 """The deltas of the stream that started at this seq."""
 
+AWAITING_APPROVAL: Final = "awaiting_approval"
+"""Why a turn was interrupted that waited for a person when its process ended."""
+
+_PROCESS_ENDED: Final = frozenset(
+    {"crashed", "process_exit", "store_closed", "system_exit", "abandoned", "cancelled"}
+    | {"keyboard_interrupt"}
+)
+
 
 def closing(turn: TurnState, ending: e.TurnEnded, deltas: Deltas) -> list[e.Body]:
     """The entries that close a running turn, the ending last.
 
     Messages that still stream become partial, with what came; one with nothing in it leaves the
     ending alone. Tools that still run keep what they printed and get no result: their outcome is
-    unknown, and nothing may claim otherwise.
+    unknown, and nothing may claim otherwise. A turn that waited for an approval when its process
+    ended says that it did: whoever opens it next can still decide.
     """
+    if turn.waiting and ending.status == "interrupted" and ending.reason in _PROCESS_ENDED:
+        detail = ending.detail or ending.reason
+        ending = msgspec.structs.replace(ending, reason=AWAITING_APPROVAL, detail=detail)
     bodies: list[e.Body] = []
     for message_id, seq in turn.open_messages.items():
         parts = assemble(deltas(seq))

@@ -223,6 +223,21 @@ def admit_late(turn: TurnState, body: e.LateResult | e.LateText) -> None:
         raise MessageNotFound(f"turn {turn.id!r} has no message {body.message_id!r}")
 
 
+def admit_late_start(turn: TurnState, body: e.ToolStarted, running: TurnState) -> None:
+    """A call of an ended turn may be started once, in a turn that continues that one."""
+    if turn.ended is None or running.continues != turn.id:
+        raise InvalidEntry(
+            f"tool call {body.call_id!r} is of turn {turn.id!r}; it can be started in a turn that "
+            "continues that one"
+        )
+    call = require_call(turn, body.call_id, body.message_id)
+    if call.started_seq is not None or call.answered:
+        raise ToolAlreadyStarted(
+            f"tool call {body.call_id!r} was started before; to run it again, let the model call "
+            "it again"
+        )
+
+
 def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:
     """The call, if it was made and is whole. Raises CallNotFound."""
     call = turn.find_call(call_id, message_id)

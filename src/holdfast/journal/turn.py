@@ -31,6 +31,7 @@ class TurnState:
     __slots__ = (
         "_calls",
         "_newest",
+        "continues",
         "ended",
         "fence",
         "holder",
@@ -41,6 +42,7 @@ class TurnState:
         "open_messages",
         "seq",
         "stop",
+        "waiting",
     )
 
     def __init__(self, seq: int, started: e.TurnStarted) -> None:
@@ -48,12 +50,14 @@ class TurnState:
         self.seq = seq
         self.fence = started.fence
         self.holder = started.holder
+        self.continues = started.continues
         self.ended: e.TurnEnded | None = None
         self.stop: e.StopAsked | None = None
         self.open_messages: dict[str, int] = {}
         self.messages: dict[str, int] = {}
         self.model_calls: dict[str, e.ModelCallStarted] = {}
         self.left: set[tuple[str, str]] = set()
+        self.waiting: set[str] = set()
         self._calls: dict[tuple[str, str], CallState] = {}
         self._newest: dict[str, CallState] = {}
 
@@ -99,6 +103,10 @@ class TurnState:
                 self.model_calls[body.id] = body
             case e.ModelCallEnded(turn_id=self.id):
                 self.model_calls.pop(body.id, None)
+            case e.ApprovalAsked(turn_id=self.id):
+                self.waiting.add(body.id)
+            case e.ApprovalDecided(turn_id=self.id):
+                self.waiting.discard(body.id)
             case e.StopAsked(turn_id=self.id):
                 self.stop = self.stop or body
             case e.TurnEnded(turn_id=self.id):

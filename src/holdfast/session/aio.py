@@ -489,9 +489,13 @@ class AsyncTurn:
         """One model call and its answer as it comes, as a block."""
         return AsyncStream(StreamCore(self._core, model_call(settings)))
 
-    def tool(self, call_id: str) -> "AsyncTool":
-        """A run of the tool the model called, as a block: started before the block runs."""
-        return AsyncTool(ToolCore(self._core, call_id))
+    def tool(self, call_id: str, *, of: str | None = None) -> "AsyncTool":
+        """A run of the tool the model called, as a block: started before the block runs.
+
+        `of` is the turn that made the call, if this turn continues it: a call that was never
+        started there can be started here, and its result belongs to that call.
+        """
+        return AsyncTool(ToolCore(self._core, call_id, of))
 
     def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "AsyncToolRun":
         """Run the tools that a reply calls, as a block: each is started as soon as it is whole.

@@ -321,9 +321,11 @@ class StreamCore:
 class ToolCore:
     """One run of a tool that the model called."""
 
-    def __init__(self, turn: TurnCore, call_id: str) -> None:
+    def __init__(self, turn: TurnCore, call_id: str, of: str | None = None) -> None:
         self.turn = turn
         self.call_id = call_id
+        self._of = of if of != turn.claim.turn_id else None
+        self._entered = False
         self.finished: Receipt | None = None
         self._buffer: StreamBuffer | None = None
         self._length = 0
@@ -340,19 +342,25 @@ class ToolCore:
         at = turn.runtime.clock()
         try:
             receipt, _ = yield from write(
-                lambda engine: engine.start_tool(turn.key, turn.claim, self.call_id, at)
+                lambda engine: engine.start_tool(turn.key, turn.claim, self.call_id, at, self._of)
             )
         except LookupError:
             if seal is not None and seal.error is not None:
                 raise seal.error from None  # the call was made, and could not be made durable
             raise
         turn.session.saw(receipt.seq)
-        self._buffer = turn.open_buffer(receipt.seq)
+        self._entered = True
+        if self._of is None:
+            self._buffer = turn.open_buffer(receipt.seq)
 
     def output(self, text: str) -> None:
         buffer = self._buffer
         if buffer is None:
-            raise HandleClosed("the tool has finished; its output belongs before finish()")
+            raise HandleClosed(
+                "the tool has finished; its output belongs before finish()"
+                if self._of is None
+                else "this call is of an earlier turn; give all that it prints to finish()"
+            )
         self.turn.check_open()
         rules.check_text(text, "a tool's output")
         if text:
@@ -377,7 +385,7 @@ class ToolCore:
         at, buffer = turn.runtime.clock(), self._buffer
         receipt = yield from write(
             lambda engine: engine.finish_tool(
-                turn.key, turn.claim.turn_id, self.call_id, result, buffer, at
+                turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
             )
         )
         self.finished = receipt
@@ -387,8 +395,9 @@ class ToolCore:
 
     def leave(self, error: BaseException | None) -> Flow[None]:
         """Record what an exception that leaves the block means for the call."""
-        if self.finished is not None or self._buffer is None or not self.turn.runtime.is_ours():
+        if self.finished is not None or not self._entered or not self.turn.runtime.is_ours():
             return
+        self._entered = False
         try:
             if error is not None and interruption(error) is None:
                 yield from self.finish(describe(error), is_error=True, structured=None)
@@ -407,7 +416,8 @@ class ToolCore:
 
     def _leave_unfinished(self) -> Flow[None]:
         turn, buffer = self.turn, self._buffer
-        assert buffer is not None
+        if buffer is None:
+            return
         if self._length and not turn.over:
             at = turn.runtime.clock()
             yield from write(

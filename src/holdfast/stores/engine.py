@@ -31,6 +31,7 @@ from holdfast.journal.identity import (
     message_end_identity,
     message_identity,
     named_identity,
+    result_identity,
     same_content,
 )
 from holdfast.journal.turn import CallState, TurnState
@@ -249,14 +250,41 @@ class Engine(ImportOperations):
             rules.admit(turn, body)
         return [self._write(standing, body, at_us) for body in bodies]
 
-    def start_tool(self, key: int, claim: Claim, call_id: str, at_us: int) -> tuple[Receipt, str]:
-        """Mark a call as started; from here on it may have effects. Returns its message's id."""
+    def start_tool(
+        self, key: int, claim: Claim, call_id: str, at_us: int, of: str | None = None
+    ) -> tuple[Receipt, str]:
+        """Mark a call as started; from here on it may have effects. Returns its message's id.
+
+        `of` is the ended turn that made the call, if it is not the running one.
+        """
         standing = self._live(key)
         turn = self._claimed(standing, claim)
+        if of is not None and of != turn.id:
+            return self._start_late(standing, turn, of, call_id, at_us)
         call = rules.require_call(turn, call_id)
         body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
         rules.admit(turn, body)
         return self._write(standing, body, at_us), call.message_id
+
+    def _start_late(
+        self, standing: Standing, running: TurnState, of: str, call_id: str, at_us: int
+    ) -> tuple[Receipt, str]:
+        turn = self._past_turn(standing, of)
+        call = rules.require_call(turn, call_id)
+        body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
+        self._apply_late(standing, turn, call, body)
+        rules.admit_late_start(turn, body, running)
+        return self._write(standing, body, at_us), call.message_id
+
+    def _apply_late(
+        self, standing: Standing, turn: TurnState, call: CallState, start: e.ToolStarted
+    ) -> None:
+        """What came for a call after its turn had ended: its start, its result."""
+        result = result_identity(call.message_id, call.call_id)
+        for name in (identity(start), result):
+            entry = self._tx.find_entry(standing.row.key, name)
+            if entry is not None:
+                turn.apply(entry.seq, entry.body)
 
     def finish_tool(
         self,
@@ -277,6 +305,10 @@ class Engine(ImportOperations):
         if turn is None or turn.id != turn_id:
             turn = self._past_turn(standing, turn_id)
         call = rules.require_call(turn, call_id)
+        if call.started_seq is None and turn.ended is not None:
+            start = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
+            late = self._tx.find_entry(standing.row.key, identity(start))
+            call.started_seq = None if late is None else late.seq
         left = self._left_output(standing, turn, call.message_id, call_id)
         printed = output_text([*left, *self._deltas(standing, call.started_seq, buffer)])
         result = result or ToolResult(call_id, printed)

@@ -14,6 +14,7 @@ _REASONS = {
     "crashed": "the program crashed",
     "taken_over": "another process took over",
     "deleted": "the session was deleted",
+    "awaiting_approval": "the program was ended while it waited for an approval",
 }
 
 

