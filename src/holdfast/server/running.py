@@ -14,6 +14,9 @@ from holdfast.session.options import TurnSettings
 Runner = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]
 """Answers the prompt of a turn that has begun, inside of it."""
 
+After = Callable[[AsyncSession], Awaitable[object]]
+"""What is done beside a session once a turn of it was completed."""
+
 SHUTDOWN: Final = "the server was shut down"
 
 T = TypeVar("T")
@@ -31,9 +34,10 @@ class Begun(NamedTuple):
 class Turns:
     """Begins turns, runs them, and goes on with what was queued meanwhile."""
 
-    def __init__(self, store: AsyncStore, runner: Runner, log: Log) -> None:
+    def __init__(self, store: AsyncStore, runner: Runner, after: After | None, log: Log) -> None:
         self._store = store
         self._runner = runner
+        self._after = after
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, AsyncSession] = {}
@@ -102,6 +106,8 @@ class Turns:
                 self._log.info("turn_ended", session=session_id, turn=turn.id, status=status)
         if status == "completed" and not self._draining:
             await self._go_on(session)
+            if self._after is not None:
+                await self._do_after(session, self._after)
 
     async def _go_on(self, session: AsyncSession) -> None:
         """Take up what was queued while the turn ran. A turn that was stopped holds the queue."""
@@ -110,6 +116,12 @@ class Turns:
                 await self.begin(session.id, None, {})
         except (HoldfastError, Refused):
             return  # somebody else has begun a turn, and that one takes the prompts
+
+    async def _do_after(self, session: AsyncSession, after: After) -> None:
+        try:
+            await after(session)
+        except Exception as error:  # noqa: BLE001  (beside the conversation; it is not lost)
+            self._log.warning("after_failed", session=session.id, **cause(error))
 
     def _spawn(self, coroutine: "Awaitable[None]") -> None:
         task = asyncio.ensure_future(coroutine)

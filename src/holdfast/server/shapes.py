@@ -103,8 +103,10 @@ class RewindTo(_In, frozen=True, kw_only=True):
 
 
 class Compact(_In, frozen=True, kw_only=True):
-    summary: Annotated[str, msgspec.Meta(min_length=1)]
-    through: Seq
+    """Without a summary, the model that answers here writes one of everything so far."""
+
+    summary: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    through: Seq | None = None
 
 
 class SessionQuery(_In, frozen=True, kw_only=True):

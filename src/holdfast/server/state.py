@@ -1,5 +1,6 @@
 """What one running server has: its store, the turns that run in it, its streams, its guard."""
 
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
@@ -7,8 +8,8 @@ import msgspec
 from holdfast.server.guard import Guard
 from holdfast.server.hub import Hub
 from holdfast.server.logs import Log
-from holdfast.server.running import Runner, Turns
-from holdfast.session.aio import AsyncStore
+from holdfast.server.running import After, Runner, Turns
+from holdfast.session.aio import AsyncSession, AsyncStore
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +27,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answering(NamedTuple):
-    """Who answers prompts here, and what it is called."""
+    """Who answers prompts here, and what it is called.
+
+    `after` is called with a session when a turn of it was completed; `compact` puts a summary in
+    place of what was said, and tells whether there was anything.
+    """
 
     runner: Runner
     model: str | None
+    after: After | None = None
+    compact: Callable[[AsyncSession], Awaitable[bool]] | None = None
 
 
 class Serving:
@@ -43,6 +50,7 @@ class Serving:
         self.guard = guard
         self.log = log
         self.model = answering.model
-        self.turns = Turns(store, answering.runner, log)
+        self.compact = answering.compact
+        self.turns = Turns(store, answering.runner, answering.after, log)
         self.hub = Hub(store, settings, log)
         self.draining = False

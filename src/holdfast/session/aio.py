@@ -221,7 +221,7 @@ class AsyncSession:
         return await self._run(self._core.queued())
 
     async def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person in the turn that runs: give one to `decide_approval`."""
+        """What waits for a person in the newest turn, also if that was interrupted."""
         return await self._run(self._core.approvals())
 
     async def context(

@@ -148,10 +148,11 @@ def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
 
 
 def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
-    row = session.row(reader)
+    session.row(reader)
     waiting: dict[str, e.ApprovalAsked] = {}
-    if row.turn_seq is not None:
-        for entry in session.read_entries(reader, row.turn_seq - 1, None):
+    turns = fold_turns(reader.marked_entries(session.key, TURNS))
+    if turns and turns[-1].status in ("running", "interrupted"):
+        for entry in session.read_entries(reader, turns[-1].seq - 1, None):
             if isinstance(entry.body, e.ApprovalAsked):
                 waiting[entry.body.id] = entry.body
             elif isinstance(entry.body, e.ApprovalDecided):

@@ -206,7 +206,7 @@ class Session:
         return self._run(self._core.queued())
 
     def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person in the turn that runs: give one to `decide_approval`."""
+        """What waits for a person in the newest turn, also if that was interrupted."""
         return self._run(self._core.approvals())
 
     def context(
@@ -234,10 +234,7 @@ class Session:
         return self._run(self._core.entries(after, limit))
 
     def follow(self, *, after: int | str = 0) -> Following:
-        """Entries and deltas as they come, from any process; ends when the store is closed.
-
-        `after` is a seq, or the `cursor` of what a `follow` before has given, mid-message too.
-        """
+        """Entries and deltas as they come, from any process, after a seq or a `cursor`."""
         return Following(self._core, after)
 
     def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:

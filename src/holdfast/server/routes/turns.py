@@ -120,7 +120,15 @@ async def compact(call: Call) -> Answer:
     """Put a summary in place of earlier messages, in what a model is sent."""
     wanted: Compact = call.body
     session = await call.serving.store.session(call.session_id)
-    return Answer(200, Done(seq=(await session.compact(wanted.summary, wanted.through)).seq))
+    if wanted.summary is not None:
+        through = session.head if wanted.through is None else wanted.through
+        return Answer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
+    if call.serving.compact is None:
+        raise Refused(422, "refused", "Nobody here can write a summary; send one.")
+    if not await call.serving.compact(session):
+        raise Refused(422, "refused", "There is nothing to summarise.")
+    await session.entries(after=session.head)  # so that its head is the one of now
+    return Answer(200, Done(seq=session.head))
 
 
 OPERATIONS = (
