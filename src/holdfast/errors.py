@@ -6,6 +6,7 @@
     ├── UsageError         the call was wrong; do not repeat it as it is
     │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
     │   ├── InvalidQuery       a search in which nothing to look for can be found
+    │   ├── InvalidCursor      no place at which a follower could go on
     │   ├── SessionNotFound
     │   │   └── SessionDeleted     … any more; it can be restored
     │   ├── SessionAmbiguous   several ids begin like this; names them
@@ -50,6 +51,10 @@ class InvalidEntry(UsageError, ValueError):
 
 class InvalidQuery(UsageError, ValueError):
     """The search says nothing that could be looked for; the text says what to write instead."""
+
+
+class InvalidCursor(UsageError, ValueError):
+    """The text is no cursor that a follower gave."""
 
 
 class SessionNotFound(UsageError, LookupError):

@@ -16,10 +16,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
 CONTEXT = click.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in MODULES}
+LASTING = {"serve"}
+"""What goes on until it is ended: its examples are run by tests of its own."""
+
 EXAMPLES = [
     (name, one.words)
     for name, command in COMMANDS.items()
-    if isinstance(command, Command)
+    if isinstance(command, Command) and name not in LASTING
     for one in command.examples
 ]
 
@@ -67,6 +70,9 @@ def test_every_example_works(
     """ID is a session; what an example needs to be there is made first."""
     monkeypatch.chdir(tmp_path)
     Path("summary.txt").write_text("It was the linker.", encoding="utf-8")
+    monkeypatch.setenv("HOLDFAST_TOKENS", str(tmp_path / "tokens.json"))
+    if name == "token":
+        holdfast("token", "make", "laptop")
     if name == "undo":
         holdfast("compact", sample.build, "--through", "8", "--summary", "x")
     if name == "import":
@@ -75,6 +81,8 @@ def test_every_example_works(
         holdfast("delete", sample.build)
     # The places of messages and of the compaction are others here than in the examples.
     meant = {"ID": sample.build, "12": "26", "4": "3"}
+    if words == "holdfast token make laptop":
+        holdfast("token", "revoke", "laptop")
     done = holdfast(*(meant.get(word, word) for word in shlex.split(words)[1:]))
     expected = 1 if name == "stop" else 0  # no turn runs
     assert done.code == expected, done.err

@@ -23,10 +23,12 @@ READS = {
     "Store": {
         *("session", "sessions", "search", "usage", "blob", "counts", "status"),
         *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
+        *("feed", "activity", "figures"),
     },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),
+        *("changes", "queued", "approvals"),
     },
     "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {

@@ -54,6 +54,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "erase": "keeping",
     },
     "Move": {"import": "moving", "export": "moving"},
+    "Serve": {"serve": "serving", "token": "serving"},
     "Shell": {"completion": "completion"},
 }
 """Every command, and the module in `holdfast.cli.commands` that it is loaded from."""

@@ -5,7 +5,6 @@ hands to `run`; handing a delta over is a plain call here too.
 """
 
 import weakref
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
@@ -18,8 +17,8 @@ from holdfast.model.parts import Json, Part
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
-from holdfast.session.following import Followed, Follower, follow_once
 from holdfast.session.history import CompactSettings, ForkSettings
+from holdfast.session.live_aio import AsyncFollowing
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
     CallSettings,
@@ -40,14 +39,15 @@ from holdfast.session.options import (
 from holdfast.session.running import Calling, Tools
 from holdfast.session.running_aio import AsyncToolRun
 from holdfast.session.settling import StopScope, in_thread, settle
-from holdfast.session.steps import Flow, Pause, Write
-from holdfast.session.store import Deltas
+from holdfast.session.steps import Flow, Write
+from holdfast.session.store import Deltas, Store
 from holdfast.session.streams import StreamCore, ToolCore
 from holdfast.session.turns import TurnCore
 from holdfast.session.upkeep import AsyncUpkeep
 from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.session.reading import Changes
     from holdfast.views.context import Context, Format
     from holdfast.views.timeline import TimedTurn
     from holdfast.views.transcript import Shown
@@ -166,6 +166,13 @@ class AsyncStore(AsyncUpkeep):
         return await settle(runtime, flow)
 
 
+def blocking(store: AsyncStore) -> Store:
+    """The same opening of a store with the synchronous face, for threads of this process."""
+    shared = Store.__new__(Store)
+    shared._core, shared._care = store._core, store._care
+    return shared
+
+
 class AsyncSession:
     """One session. `id` is fixed; `title` and `head` are as of the last read or write here."""
 
@@ -205,6 +212,18 @@ class AsyncSession:
         """All turns in order, with how they ended."""
         return await self._run(self._core.turns())
 
+    async def changes(self, *, after: int) -> "Changes":
+        """Messages that began, grew, ended or got a result after a seq; also what streams now."""
+        return await self._run(self._core.changes(after))
+
+    async def queued(self) -> list[Message]:
+        """Prompts that wait for the next turn, in order."""
+        return await self._run(self._core.queued())
+
+    async def approvals(self) -> list[e.ApprovalAsked]:
+        """What waits for a person in the newest turn, also if that was interrupted."""
+        return await self._run(self._core.approvals())
+
     async def context(
         self,
         format: "Format",  # noqa: A002  (the contract's name)
@@ -229,9 +248,12 @@ class AsyncSession:
         """The journal itself."""
         return await self._run(self._core.entries(after, limit))
 
-    def follow(self, *, after: int = 0) -> "Following":
-        """Entries and deltas as they come, from any process; ends when the store is closed."""
-        return Following(self._core, after)
+    def follow(self, *, after: int | str = 0) -> AsyncFollowing:
+        """Entries and deltas as they come, from any process; ends when the store is closed.
+
+        `after` is a seq, or the `cursor` of what a `follow` before has given, mid-message too.
+        """
+        return AsyncFollowing(self._core, after)
 
     async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
         """Ask whoever runs the turn to stop, in whatever process; False when none runs.
@@ -544,38 +566,3 @@ class AsyncTool(AsyncBlock[ToolCore]):
         """
         flow = self._core.finish(content, is_error=is_error, structured=structured)
         return await settle(self._core.turn.runtime, flow)
-
-
-class Following:
-    """What `follow` gives: an iterator that may simply be dropped, on every event loop."""
-
-    def __init__(self, core: SessionCore, after: int) -> None:
-        self._runtime = core.runtime()
-        self._follower = Follower(core.key, after)
-        self._shown: deque[Followed] = deque()
-        interest = self._runtime.watcher.following(core.key)
-        interest.__enter__()
-        self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
-        self._finaliser.atexit = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Followed:
-        watcher = self._runtime.watcher
-        while not self._shown:
-            if watcher.closed or not self._finaliser.alive:
-                raise StopAsyncIteration
-            since = watcher.generation
-            self._shown.extend(await settle(self._runtime, follow_once(self._follower)))
-            if not self._shown and self._follower.live:
-                await settle(self._runtime, _rest(since))
-        return self._shown.popleft()
-
-    async def aclose(self) -> None:
-        """Stop following; leaving the loop and forgetting this object does the same."""
-        self._finaliser()
-
-
-def _rest(since: int) -> Flow[None]:
-    yield Pause(since, 1.0)

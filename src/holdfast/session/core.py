@@ -33,6 +33,7 @@ from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:  # the options stand on this module
     from holdfast.session.options import Progress, SearchFilters
+    from holdfast.session.reading import ActiveDay, ActivityFilters, Changes
     from holdfast.views.context import Context
     from holdfast.views.timeline import TimedTurn
     from holdfast.views.transcript import Shown
@@ -173,6 +174,11 @@ class StoreCore:
         self.runtime()
         return (yield from read(lambda reader: reader.counts()))
 
+    def activity(self, filters: "ActivityFilters") -> "Flow[list[ActiveDay]]":
+        from holdfast.session.reading import activity
+
+        return activity(self.runtime(), filters)
+
 
 class SessionCore:
     """One session. `title` and `head` are as of the last read or write through this object."""
@@ -289,6 +295,21 @@ class SessionCore:
 
         return show_timeline(self)
 
+    def changes(self, after: int) -> "Flow[Changes]":
+        from holdfast.session.reading import changes
+
+        return changes(self, after)
+
+    def queued(self) -> Flow[list[Message]]:
+        from holdfast.session.reading import queued
+
+        return queued(self)
+
+    def approvals(self) -> Flow[list[e.ApprovalAsked]]:
+        from holdfast.session.reading import approvals
+
+        return approvals(self)
+
     # -- about the session ---------------------------------------------------------------------
 
     def describe(self, body: e.Body) -> Flow[Receipt]:
@@ -329,8 +350,11 @@ class SessionCore:
         return self.describe(e.Note(id=note_id, name=name, data=data))
 
     def recover(self) -> Flow[bool]:
-        at = self.runtime().clock()
-        return (yield from write(lambda engine: engine.recover(self.key, at)))
+        runtime = self.runtime()
+        at = runtime.clock()
+        recovered = yield from write(lambda engine: engine.recover(self.key, at))
+        runtime.writer.tally.recovered += recovered
+        return recovered
 
     # -- turns ---------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from holdfast.session.watcher import Watcher
 from holdfast.stores.base import Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Claim
+from holdfast.stores.tally import Figures
 from holdfast.stores.writer import Op, Writer, finish
 
 if TYPE_CHECKING:
@@ -134,6 +135,11 @@ class Runtime:
         except BaseException as error:  # noqa: BLE001  (raised where the read was asked for)
             op.error = error
         finish([op])
+
+    def figures(self) -> Figures:
+        """What was done since the store was opened here, and what is open now."""
+        turns, followers = len(self._turns), self.watcher.followers
+        return self.writer.tally.shown(turns=turns, followers=followers)
 
     # -- turns that run here -------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ with `await`, and a test holds the two together.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
 
@@ -18,8 +18,8 @@ from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.blocking import run
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
-from holdfast.session.following import Followed, Follower, follow_once
 from holdfast.session.history import CompactSettings, ForkSettings
+from holdfast.session.live import Following
 from holdfast.session.opening import Options, Url, open_runtime
 from holdfast.session.options import (
     CallSettings,
@@ -45,6 +45,7 @@ from holdfast.session.upkeep import Upkeep
 from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from holdfast.session.reading import Changes
     from holdfast.views.context import Context, Format
     from holdfast.views.timeline import TimedTurn
     from holdfast.views.transcript import Shown
@@ -196,6 +197,18 @@ class Session:
         """All turns in order, with how they ended."""
         return self._run(self._core.turns())
 
+    def changes(self, *, after: int) -> "Changes":
+        """Messages that began, grew, ended or got a result after a seq; also what streams now."""
+        return self._run(self._core.changes(after))
+
+    def queued(self) -> list[Message]:
+        """Prompts that wait for the next turn, in order."""
+        return self._run(self._core.queued())
+
+    def approvals(self) -> list[e.ApprovalAsked]:
+        """What waits for a person in the newest turn, also if that was interrupted."""
+        return self._run(self._core.approvals())
+
     def context(
         self,
         format: "Format",  # noqa: A002  (the contract's name)
@@ -220,16 +233,9 @@ class Session:
         """The journal itself."""
         return self._run(self._core.entries(after, limit))
 
-    def follow(self, *, after: int = 0) -> Iterator[Followed]:
-        """Entries and deltas as they come, from any process; ends when the store is closed."""
-        runtime = self._core.runtime()
-        follower = Follower(self._core.key, after)
-        with runtime.watcher.following(self._core.key):
-            while not runtime.watcher.closed:
-                since = runtime.watcher.generation
-                yield from run(runtime, follow_once(follower))
-                if follower.live:
-                    runtime.watcher.wait(since, 1.0)
+    def follow(self, *, after: int | str = 0) -> Following:
+        """Entries and deltas as they come, from any process, after a seq or a `cursor`."""
+        return Following(self._core, after)
 
     def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
         """Ask whoever runs the turn to stop, in whatever process; False when none runs.

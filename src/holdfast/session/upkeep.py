@@ -3,16 +3,23 @@
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.model import entries as e
 from holdfast.model.sessions import SessionInfo
 from holdfast.session.care import DELETED_DAYS, CareCore, Erasure, Removal
 from holdfast.session.examining import Finding, Salvaged
+from holdfast.session.live import Feed
 from holdfast.session.options import Progress
 from holdfast.session.steps import Flow
 from holdfast.stores.base import BackupReceipt
 from holdfast.stores.standing import Receipt
+from holdfast.stores.tally import Figures
+
+if TYPE_CHECKING:
+    from holdfast.session.core import StoreCore
+    from holdfast.session.live_aio import AsyncFeed
+    from holdfast.session.reading import ActiveDay, ActivityFilters
 
 T = TypeVar("T")
 
@@ -21,6 +28,7 @@ class Upkeep:
     """The synchronous face."""
 
     _care: CareCore
+    _core: "StoreCore"
 
     def _run(self, flow: Flow[T]) -> T:
         raise NotImplementedError
@@ -127,11 +135,29 @@ class Upkeep:
         """
         return self._run(self._care.examine(session_id, rebuild=rebuild))
 
+    @property
+    def figures(self) -> Figures:
+        """What this opening of the store has written so far, and what it has open now."""
+        return self._core.runtime().figures()
+
+    def feed(self) -> Feed:
+        """Many sessions as they happen, read together; it begins with none."""
+        return Feed(self._core.runtime())
+
+    def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
+        """How many sessions and turns began, and how turns ended, day by day.
+
+        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
+        deleted sessions; what a fork has inherited does not count twice.
+        """
+        return self._run(self._core.activity(filters))
+
 
 class AsyncUpkeep:
     """The asynchronous face."""
 
     _care: CareCore
+    _core: "StoreCore"
 
     def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         raise NotImplementedError
@@ -237,3 +263,22 @@ class AsyncUpkeep:
         `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
         """
         return await self._run(self._care.examine(session_id, rebuild=rebuild))
+
+    @property
+    def figures(self) -> Figures:
+        """What this opening of the store has written so far, and what it has open now."""
+        return self._core.runtime().figures()
+
+    def feed(self) -> "AsyncFeed":
+        """Many sessions as they happen, read together; it begins with none."""
+        from holdfast.session.live_aio import AsyncFeed
+
+        return AsyncFeed(self._core.runtime())
+
+    async def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
+        """How many sessions and turns began, and how turns ended, day by day.
+
+        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
+        deleted sessions; what a fork has inherited does not count twice.
+        """
+        return await self._run(self._core.activity(filters))

@@ -101,6 +101,10 @@ class Watcher:
             thread.join(5)
 
     @property
+    def followers(self) -> int:
+        return self._followers
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -113,7 +117,7 @@ class Watcher:
             if not self._keys[key]:
                 del self._keys[key]
             if (before > 0) != (key in self._keys):
-                self._watch(frozenset(self._keys))
+                self._watch(self._keys)
             # What was asked of a turn before it was known here is found by looking once more.
             self._look_again = self._look_again or runners > 0
             if (self._followers or self._runners) and self._thread is None and not self._closed:

@@ -26,6 +26,7 @@ from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
 from holdfast.stores.standing import NeedsBody
+from holdfast.stores.tally import Tally
 
 T = TypeVar("T")
 
@@ -144,6 +145,7 @@ class Writer:
         self._last_batch = 0
         self._idleness = Idleness(wanted=indexing)
         self.status = "ok"
+        self.tally = Tally()
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
 
@@ -279,6 +281,7 @@ class Writer:
     def _commit(self, ops: Sequence[Op[Any]]) -> None:
         """One transaction for all; one each when an operation broke it for the others."""
         deferred: list[tuple[Op[Any], NeedsBody]] = []
+        began = time.monotonic()
         try:
             deferred += self._transact(ops)
         except _Broken as broken:
@@ -290,6 +293,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  (told to every caller, none of it swallowed)
             for op in ops:
                 op.error = error
+        self.tally.committed(len(ops), time.monotonic() - began)
         self._settle(ops, deferred)
         for op, needed in deferred:
             self._commit_with_body(op, needed)
@@ -406,6 +410,9 @@ class Writer:
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""
+        refused = sum(op.error is not None for op in ops)
+        if refused:
+            self.tally.refused(refused)
         for op in ops:
             if isinstance(op.error, StoreError):
                 self.status = "degraded"

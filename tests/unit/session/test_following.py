@@ -12,12 +12,13 @@ from holdfast.journal.assembly import assemble
 from holdfast.model.entries import Entry
 from holdfast.model.messages import Message
 from holdfast.model.parts import Opaque, Part, Reasoning, Text, ToolCall
-from holdfast.session.following import Followed, Follower
+from holdfast.session.following import Follower
+from holdfast.session.place import Followed, Seen
 
 
 def poll(session: Session, follower: Follower) -> list[Followed]:
-    shown: list[Followed] = session._core.runtime().read(follower.poll)
-    return shown
+    seen: list[Seen] = session._core.runtime().read(follower.poll)
+    return [one.item for one in seen]
 
 
 def seqs(shown: list[Followed]) -> list[int]:

@@ -65,6 +65,9 @@ SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, c
        base, base_seq, about
 FROM holdfast.sessions WHERE tenant = %(tenant)s AND session = %(session)s;
 
+-- stopping --
+SELECT tenant, session, stop_seq FROM holdfast.sessions WHERE stop_seq IS NOT NULL;
+
 -- find_key --
 SELECT session FROM holdfast.session_ids WHERE tenant = %(tenant)s AND id = %(id)s;
 

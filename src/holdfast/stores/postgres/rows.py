@@ -86,6 +86,10 @@ class PostgresReader(PostgresSearch, JournalReader):
         except ValueError as error:
             raise self._damaged(key, None, error) from error
 
+    def stopping(self) -> list[tuple[int, int]]:
+        found = self.fetch(self._sql.stopping)
+        return [(join(tenant, session), seq) for tenant, session, seq in found]
+
     def session_keys(self) -> list[int]:
         return [join(*row) for row in self.fetch(self._sql.session_keys)]
 

@@ -59,6 +59,7 @@ CREATE TABLE holdfast.sessions (
 CREATE INDEX sessions_by_time ON holdfast.sessions (tenant, deleted, updated_at_us, id);
 CREATE INDEX sessions_by_parent ON holdfast.sessions (tenant, parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_by_base ON holdfast.sessions (tenant, base) WHERE base IS NOT NULL;
+CREATE INDEX sessions_stopping ON holdfast.sessions (tenant, session) WHERE stop_seq IS NOT NULL;
 CREATE INDEX sessions_behind ON holdfast.sessions (tenant, session) WHERE behind;
 
 -- `identity` is a hash of what makes an entry the same one. `mark` is 1 for the start and the ending of a turn, 2 for what

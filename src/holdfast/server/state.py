@@ -1,0 +1,56 @@
+"""What one running server has: its store, the turns that run in it, its streams, its guard."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.server.guard import Guard
+from holdfast.server.hub import Hub
+from holdfast.server.logs import Log
+from holdfast.server.running import After, Runner, Turns
+from holdfast.session.aio import AsyncSession, AsyncStore
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a server that can be set; each has a default that is meant."""
+
+    host: str = "127.0.0.1"
+    port: int = 8420
+    allowed_hosts: tuple[str, ...] = ()
+    model: str | None = None
+    body_bytes: int = 4 * 1024 * 1024
+    streams: int = 1_000
+    beat_seconds: float = 15.0
+    look_seconds: float = 1.0
+    drain_seconds: float = 5.0
+
+
+class Answering(NamedTuple):
+    """Who answers prompts here, and what it is called.
+
+    `after` is called with a session when a turn of it was completed; `compact` puts a summary in
+    place of what was said, and tells whether there was anything.
+    """
+
+    runner: Runner
+    model: str | None
+    after: After | None = None
+    compact: Callable[[AsyncSession], Awaitable[bool]] | None = None
+
+
+class Serving:
+    """One server. Nothing here is the truth: all of it is in the store."""
+
+    def __init__(
+        self, store: AsyncStore, answering: Answering, settings: Settings, guard: Guard, log: Log
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.guard = guard
+        self.log = log
+        self.model = answering.model
+        self.compact = answering.compact
+        self.turns = Turns(store, answering.runner, answering.after, log)
+        self.hub = Hub(store, settings, log)
+        self.draining = False

@@ -1,0 +1,79 @@
+"""What the writer has done since it began, counted for those who watch a process."""
+
+from bisect import bisect_left
+from typing import Final
+
+import msgspec
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """How many values were at most each of `bounds`; the last of `counts` are those beyond."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What one opening of a store has done so far, and what it has open now.
+
+    `operations` counts writes of callers and flushes of deltas, `refused` those of them that a rule
+    or the store said no to. `recovered` are turns that were closed for a process that had died.
+    """
+
+    operations: int
+    refused: int
+    commit_seconds: Histogram
+    commit_sizes: Histogram
+    turns: int
+    followers: int
+    recovered: int
+
+
+class _Counter:
+    """One histogram while it grows. Written by one thread; a reader may be one value behind."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def shown(self) -> Histogram:
+        return Histogram(self._bounds, tuple(self._counts), self._total)
+
+
+class Tally:
+    """Kept by the writer, read by anybody."""
+
+    def __init__(self) -> None:
+        self._seconds = _Counter(SECONDS)
+        self._sizes = _Counter(SIZES)
+        self._operations = 0
+        self._refused = 0
+        self.recovered = 0
+
+    def committed(self, operations: int, seconds: float) -> None:
+        self._seconds.add(seconds)
+        self._sizes.add(operations)
+        self._operations += operations
+
+    def refused(self, operations: int) -> None:
+        self._refused += operations
+
+    def shown(self, *, turns: int, followers: int) -> Figures:
+        return Figures(
+            operations=self._operations,
+            refused=self._refused,
+            commit_seconds=self._seconds.shown(),
+            commit_sizes=self._sizes.shown(),
+            turns=turns,
+            followers=followers,
+            recovered=self.recovered,
+        )

@@ -1,0 +1,147 @@
+"""A server of our own with an agent that does what its prompt says, for tests of everything else.
+
+    python -m tests.server.scripted STORE [--port N] [--drain SECONDS] …
+
+prints its address and serves until it is ended. What can be prompted is in `ACTS`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from holdfast import AsyncStore
+from holdfast.model.entries import ApprovalDecided
+from holdfast.server.command import serve
+from holdfast.server.logs import configure
+from holdfast.server.state import Answering, Settings
+from holdfast.server.tokens import Tokens
+from holdfast.session.aio import AsyncSession, AsyncTurn
+
+Act = Callable[[AsyncSession, AsyncTurn, list[str]], Awaitable[None]]
+
+
+async def count(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`count N SECONDS`: so many numbered words, one after each pause."""
+    async with turn.stream(provider="scripted", model="counter") as reply:
+        for number in range(int(words[0])):
+            reply.text(f"w{number} ")
+            await asyncio.sleep(float(words[1]) if len(words) > 1 else 0)
+        reply.finish(finish_reason="stop")
+
+
+async def work(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Thinks, calls a tool that prints, and answers."""
+    async with turn.stream(provider="scripted", model="worker") as reply:
+        reply.reasoning("The log will say. ")
+        reply.text("Let me look.")
+        reply.tool_call("c1", name="shell", arguments='{"command": "make"}')
+    async with turn.tool("c1") as call:
+        call.output("compiling…\n")
+        await asyncio.sleep(0.05)
+        call.output("linking…\n")
+        await call.finish("compiling…\nlinking…\nok")
+    async with turn.stream(provider="scripted", model="worker") as reply:
+        reply.text("It **works** now.\n\n```python\nprint('ok')\n```\n")
+
+
+async def ask(session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Calls a tool, and runs it if somebody allows it."""
+    async with turn.stream(provider="scripted", model="asker") as reply:
+        reply.tool_call("c1", name="shell", arguments='{"command": "rm -r build"}')
+    asked = await turn.ask_approval("c1", '{"command": "rm -r build"}')
+    async for item in session.follow(after=session.head):
+        body = getattr(item, "body", None)
+        if isinstance(body, ApprovalDecided) and body.id == asked.id:
+            async with turn.tool("c1") as call:
+                await call.finish("removed" if body.approved else "denied")
+            return
+
+
+async def hang(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Says a little, then waits until it is stopped."""
+    async with turn.stream(provider="scripted", model="waiter") as reply:
+        reply.text("I wait ")
+        await asyncio.Event().wait()
+
+
+async def cling(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Does not let go when it is stopped."""
+    async with turn.stream(provider="scripted", model="waiter") as reply:
+        reply.text("I stay ")
+        for _ in range(1_000):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(30)
+
+
+async def fail(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Breaks in the middle, with a secret in the error."""
+    async with turn.stream(provider="scripted", model="breaker") as reply:
+        reply.text("So far ")
+        raise RuntimeError("the secret is swordfish")
+
+
+async def say(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`say TEXT`: says it back, whatever it is."""
+    async with turn.stream(provider="scripted", model="parrot") as reply:
+        reply.text(" ".join(words))
+
+
+ACTS: dict[str, Act] = {
+    "count": count,
+    "work": work,
+    "ask": ask,
+    "hang": hang,
+    "cling": cling,
+    "fail": fail,
+    "say": say,
+}
+
+
+async def answer(session: AsyncSession, turn: AsyncTurn) -> None:
+    prompts = [one for one in await session.messages(last=5) if one.role == "user"]
+    name, *words = (prompts[-1].text if prompts else "say nothing").split(" ")
+    await ACTS.get(name, say)(session, turn, words)
+
+
+@contextlib.asynccontextmanager
+async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
+    yield Answering(answer, "scripted")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--drain", type=float, default=1.0)
+    parser.add_argument("--streams", type=int, default=1_000)
+    parser.add_argument("--beat", type=float, default=15.0)
+    parser.add_argument("--body-bytes", type=int, default=4 * 1024 * 1024)
+    parser.add_argument("--tokens", type=Path)
+    parser.add_argument("--window", type=float, default=0.05)
+    given = parser.parse_args()
+    configure()
+    settings = Settings(
+        host=given.host,
+        port=given.port,
+        drain_seconds=given.drain,
+        streams=given.streams,
+        beat_seconds=given.beat,
+        body_bytes=given.body_bytes,
+        look_seconds=0.2,
+    )
+    tokens = Tokens(given.tokens or Path(f"{given.store}.tokens"))
+
+    def ready(url: str) -> None:
+        print(url, flush=True)
+
+    def store() -> AsyncStore:
+        return AsyncStore(given.store, window_seconds=given.window)
+
+    asyncio.run(serve(store, answering, settings, tokens, ready))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A server that is asked to end: turns, then streams, then the process, within ten seconds."""
+
+import signal
+import time
+
+import pytest
+
+from tests.server.conftest import Serve
+
+
+def test_a_turn_that_can_finish_finishes(serve: Serve) -> None:
+    server = serve("--drain", "5")
+    session_id = server.create()
+    server.begin(session_id, "count 40 0.01")
+    assert server.end() == 0
+    again = serve()
+    assert again.get(f"/api/sessions/{session_id}")["turn"]["status"] == "completed"
+
+
+def test_a_turn_that_does_not_finish_is_interrupted_with_the_reason(serve: Serve) -> None:
+    server = serve("--drain", "0.2")
+    session_id = server.create()
+    server.begin(session_id, "hang")
+    assert server.end() == 0
+    turn = serve().get(f"/api/sessions/{session_id}")["turn"]
+    assert (turn["status"], turn["reason"]) == ("interrupted", "the server was shut down")
+
+
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT])
+def test_streams_end_and_the_process_is_gone_in_time(serve: Serve, name: signal.Signals) -> None:
+    server = serve("--drain", "0.2")
+    session_id = server.create()
+    server.begin(session_id, "hang")
+    began = time.monotonic()
+    with server.http.stream("GET", f"/api/sessions/{session_id}/events") as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        server.process.send_signal(name)
+        kinds = [line for line in lines if line.startswith("event: ")]
+    assert kinds[-1] == "event: turn_ended"
+    assert server.process.wait(10) == 0
+    assert time.monotonic() - began < 10
+
+
+def test_a_turn_that_clings_does_not_keep_the_process(serve: Serve) -> None:
+    server = serve("--drain", "0.2")
+    session_id = server.create()
+    server.begin(session_id, "cling")
+    began = time.monotonic()
+    server.end()
+    assert time.monotonic() - began < 10
+    turn = serve().get(f"/api/sessions/{session_id}")["turn"]
+    assert turn["status"] == "interrupted"
+
+
+def test_a_server_that_is_ending_begins_nothing(serve: Serve) -> None:
+    server = serve("--drain", "3")
+    session_id, other = server.create(), server.create()
+    server.begin(session_id, "hang")
+    server.process.send_signal(signal.SIGTERM)
+    while (answer := server.http.get("/readyz")).status_code == 200:
+        pass
+    assert answer.json()["code"] == "shutting_down"
+    refused = server.ask(other, "count 1")
+    assert (refused.status_code, refused.json()["code"]) == (503, "shutting_down")
+    server.process.send_signal(signal.SIGTERM)  # a second one hurries
+    assert server.process.wait(10) == 0
+
+
+def test_it_says_how_it_is(serve: Serve) -> None:
+    server = serve()
+    session_id = server.create()
+    server.begin(session_id, "count 3")
+    server.until_end(session_id)
+    assert server.get("/healthz") == {"status": "ok"}
+    assert server.get("/readyz") == {"status": "ok"}
+    lines = server.http.get("/metrics").text.splitlines()
+    figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert int(figures["holdfast_store_appends_total"]) > 3
+    assert figures['holdfast_turns_total{status="completed"}'] == "1"
+    assert figures["holdfast_open_turns"] == "0"
+    assert int(figures['holdfast_store_commit_seconds_bucket{le="+Inf"}']) > 3
+    [began] = server.log_lines("turn_began")
+    assert began["session"] == session_id
