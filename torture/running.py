@@ -41,7 +41,7 @@ class Total(msgspec.Struct):
     rounds: int = 0
     first_seed: int = 0
     last_seed: int = 0
-    failures: list[Failure] = []  # noqa: RUF012  (msgspec copies it)
+    failures: list[Failure] = []
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
