@@ -6,10 +6,10 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint type bench torture demo lock clean
+.PHONY: help setup test lint type bench torture torture-long demo lock clean
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
@@ -28,8 +28,11 @@ bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite, and beside what
 	@$(BIN)/python -m benchmarks
 	@.benchvenv/bin/python -m benchmarks.peers
 
-torture: $(STAMP)  ## run the campaigns: long, randomized, merciless
-	@$(BIN)/python -m pytest -m campaign -n 2
+torture: $(STAMP)  ## run the campaigns that try to lose something, for ten minutes
+	@$(BIN)/python -m torture
+
+torture-long: $(STAMP)  ## the same, for hours
+	@$(BIN)/python -m torture --long
 
 demo: $(STAMP)  ## kill an agent in mid-turn and see what it still knows
 	@$(BIN)/python examples/survive_kill.py
@@ -48,7 +51,7 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 
 clean:  ## remove .venv, caches and build results
 	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples benchmarks torture -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
 $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/python

@@ -1,1 +1,1 @@
-"""Campaigns that try to lose something: what was tried, how often, with which seed, what was lost."""
+"""Campaigns that try to lose something; `docs/evidence.md` tells what came of them."""

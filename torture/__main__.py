@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
 from torture import report
+from torture.campaign import Size
 from torture.campaigns import NAMES, load
 from torture.running import Schedule, Total, run_all, run_here, run_round
 
@@ -55,7 +54,7 @@ def _slice(options: argparse.Namespace) -> int:
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    size = "long" if options.long else "torture"
+    size: Size = "long" if options.long else "torture"
     first = options.first_seed or random.SystemRandom().randrange(1, 1_000_000) * 1_000
     campaigns = [load(name) for name in options.campaign or NAMES]
     began = time.monotonic()
@@ -67,7 +66,9 @@ def _campaign(options: argparse.Namespace) -> int:
     for failure in (one for total in totals for one in total.failures):
         print(f"\n{failure.command}\n{failure.what}\n{failure.error}")
     if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
+        options.json.write_bytes(report.as_json(run))
+    if options.write_docs:
+        report.write_document(run)
     return 1 if any(total.failures for total in totals) else 0
 
 
@@ -119,7 +120,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
     parser.add_argument("--first-seed", type=int, help="begin here, not at a random seed")
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, to be quicker")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--workers", type=int, default=(os.cpu_count() or 2) + 1)
+    parser.add_argument("--write-docs", action="store_true", help="renew docs/evidence.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the run there")
     options = parser.parse_args()
     if options.seed is not None and len(options.campaign or ()) != 1:

@@ -16,6 +16,10 @@ import msgspec
 Size = Literal["slice", "torture", "long"]
 
 
+_FAILURES_MAX = 20
+"""More of one round tell nothing new."""
+
+
 class Sizes(NamedTuple):
     """How many cases at least: in `make test`, `make torture` and `make torture-long`."""
 
@@ -33,7 +37,7 @@ class Campaign(NamedTuple):
     sizes: Sizes
     run: "Callable[[Round], None]"
     rounds: int | None = None
-    """How many different seeds there are, where a seed names a combination; None: no end of them."""
+    """How many different seeds there are, where a seed names a combination; else no end."""
 
     def cases(self, size: Size) -> int:
         return int(getattr(self.sizes, size))
@@ -95,7 +99,7 @@ class Round:
             return None
         try:
             return case(*arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, the case has failed)
             self.fail(what, error, first)
             return None
 
@@ -103,7 +107,7 @@ class Round:
         trace = "".join(traceback.format_exception(error)[-12:])
         number = self.cases if case is None else case
         self.failures.append(Failure(self._campaign, self.seed, number, what, trace))
-        if self._until_failure:
+        if self._until_failure or len(self.failures) == _FAILURES_MAX:
             raise Stopped
 
     def more(self, cases: int) -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from torture.findings import Finding, load
 from torture.running import Total
 
 ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "evidence.json"
+PAGE = ROOT / "docs" / "evidence.md"
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -52,6 +55,75 @@ def made(totals: Sequence[Total], size: str, workers: int, seconds: float) -> Ru
     )
 
 
+def as_json(run: Run) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(run)) + b"\n"
+
+
+def read_json(data: bytes) -> Run:
+    return msgspec.json.decode(data, type=Run)
+
+
+def write_document(run: Run) -> None:
+    """Renew the evidence: the run as data, and the page that is made of it."""
+    DATA.write_bytes(as_json(run))
+    PAGE.write_text(document(run, load()), encoding="utf-8")
+
+
+def document(run: Run, findings: Sequence[Finding]) -> str:
+    """The page: nothing in it is typed by hand but the words around the figures."""
+    machine = run.machine
+    lines = [
+        "# What was tried, and what was lost",
+        "",
+        "`python -m torture --write-docs` makes this page from `evidence.json` beside it and from",
+        "`torture/findings.toml`. Each row is a campaign that tries to lose something. A case is",
+        "one attempt; a failure is one in which something did not hold. The same seed does the",
+        "same again: `python -m torture --campaign NAME --seed N`. [What is",
+        "promised](guarantees.md) names the campaign that shows it.",
+        "",
+        "## The last full run",
+        "",
+        f"`{run.command}` on {run.date}, commit `{run.commit}`: {run.workers} processes on",
+        f"{machine.cores} cores, {machine.system}, Python {machine.python}, SQLite",
+        f"{machine.sqlite}; {run.seconds / 60:.0f} minutes by the clock.",
+        "",
+        table(run),
+        "",
+        *_failures(run),
+        "## What each campaign does",
+        "",
+        "| campaign | tries | holds when |",
+        "|---|---|---|",
+        *(f"| `{one.name}` | {one.tries} | {one.holds} |" for one in run.totals),
+        "",
+        "## What the campaigns found",
+        "",
+        "Each was mended before the run above. It stays as a test, as a seed that CI runs again,",
+        "or as a piece of the museum: a copy of the package with the bug in it, which CI must find.",
+        "",
+    ]
+    for one in findings:
+        lines += [
+            f"- **{one.name}** (`{one.campaign}`, {one.since}). {one.what}",
+            f"  {_kept(one)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _failures(run: Run) -> list[str]:
+    failures = [failure for total in run.totals for failure in total.failures]
+    if not failures:
+        return []
+    return ["Failures:", "", *(f"- `{one.command}`: {one.what}" for one in failures), ""]
+
+
+def _kept(one: Finding) -> str:
+    names = [f"`{test}`" for test in one.tests]
+    names += [f"seed {seed}" for seed in one.seeds]
+    names += [f"`tests/museum/pieces/{one.museum}.toml`"] if one.museum else []
+    return f"Kept as {', '.join(names)}."
+
+
 def table(run: Run) -> str:
     """For a person; a Markdown table is read as well on a terminal."""
     rows = [("campaign", "cases", "seeds", "failures", "processor seconds")]
@@ -81,6 +153,11 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = zip(cells, widths, strict=True)
     padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
     return "| " + " | ".join(padded) + " |"
+
+
+def _commit() -> str:
+    changed = _git("status", "--porcelain", "src", "torture", "tests")
+    return _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 
 def _git(*arguments: str) -> str:

@@ -144,3 +144,15 @@ def test_closing_the_store_in_a_turn_ends_the_turn_and_refuses_the_rest(path: Pa
         (ended,) = reopened.turns()
         assert (ended.status, ended.reason) == ("interrupted", "store_closed")
         assert is_usable(reopened)
+
+
+def test_a_stop_for_a_turn_that_is_over_does_not_stop_the_next(session: Session) -> None:
+    with session.turn("first") as first:
+        pass
+    with nothing_stored(session):
+        assert not session.stop(first.id)
+    with session.turn("second") as second:
+        assert not session.stop(first.id)
+        second.record(saying("it goes on"))
+    assert second.status == "completed"
+    assert "stop_asked" not in [entry.kind for entry in session.entries()]

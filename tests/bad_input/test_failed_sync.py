@@ -8,6 +8,7 @@ import apsw
 import pytest
 
 from holdfast import SessionDamaged, Store, StoreDegraded
+from holdfast.stores.sqlite import SqliteDatabase
 from tests.bad_input.helpers import is_usable, texts, until
 
 
@@ -190,3 +191,23 @@ def test_closing_while_syncs_fail_lets_go_of_everything(vfs: Failing, path: Path
             assert not reader.is_alive(holder)
         assert "good" in names(again)
         assert is_usable(again.session("s"))
+
+
+def test_a_turn_whose_beginning_failed_and_is_there_keeps_nobody_waiting(
+    vfs: Failing, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that reports an error may have happened; nobody holds the turn that it began."""
+    session = store.create_session(id="s")
+    commit = SqliteDatabase.commit
+
+    def commit_and_fail(database: SqliteDatabase, connection: apsw.Connection) -> None:
+        commit(database, connection)
+        raise apsw.IOError("fsync: Input/output error")
+
+    monkeypatch.setattr(SqliteDatabase, "commit", commit_and_fail)
+    with pytest.raises(StoreDegraded), session.turn("lost"):
+        raise AssertionError("the block must not run")
+    monkeypatch.setattr(SqliteDatabase, "commit", commit)
+    assert is_usable(session)
+    first, _ = session.turns()
+    assert (first.status, first.reason) == ("interrupted", "not acknowledged")

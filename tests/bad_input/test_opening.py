@@ -3,6 +3,7 @@
 # ruff: noqa: PT012, SIM117  (the block that an exception leaves is what is tested)
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -24,6 +25,7 @@ from holdfast import (
 )
 from holdfast.stores.sqlite import files
 from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, saying, texts
+from torture.disk import Fault, faulty_disk
 
 
 @contextmanager
@@ -232,3 +234,16 @@ def test_a_second_sqlite_reader_does_not_keep_us_from_writing(path: Path) -> Non
         connection.execute("BEGIN")
         assert list(connection.execute("SELECT count(*) FROM entries"))
         assert is_usable(store.session("s"))
+
+
+def test_an_error_while_closing_does_not_hide_why_it_could_not_be_opened(path: Path) -> None:
+    """Whoever cannot open a store hears one of our errors, whatever else fails then."""
+    with faulty_disk() as disk:
+        fired = 0
+        for at in range(1, 60):
+            path.unlink(missing_ok=True)
+            disk.reset(Fault("write", at, lasting=True))
+            with contextlib.suppress(StoreError):
+                Store(path).close()
+            fired += disk.fault is not None and disk.fault.fired > 0
+        assert fired > 40

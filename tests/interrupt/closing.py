@@ -54,6 +54,7 @@ async def closed_after(disk: Disk, yields: int) -> None:
     with disk.sync() as fresh:
         ledger.check(fresh)
         use_again(fresh.session(session.id))
+        fresh.delete_session(session.id)
 
 
 async def cancelled_in_next(disk: Disk, at: int) -> bool:

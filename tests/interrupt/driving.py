@@ -1,8 +1,10 @@
 """Running one scenario with one interruption, under asyncio and under trio."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Literal, Protocol
 
 import anyio
@@ -44,7 +46,7 @@ class Visit:
         return bool(points.fired)
 
     async def _once(self, points: Points) -> None:
-        before = set(threading.enumerate())
+        before, files = set(threading.enumerate()), open_files()
         store, other = self.disk.aio(), self.disk.aio()
         async with store, other:
             run = Run(self.disk.aio, store, other, points)
@@ -60,6 +62,7 @@ class Visit:
                 use_again(fresh.session(session_id))
             for info in fresh.sessions():
                 fresh.delete_session(info.id)
+        assert open_files() <= files, "files are left open"
 
     async def _beside_a_holder(self, run: Run) -> None:
         if self.held is None:
@@ -132,6 +135,15 @@ async def _release_later(run: Run) -> None:
     with anyio.move_on_after(_HELD_SECONDS):
         await run.release.wait()
     run.release.set()
+
+
+def open_files() -> set[str]:
+    """The files of stores that this process has open."""
+    found = set()
+    for one in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them is gone already
+            found.add(str(one.readlink()))
+    return {name for name in found if ".db" in name}
 
 
 def _no_task_is_left() -> None:

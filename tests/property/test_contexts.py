@@ -49,16 +49,6 @@ def test_every_prefix_is_accepted(format_: str, journal: list[e.Entry]) -> None:
     judge_every_prefix(format_, journal)
 
 
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("format_", PROVIDERS)
-@settings(many, max_examples=1_000)
-@given(journal=journals())
-def test_every_prefix_is_accepted_in_the_long_run(format_: str, journal: list[e.Entry]) -> None:
-    """Over a hundred thousand contexts."""
-    judge_every_prefix(format_, journal)
-
-
 def judge_every_prefix(format_: str, journal: list[e.Entry]) -> None:
     for end in range(len(journal) + 1):
         found = context(journal[:end], format_)

@@ -43,8 +43,8 @@ def run(round_: Round) -> None:
 
 CAMPAIGN = Campaign(
     name="marked",
-    tries="every test with the mark `campaign`: streams by the thousand, and whatever is too long for "
-    "`make test`",
+    tries="every test with the mark `campaign`: streams by the thousand, and whatever is too long "
+    "for `make test`",
     holds="the test passes",
     sizes=Sizes(slice=0, torture=0, long=20),
     run=run,

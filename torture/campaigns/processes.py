@@ -78,9 +78,10 @@ def run(round_: Round) -> None:
 
 CAMPAIGN = Campaign(
     name="processes",
-    tries="32 processes append to one session and to their own at the same time, as fast as they can",
+    tries="32 processes append to one session and to their own at the same time, as fast as they "
+    "can",
     holds="dense seqs; every append is there once, at the place its writer was told; nobody is "
     "turned away",
-    sizes=Sizes(slice=800, torture=10_000, long=1_000_000),
+    sizes=Sizes(slice=800, torture=4_000, long=1_000_000),
     run=run,
 )

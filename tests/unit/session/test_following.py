@@ -145,3 +145,16 @@ def test_reasoning_and_its_signature_are_shown_once(tmp_path: Path) -> None:
             reply.reasoning("b", signature="sig")
         shown += poll(session, follower)
         assert parts_shown(shown, reply.id) == (Reasoning("ab", signature="sig"),)
+
+
+def test_a_follower_that_goes_away_stops_nothing(tmp_path: Path) -> None:
+    """A dropped connection is not Stop."""
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            following = session.follow()
+            next(following)
+            following.close()  # type: ignore[attr-defined]
+            turn.record(Message("assistant", [Text("it goes on")]))
+        assert turn.status == "completed"
+        assert "stop_asked" not in [entry.kind for entry in session.entries()]

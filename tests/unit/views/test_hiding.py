@@ -72,3 +72,16 @@ def test_results_that_come_later_for_a_hidden_message(session: Session, role: st
     assert seen(session) == (False, False)
     assert "seen by all" in repr(session.transcript())
     assert "seen by all" in repr(session.context("anthropic").messages)
+
+
+def test_a_compaction_shows_nothing_that_was_hidden(session: Session) -> None:
+    """goose rewrote the whole conversation when it compacted, and so undid what was hidden."""
+    for text in ("first", HIDDEN, "last"):
+        with session.turn(None) as turn:
+            turn.record(Message("assistant", [Text(text)]))
+    first, hidden, _ = session.messages()
+    session.hide(hidden)
+    session.compact("In short.", through=first.seq)
+    assert seen(session) == (False, False)
+    session.undo()
+    assert seen(session) == (False, False)

@@ -1,0 +1,31 @@
+"""Every bug in the museum is caught, by what CI runs. This is what makes the rest believable."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.museum.museum import PIECES, hang, load, visit
+
+ENOUGH = 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PIECES, ids=lambda path: path.stem)
+def test_the_bug_is_caught(path: Path, tmp_path: Path) -> None:
+    """A piece that no longer applies fails here too."""
+    piece = load(path)
+    hang(piece, tmp_path)
+    done = visit(piece, tmp_path)
+    # 1 is what both the campaigns and pytest say of a failure; anything else is another trouble.
+    assert done.returncode == 1, f"{piece.breaks}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert "ImportError" not in done.stdout, done.stdout
+    assert "SyntaxError" not in done.stdout, done.stdout
+
+
+def test_there_are_enough_pieces_and_each_says_where_it_comes_from() -> None:
+    pieces = [load(path) for path in PIECES]
+    assert len(pieces) >= ENOUGH
+    for piece in pieces:
+        assert "#" in piece.report or ": " in piece.report
+        assert piece.breaks.endswith(".")
+        assert (piece.caught_by.campaign is None) != (piece.caught_by.test is None)

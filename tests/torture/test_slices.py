@@ -1,0 +1,33 @@
+"""A slice of every campaign, and everything that a campaign has ever found, again."""
+
+import itertools
+
+import pytest
+
+from torture import findings
+from torture.campaigns import NAMES, load
+from torture.running import run_here, run_round
+
+_SEED = 1
+FOUND = [(one.campaign, seed) for one in findings.load() for seed in one.seeds]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [name for name in NAMES if load(name).cases("slice")])
+def test_a_slice(name: str) -> None:
+    """The same seeds every time, as `python -m torture --slice` runs them."""
+    campaign = load(name)
+    outcomes = list(run_here(campaign, itertools.count(_SEED), campaign.cases("slice")))
+    failures = [failure for outcome in outcomes for failure in outcome.failures]
+    told = [f"{one.command}: {one.what}\n{one.error}" for one in failures[:3]]
+    assert not failures, "\n".join(told)
+    assert sum(outcome.cases for outcome in outcomes) >= campaign.cases("slice")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), FOUND)
+def test_what_was_found_is_not_there_again(name: str, seed: int) -> None:
+    outcome = run_round(load(name), seed)
+    assert outcome.cases
+    assert outcome.failures == []
