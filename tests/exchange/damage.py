@@ -243,8 +243,7 @@ def damaged_rows(path: Path, random: Random, tables: dict[str, list[str]], rows:
             (own,) = random.choice(made.execute(f"SELECT rowid FROM {table}").fetchall())
             value = random.choice(_STRANGE)
             if random.random() < 0.3:
-                query = f"SELECT {column} FROM {table} ORDER BY random() LIMIT 1"
-                (value,) = made.execute(query).fetchone()
+                (value,) = random.choice(made.execute(f"SELECT {column} FROM {table}").fetchall())
             try:
                 made.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, own))
             except sqlite3.IntegrityError:
@@ -363,7 +362,7 @@ def check(case: str, folder: Path, seed: int) -> Report:
 
 def _check_accounted(store: Store, found: Damaged, report: Report) -> None:
     if not report.sessions:
-        assert report.skipped
+        assert report.skipped or not found.intact
         return
     named = {one.place.line for one in report.problems}
     # A file in which no line tells its agent may look like a damaged list of messages.

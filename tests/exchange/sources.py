@@ -23,7 +23,7 @@ def bring(store: Store, *sources: Source | Iterable[Source | Bad], dry_run: bool
     for one in sources:
         for source in [one] if isinstance(one, Source) else one:
             if isinstance(source, Bad):
-                report.skip(source.place, source.reason)
+                report.note(source.place, source.reason, repaired=source.repaired)
             else:
                 import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
     return report

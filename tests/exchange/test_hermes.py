@@ -12,6 +12,7 @@ import pytest
 from holdfast import Reasoning, Store, ToolCall
 from holdfast.exchange.finding import detect, import_paths
 from holdfast.exchange.hermes import hermes_database, hermes_file
+from holdfast.exchange.importing import Source
 from holdfast.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, said
@@ -310,6 +311,7 @@ def test_a_database_at_rest_gets_no_files_beside_it(store: Store, path: Path) ->
 def test_an_agent_that_begins_to_write_is_noticed(store: Store, path: Path) -> None:
     sources = hermes_database(everything(path), settled=True)
     source = next(sources)
+    assert isinstance(source, Source)
     with closing(sqlite3.connect(path)) as agent:
         agent.execute("INSERT INTO sessions(id, source) VALUES('x', 'cli')")
         agent.commit()

@@ -19,7 +19,7 @@ from holdfast.journal.identity import digest, keyed_id
 from holdfast.journal.rules import check_json
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
-from holdfast.model.parts import Json, Part, Text, ToolCall, ToolResult
+from holdfast.model.parts import Json, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.sessions import Namer, Parent
 
 _ID_CHARS: Final = 200
@@ -146,8 +146,7 @@ class Composer:
                 raise TypeError(f"no such record: {record!r}")
 
     def _note_problem(self, record: r.Bad) -> None:
-        note = self._report.repair if record.repaired else self._report.skip
-        note(record.place, record.reason)
+        self._report.note(record.place, record.reason, repaired=record.repaired)
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class Composer:
 
     def _record(self, said: r.Said, key: str, content: str) -> Iterator[Placed]:
         assert self._turn_id is not None
-        said = self._without_repeated_calls(said)
+        said = self._without_repeated_calls(self._without_foreign(said))
         call_id = self._id("call", key) if said.asked is not None else None
         extra = []
         if said.asked is not None and call_id is not None:
@@ -287,6 +286,17 @@ class Composer:
                 model=None if said.model else False,
             )
         )
+
+    def _without_foreign(self, said: r.Said) -> r.Said:
+        """Thoughts, calls and what a provider has sealed are the model's; nobody else said them."""
+        if said.role == "assistant" or not any(_is_of_model(part) for part in said.parts):
+            return said
+        what = f"what only a model says is in a message of role {said.role}; it is kept as data"
+        self._report.repair(said.place, what)
+        parts = tuple(
+            Opaque("holdfast", encode(part)) if _is_of_model(part) else part for part in said.parts
+        )
+        return msgspec.structs.replace(said, parts=parts)
 
     def _without_repeated_calls(self, said: r.Said) -> r.Said:
         """A call is known by its id within its message."""
@@ -485,6 +495,11 @@ def _as_json(value: Json) -> Json:
     except HoldfastError:
         return str(value)[:_TEXT_CHARS]
     return value
+
+
+def _is_of_model(part: Part) -> bool:
+    sealed = isinstance(part, Opaque) and part.provider == "anthropic"
+    return sealed or isinstance(part, Reasoning | ToolCall)
 
 
 def _text_key(said: r.Said) -> str:

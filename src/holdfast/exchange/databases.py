@@ -7,11 +7,14 @@ nothing keeps a writer away, so each row is looked at again before it is believe
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.exchange.lines import parse
+
+DAMAGED: Final = (sqlite3.Error, UnicodeError)
+"""What is raised for a damaged database; its message may quote what is no text."""
 
 MAGIC: Final = b"SQLite format 3\0"
 
@@ -50,10 +53,14 @@ class Database:
 
     def rows(self, query: str, *values: object) -> Iterator[Row]:
         """The rows of a query. Raises sqlite3.Error where it cannot be read, and OSError."""
-        with closing(self._connection.execute(query, values)) as found:
+        found = self._connection.execute(query, values)
+        try:
             for row in found:
                 self._check()
                 yield {key: row[key] for key in row.keys()}  # noqa: SIM118  (a Row is no dict)
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # the database was closed before
+                found.close()
 
     def select(
         self, table: str, wanted: Sequence[str], rest: str, *values: object
@@ -63,6 +70,13 @@ class Database:
         names = ", ".join(f'"{name}"' if name in has else f'NULL AS "{name}"' for name in wanted)
         # The names are of lists in our code, never of a source.
         yield from self.rows(f"SELECT {names} FROM {table} {rest}", *values)  # noqa: S608
+
+    def strays(self, table: str, column: str, among: str) -> Iterator[Row]:
+        """Rows of a table that belong to something that is not there, one for each of these."""
+        yield from self.rows(
+            f"SELECT {column} AS id, min(rowid) AS rowid FROM {table} "  # noqa: S608
+            f"WHERE {column} NOT IN (SELECT id FROM {among}) GROUP BY {column} ORDER BY 2"
+        )
 
     def _check(self) -> None:
         if self._stamp is not None and self._stamp != _stamp(self.path):
@@ -85,7 +99,7 @@ def opened(path: Path) -> Iterator[Database]:
         with closing(Database(path)) as database:
             database.begin()
             yield database
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         raise OSError(f"the database is damaged: {error}") from error
 
 
@@ -97,7 +111,7 @@ def shape(path: Path) -> dict[str, set[str]]:
     try:
         with closing(Database(path)) as database:
             return database.tables()
-    except sqlite3.Error:
+    except DAMAGED:
         return {}
 
 
@@ -106,7 +120,7 @@ def each(rows: Iterator[Row], where: str = "what follows") -> Iterator[Row | str
     while True:
         try:
             row = next(rows, None)
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             yield f"{where} in the database cannot be read: {error}"
             return
         if row is None:

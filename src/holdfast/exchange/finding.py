@@ -90,7 +90,7 @@ def _import(
         reading = Reading(found.changed_us, settled)
         for source in READERS[found.format].read(found.path, reading):
             if isinstance(source, Bad):
-                report.skip(source.place, source.reason)
+                report.note(source.place, source.reason, repaired=source.repaired)
             else:
                 import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:

@@ -50,7 +50,7 @@ def is_goose(record: dict[str, Any]) -> bool:
     return "working_dir" in record and "role" not in record
 
 
-def goose_database(path: Path, *, settled: bool) -> Iterator[Source]:
+def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
     """Every session of a database, as of one moment; it may be in use.
 
     Each is read while it is taken over, so the next is asked for afterwards. Raises OSError.
@@ -69,6 +69,11 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source]:
             behind = newest - (time_us(about.get("updated_at")) or 0)
             rests = settled or behind > _RESTING_US
             yield _source(path, place, about, rows, settled=rests)
+        for stray in database.strays("messages", "session_id", "sessions"):
+            place = Place(str(path), stray["rowid"])
+            yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
+            rows = _database_rows(database, stray["id"])
+            yield _source(path, place, {"id": stray["id"]}, rows, settled=settled)
 
 
 def goose_file(path: Path, *, settled: bool) -> Source:
@@ -314,7 +319,7 @@ def _is_message(record: dict[str, Any]) -> bool:
     return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
     if shape(path):
         return goose_database(path, settled=reading.settled)
     return [goose_file(path, settled=reading.settled)]

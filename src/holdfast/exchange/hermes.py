@@ -88,7 +88,7 @@ class _Chain(msgspec.Struct):
         return self.sessions[-1]
 
 
-def hermes_database(path: Path, *, settled: bool) -> Iterator[Source]:
+def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
     """Every conversation of a database, as of one moment; it may be in use. Raises OSError."""
     with opened(path) as database:
         sessions = list(
@@ -101,6 +101,12 @@ def hermes_database(path: Path, *, settled: bool) -> Iterator[Source]:
             system = _system(database, chain.newest)
             rows = _database_rows(database, chain)
             yield _source(path, place, chain, rows, system, settled=rests)
+        for stray in database.strays("messages", "session_id", "sessions"):
+            place = Place(str(path), stray["rowid"])
+            yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
+            chain = _Chain([stray])
+            rows = _database_rows(database, chain)
+            yield _source(path, place, chain, rows, None, settled=settled)
 
 
 def _active_us(session: dict[str, Any]) -> int:
@@ -192,8 +198,7 @@ def _database_rows(database: Database, chain: _Chain) -> Iterator[Row]:
 
 def _decoded(row: dict[str, Any]) -> dict[str, Any]:
     """A row as an export would show it."""
-    found = dict(row)
-    found["role"] = text_of(row["role"])
+    found = {name: text_of(one) if isinstance(one, bytes) else one for name, one in row.items()}
     found["content"] = _content_of(text_of(row["content"]))
     for name in _JSON:
         found[name] = json_of(row[name])

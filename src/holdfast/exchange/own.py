@@ -44,11 +44,10 @@ _PAGE: Final = 200
 def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
     """The lines of a session, each with its line feed."""
     session = store.session(session_id)
-    running = [turn for turn in session.turns() if turn.status == "running"]
-    through = running[0].seq - 1 if running else session.head
+    running = [turn.id for turn in session.turns() if turn.status == "running"]
     yield _line({"holdfast": VERSION, "session": session.id})
     written, count = set[str](), 0
-    for entry in _entries(session, through):
+    for entry in export_entries(session):
         for name in blobs_of(entry.body):
             if name not in written:
                 written.add(name)
@@ -56,10 +55,13 @@ def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
         count += 1
         yield _entry_line(entry)
     end: dict[str, Any] = {"end": True, "entries": count, "blobs": len(written)}
-    yield _line(end | ({"running": running[0].id} if running else {}))
+    yield _line(end | ({"running": running[0]} if running else {}))
 
 
-def _entries(session: Session, through: int) -> Iterator[e.Entry]:
+def export_entries(session: Session) -> Iterator[e.Entry]:
+    """The entries of a session as of now, up to a turn that runs."""
+    running = [turn.seq for turn in session.turns() if turn.status == "running"]
+    through = running[0] - 1 if running else session.head
     after = 0
     while after < through:
         page = session.entries(after=after, limit=_PAGE)

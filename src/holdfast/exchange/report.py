@@ -72,6 +72,9 @@ class Report:
         """0, or 3 when records were skipped."""
         return 3 if self.skipped else 0
 
+    def note(self, place: Place, reason: str, *, repaired: bool) -> None:
+        self.problems.append(Problem(place, reason, "repaired" if repaired else "skipped"))
+
     def skip(self, place: Place, reason: str) -> None:
         self.problems.append(Problem(place, reason))
 
