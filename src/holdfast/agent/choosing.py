@@ -49,9 +49,10 @@ async def agent_for(
 
     `model` is a name as pydantic-ai has them (`openai:…`, `anthropic:…`), the address of a server
     that speaks OpenAI's protocol (`http://host:port/v1`, with `#NAME` for one of its models), or
-    `on-board`, also one that runs already (`on-board@http://host:port`). Without one HOLDFAST_MODEL is asked, then the keys in the environment, and then the
-    model on board is taken. `root` is the folder its tools work in, `allowed` names the tools that
-    need no approval. Raises ModelUnavailable.
+    `on-board`, also one that runs already (`on-board@http://host:port`). Without one HOLDFAST_MODEL
+    is asked, then the keys in the environment, and then the model on board is taken. `root` is the
+    folder its tools work in, `allowed` names the tools that need no approval. Raises
+    ModelUnavailable.
     """
     name = model or os.environ.get(VARIABLE) or _by_key()
     folder = root or Path.cwd()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from signal import SIGHUP, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any
 
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -35,12 +35,17 @@ async def run_chat(
 
 @contextlib.contextmanager
 def ended_by_signals(talk: Talk) -> Iterator[None]:
-    """A terminal that is closed, or a request to end: leave as the person would."""
+    """A terminal that is closed, or a request to end: leave as the person would.
+
+    Ctrl+C is a key while a line is typed. While something is printed above it, the terminal makes
+    a signal of it, which means the same.
+    """
     loop = asyncio.get_running_loop()
-    for number in (SIGTERM, SIGHUP):
-        loop.add_signal_handler(number, talk.leave)
+    handlers = {SIGTERM: talk.leave, SIGHUP: talk.leave, SIGINT: talk.interrupt}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for number in (SIGTERM, SIGHUP):
+        for number in handlers:
             loop.remove_signal_handler(number)
