@@ -108,7 +108,10 @@ class Line:
             "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
             " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
             " set_config('synchronous_commit', %(synchronous_commit)s, false),"
-            " set_config('client_connection_check_interval', '5s', false)",
+            " set_config('client_connection_check_interval', '5s', false),"
+            " set_config('tcp_keepalives_idle', '5', false),"
+            " set_config('tcp_keepalives_interval', '2', false),"
+            " set_config('tcp_keepalives_count', '3', false)",
             self.parameters,
         )
 
