@@ -167,7 +167,7 @@ class PostgresDatabase:
         self._first = frozenset(keys)
 
     def commit(self, tx: PostgresTransaction) -> None:
-        if tx.begun is None and not tx.writes:
+        if tx.idle:
             return
         try:
             tx.commit()
