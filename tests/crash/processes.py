@@ -91,6 +91,8 @@ class Child:
         """kill -9, and wait until nothing is left of the process."""
         self.signal(signal.SIGKILL)
         self.wait()
+        if self._nursery.on_death is not None:
+            self._nursery.on_death(self.pid)
 
     def wait(self, seconds: float = PATIENCE) -> int:
         """The exit code, or minus the number of the signal that ended it."""
@@ -109,6 +111,7 @@ class Nursery:
         )
         theirs.close()
         self._lines = self._control.makefile("rb")
+        self.on_death: Callable[[int], None] | None = None
         self._alive: dict[int, Child] = {}
         self._statuses: dict[int, int] = {}
 

@@ -1,5 +1,6 @@
 """Connecting to a server the one way we do, and PostgreSQL's errors in our words."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -38,6 +39,11 @@ _DEFAULTS: Final = {
 }
 _IDLE_SECONDS: Final = 10
 """After which the server gives up a transaction whose client says nothing, and its locks."""
+
+
+# It warns of every connection that is lost in a pipeline. Whoever wants to hear of it still does;
+# without this it would be printed.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -108,7 +114,10 @@ class Line:
             "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
             " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
             " set_config('synchronous_commit', %(synchronous_commit)s, false),"
-            " set_config('client_connection_check_interval', '5s', false)",
+            " set_config('client_connection_check_interval', '5s', false),"
+            " set_config('tcp_keepalives_idle', '5', false),"
+            " set_config('tcp_keepalives_interval', '2', false),"
+            " set_config('tcp_keepalives_count', '3', false)",
             self.parameters,
         )
 

@@ -32,13 +32,13 @@ from holdfast.stores.postgres.connection import (
     run,
     translated,
 )
-from holdfast.stores.postgres.keys import join, of
+from holdfast.stores.postgres.keys import columns, join, new_number, of
 from holdfast.stores.postgres.leases import Lease
 from holdfast.stores.postgres.migrate import bring_up_to_date
 from holdfast.stores.postgres.pool import Pool, patiently
 from holdfast.stores.postgres.queries import queries
 from holdfast.stores.postgres.rows import PostgresReader
-from holdfast.stores.postgres.transaction import LockedLate, PostgresTransaction
+from holdfast.stores.postgres.transaction import LockedLate, NewEntry, PostgresTransaction
 from holdfast.stores.postgres.watching import Watching
 
 _LOSSES_MAX: Final = 5
@@ -95,6 +95,7 @@ class PostgresDatabase:
         self._first: frozenset[int] = frozenset()
         self._careful = False
         self._losses = 0
+        self._unsure: set[int] = set()
         self._closed = False
         self._pid = os.getpid()
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
@@ -147,6 +148,9 @@ class PostgresDatabase:
         return _Writing(self)
 
     def begin(self) -> PostgresTransaction:
+        if self._unsure:
+            with translated(f"writing to {self._address.shown}"):
+                self._settle(None)
         first, self._first = self._first, frozenset()
         careful, self._careful = self._careful, False
         return PostgresTransaction(
@@ -163,7 +167,7 @@ class PostgresDatabase:
         self._first = frozenset(keys)
 
     def commit(self, tx: PostgresTransaction) -> None:
-        if tx.begun is None and not tx.writes:
+        if tx.idle:
             return
         try:
             tx.commit()
@@ -193,31 +197,40 @@ class PostgresDatabase:
         self._names.update(tx.tenants)
 
     def _was_committed(self, tx: PostgresTransaction, error: psycopg.Error) -> bool:
-        """Look for what the transaction wrote, when it can be known to be over.
-
-        It held locks on its sessions until its end; whoever gets them sees what came of it. A
-        transaction without entries changes nothing when it is made again.
-        """
-        evidence = tx.evidence
-        if evidence is None:
-            return False
+        """Find out, when it can be known to be over; it is over afterwards in any case."""
+        self._unsure.update(tx.locked)
         try:
-            self._writer = self._reconnected()
-            connection = self._writer.connection
-            key = join(evidence.tenant, evidence.session)
-            with connection.transaction():
-                if self._writer.pooled:
-                    run(connection, self._sql.set_locally, self._writer.parameters)
-                run(connection, self._sql.lock_session, of(key)).fetchall()
-                wanted = of(key, identity=evidence.identity)
-                row = run(connection, self._sql.has_entry, wanted).fetchone()
+            return self._settle(tx.evidence)
         except (psycopg.Error, StoreError) as unreachable:
             raise OutcomeUnknown(
                 f"the connection to {self._address.shown} was lost during a commit, and the server "
                 f"cannot be asked what became of it ({unreachable}); it may be stored or not: "
                 "repeat it with the same id, or read again"
             ) from error
-        return row is not None and row[0] == evidence.seq
+
+    def _settle(self, evidence: NewEntry | None) -> bool:
+        """Whether the transaction that left this entry was committed.
+
+        It may hold its sessions: then whoever locks them next waits for its end. It may not even
+        have come to the server: then it is refused when it comes, because the stamps are others. A
+        transaction without entries changes nothing when it is made again.
+        """
+        line = self._writing_line()
+        keys = sorted(self._unsure)
+        found = None
+        with line.connection.transaction():
+            if line.pooled:
+                run(line.connection, self._sql.set_locally, line.parameters)
+            run(line.connection, self._sql.lock_sessions, columns(keys)).fetchall()
+            if evidence is not None:
+                key = join(evidence.tenant, evidence.session)
+                wanted = of(key, identity=evidence.identity)
+                found = run(line.connection, self._sql.has_entry, wanted).fetchone()
+            if found is None:
+                restamped = {**columns(keys), "stamp": new_number()}
+                run(line.connection, self._sql.restamp, restamped)
+        self._unsure.clear()
+        return evidence is not None and found is not None and found[0] == evidence.seq
 
     def undo(self, tx: PostgresTransaction) -> None:
         line = tx.begun

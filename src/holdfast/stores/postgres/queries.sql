@@ -166,6 +166,12 @@ UPDATE holdfast.sessions AS s SET head = saved.head, stamp = %(stamp)s, behind =
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[]) AS saved (tenant, session, head)
 WHERE s.tenant = saved.tenant AND s.session = saved.session;
 
+-- restamp --
+-- Whatever is known of these sessions must be read again, by everybody.
+UPDATE holdfast.sessions AS s SET stamp = %(stamp)s
+FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session)
+WHERE s.tenant = wanted.tenant AND s.session = wanted.session;
+
 -- drop_labels --
 DELETE FROM holdfast.labels WHERE tenant = %(tenant)s AND session = %(session)s;
 

@@ -178,6 +178,10 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             line = self.line
         if line is None:
             line = self._line = self._open()
+            if not self.writes:
+                # What was refused, or found to be done already, was so if this is still true.
+                self._send_check(line)
+                return
             if self._is_plain() and not line.pooled:
                 self._append(line)
                 return
@@ -305,6 +309,11 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
     def changed(self) -> set[int]:
         """The sessions that somebody who follows them would want to look at."""
         return self._changed_keys
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was said, written or taken for granted."""
+        return self._line is None and not self.writes and not self._assumed
 
     @property
     def careful(self) -> bool:

@@ -1,0 +1,120 @@
+"""A wire between a store and its server that a test can cut, at a moment that it chooses."""
+
+import contextlib
+import socket
+import threading
+from typing import Literal
+
+Fate = Literal["lost", "swallowed"]
+"""Of a request: it never reaches the server; or it does, and the answer never comes back."""
+
+
+class Proxy:
+    """Passes everything on between a port of its own and the server's."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._mutex = threading.Lock()
+        self._open = True
+        self._traps: list[tuple[bytes, Fate, bool]] = []
+        self.sprung = threading.Event()
+        self._closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Drop every connection, and refuse new ones."""
+        with self._mutex:
+            self._open = False
+        self._drop_all()
+
+    def heal(self) -> None:
+        with self._mutex:
+            self._open = True
+
+    def blink(self) -> None:
+        """Drop every connection; new ones are let through."""
+        self._drop_all()
+
+    def trap(self, text: bytes, fate: Fate, *, stay_cut: bool = False) -> None:
+        """Let the next request with this text in it meet its fate."""
+        self.sprung.clear()
+        with self._mutex:
+            self._traps.append((text, fate, stay_cut))
+
+    def close(self) -> None:
+        self._closed = True
+        self._listening.close()
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        with self._mutex:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            if not self._open:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                continue
+            with self._mutex:
+                self._pairs.append((client, server))
+            threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 20):
+                trap = self._sprung_by(data)
+                if trap is None:
+                    server.sendall(data)
+                    continue
+                _, fate, stay_cut = trap
+                self._meet(fate, data, client, server)
+                if stay_cut:
+                    self.cut()
+                self.sprung.set()
+                return
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _sprung_by(self, data: bytes) -> tuple[bytes, Fate, bool] | None:
+        with self._mutex:
+            for trap in self._traps:
+                if trap[0] in data:
+                    self._traps.remove(trap)
+                    return trap
+        return None
+
+    def _meet(self, fate: Fate, data: bytes, client: socket.socket, server: socket.socket) -> None:
+        # The client's end goes first, so that no answer is passed back.
+        client.shutdown(socket.SHUT_RDWR)
+        if fate == "swallowed":
+            server.sendall(data)
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_WR)  # the server ends what it was told, then leaves
+        else:
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                with contextlib.suppress(OSError):
+                    target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
