@@ -317,6 +317,7 @@ class ShownOut(_Out, frozen=True, kw_only=True):
     """One thing a person sees: a message, an ending that was no completion, or a fold."""
 
     kind: Literal["message", "ending", "compaction"]
+    id: str | None
     role: Role
     state: State
     parts: tuple[Part, ...]
@@ -332,6 +333,7 @@ class ShownOut(_Out, frozen=True, kw_only=True):
     def of(cls, shown: Shown) -> "ShownOut":
         return cls(
             kind=shown.kind,
+            id=shown.id,
             role=shown.role,
             state=shown.state,
             parts=shown.parts,

@@ -34,7 +34,7 @@ class ShownTool(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True):
     """One thing a person sees: a message with its tools, that a turn did not complete, or a fold.
 
-    The parts of a compaction are its summary, `folded` is what it stands for.
+    The parts of a compaction are its summary, `folded` is what it stands for. `id` is a message's.
     """
 
     kind: Literal["message", "ending", "compaction"]
@@ -48,6 +48,7 @@ class Shown(msgspec.Struct, frozen=True):
     status: str | None = None
     reason: str | None = None
     folded: tuple["Shown", ...] = ()
+    id: str | None = None
 
     @property
     def text(self) -> str:
@@ -205,6 +206,7 @@ def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:
         turn_id=message.turn_id,
         at_us=facts.times.get(message.seq, 0),
         tools=tuple(facts.show(message, call, deltas) for call in calls),
+        id=message.id,
     )
 
 

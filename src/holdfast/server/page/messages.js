@@ -1,0 +1,147 @@
+// What was said and done, as a person sees it.
+
+import { api } from "./api.js";
+import { attempt, clip, clockTime, fullTime, html, Icon, IconButton, signal, useEffect, useRef, useState } from "./base.js";
+import { textOf } from "./conversation.js";
+import { render } from "./markdown.js";
+
+function Prose({ text, live }) {
+  const box = useRef(null);
+  const made = render(text);
+  return html`<div ref=${box} class=${`prose ${live ? "caret" : ""}`} dangerouslySetInnerHTML=${{ __html: made }} onClick=${(event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) clip(button.closest(".block").querySelector("code").textContent);
+  }}></div>`;
+}
+
+function Reasoning({ text, live }) {
+  return html`<details class="fold reason"><summary>${live ? "Thinking…" : "Reasoning"}</summary><div>${text}</div></details>`;
+}
+
+function Picture({ part }) {
+  const [url, setUrl] = useState(null);
+  useEffect(() => {
+    let made = null;
+    attempt(async () => { made = URL.createObjectURL(await api.blob(part.blob)); setUrl(made); });
+    return () => made && URL.revokeObjectURL(made);
+  }, [part.blob]);
+  return url ? html`<img src=${url} alt=${part.alt ?? "An image"} />` : html`<span class="waiting"><i></i><i></i><i></i></span>`;
+}
+
+const SAID = { "not started": "not run", running: "running", finished: "done", failed: "failed", unknown: "outcome unknown", "cut off": "cut off" };
+
+function brief(text) {
+  try {
+    const values = Object.values(JSON.parse(text));
+    return values.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(" ").slice(0, 200);
+  } catch {
+    return text.slice(0, 200);
+  }
+}
+
+function pretty(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+const contentOf = (result) => (typeof result.content === "string" ? result.content : textOf(result.content));
+
+function Tool({ tool, over, onDecide }) {
+  const state = tool.approval && !tool.result ? "asked" : tool.state;
+  const said = state === "asked" ? "waits for you" : tool.denied && !tool.result ? "denied" : over && tool.state === "not started" ? "not run" : tool.state === "not started" ? "called" : SAID[tool.state];
+  const result = tool.result && contentOf(tool.result);
+  const output = tool.output && tool.output !== result ? tool.output : null;
+  return html`<div class="one-tool">
+    <details class="fold tool" open=${tool.state === "running" && Boolean(output)}>
+      <summary><code>${tool.name}</code><span class="brief">${brief(tool.arguments)}</span><span class=${`state ${state.replace(" off", "")}`}>${said}</span></summary>
+      <div>
+        <h4>Arguments</h4><pre>${pretty(tool.arguments) || "none"}</pre>
+        ${output && html`<h4>Output</h4><pre>${output}</pre>`}
+        ${result !== null && result !== undefined && html`<h4>Result</h4><pre>${result || "empty"}</pre>`}
+        ${tool.state === "unknown" && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
+      </div>
+    </details>
+    ${state === "asked" && html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
+      <span>May <code>${tool.name}</code> run with <code>${brief(tool.arguments)}</code>?</span>
+      <span class="push"><button type="button" class="button small" onClick=${() => onDecide(tool, false)}>Deny</button><button type="button" class="button small primary" onClick=${() => onDecide(tool, true)}>Allow</button></span>
+    </div>`}
+  </div>`;
+}
+
+function Part({ part, live }) {
+  if (part.type === "text") return html`<${Prose} text=${part.text} live=${live} />`;
+  if (part.type === "reasoning") return part.text ? html`<${Reasoning} text=${part.text} live=${live} />` : null;
+  if (part.type === "image") return html`<${Picture} part=${part} />`;
+  if (part.type === "file") return html`<p class="role">File: ${part.name ?? part.media_type}</p>`;
+  return null;
+}
+
+function Acts({ item, talk, text }) {
+  return html`<div class="act" role="group" aria-label="For this message">
+    <${IconButton} name="copy" label="Copy" onClick=${() => clip(text)} />
+    <${IconButton} name="fork" label="Fork from here" onClick=${() => talk.onFork(item.seq)} />
+    <${IconButton} name="undo" label="Rewind to here" onClick=${() => talk.onRewind(item)} />
+  </div>`;
+}
+
+function Message({ item, talk }) {
+  const text = textOf(item.parts);
+  const streaming = item.state === "streaming";
+  if (item.role === "user") {
+    return html`<article class="message user" id=${`m${item.seq}`} aria-label="You"><div>${text}</div><${Acts} item=${item} talk=${talk} text=${text} /></article>`;
+  }
+  const empty = !item.parts.some((one) => one.type !== "opaque") && !item.tools.length;
+  return html`<article class=${`message ${item.role}`} id=${`m${item.seq}`} data-state=${item.state} aria-label=${item.role === "assistant" ? "Answer" : item.role} aria-busy=${streaming}>
+    ${item.role === "system" && html`<div class="role">System</div>`}
+    ${item.parts.map((part, number) => html`<${Part} key=${number} part=${part} live=${streaming && number === item.parts.length - 1 && !item.tools.length} />`)}
+    ${item.tools.length > 0 && html`<div class="tools">${item.tools.map((tool) => html`<${Tool} key=${tool.call_id} tool=${tool} over=${talk.running !== item.turn_id} onDecide=${talk.onDecide} />`)}</div>`}
+    ${streaming && empty && html`<span class="waiting" role="status"><span class="away">The answer is coming</span><i></i><i></i><i></i></span>`}
+    ${item.state === "partial" && html`<div class="cut">cut off here</div>`}
+    ${!streaming && text && html`<${Acts} item=${item} talk=${talk} text=${text} />`}
+  </article>`;
+}
+
+const REASONS = { stopped: "It was stopped", keyboard_interrupt: "It was stopped with Ctrl+C", crashed: "The process that ran it died", store_closed: "The store was closed", process_exit: "The process ended", taken_over: "Somebody else took over", cancelled: "It was cancelled", deleted: "The session was deleted", abandoned: "It was given up" };
+
+function Ending({ item, talk, last }) {
+  const why = REASONS[item.reason] ?? item.reason;
+  const word = item.status === "failed" ? "Failed" : "Interrupted";
+  return html`<div class=${`ending ${item.status}`} id=${`m${item.seq}`} role="note">
+    <span class="why"><b>${word}.</b> ${why}</span>
+    <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
+    ${last && !talk.running && talk.may && html`<span class="push">
+      <button type="button" class="button small" onClick=${() => talk.onContinue(item.turn_id)}>Continue</button>
+      <button type="button" class="button small" onClick=${() => talk.onAgain(item.turn_id)}>Answer again</button>
+    </span>`}
+  </div>`;
+}
+
+function Compaction({ item, talk }) {
+  const [seen, setSeen] = useState(false);
+  return html`<details class="fold compaction" id=${`m${item.seq}`} onToggle=${(event) => { if (event.target.open) setSeen(true); }}>
+    <summary><${Icon} name="fold" />${item.folded.length} earlier ${item.folded.length === 1 ? "thing is" : "things are"} summarised for the model</summary>
+    <div>${seen && html`<${Prose} text=${textOf(item.parts)} /><div class="folded">${item.folded.map((one) => html`<${Plain} key=${one.key} item=${one} talk=${talk} />`)}</div>`}</div>
+  </details>`;
+}
+
+function Plain({ item, talk, last }) {
+  if (item.kind === "compaction") return html`<${Compaction} item=${item} talk=${talk} />`;
+  if (item.kind === "ending") return html`<${Ending} item=${item} talk=${talk} last=${last} />`;
+  return html`<${Message} item=${item} talk=${talk} />`;
+}
+
+// Reads its own signal, so that a delta paints one message and not the conversation.
+function Held({ held, talk, last }) {
+  return html`<${Plain} item=${held.shown.value} talk=${talk} last=${last} />`;
+}
+
+export const SHOWN_AT_ONCE = 150;
+
+export function Messages({ items, talk }) {
+  const [count, setCount] = useState(SHOWN_AT_ONCE);
+  const shown = items.slice(-count);
+  return html`
+    ${items.length > count && html`<button type="button" class="button small more" onClick=${() => setCount(count + 300)}>Show ${items.length - count} earlier</button>`}
+    ${shown.map((held, number) => html`<${Held} key=${held.now.key} held=${held} talk=${talk} last=${number === shown.length - 1} />`)}`;
+}
+
+export const announced = signal("");

@@ -1,0 +1,43 @@
+"""A server with the real, small model on board, and no tools: what a person's page talks to.
+
+python -m tests.server.real STORE [--port N]
+"""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from holdfast import AsyncStore
+from holdfast.agent import agent_for
+from holdfast.server.command import serve
+from holdfast.server.logs import configure
+from holdfast.server.state import Answering, Settings
+from holdfast.server.tokens import Tokens
+
+
+@contextlib.asynccontextmanager
+async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
+    said = "You tell stories in plain paragraphs."
+    async with agent_for("on-board", tools=[], instructions=said) as agent:
+        yield Answering(agent.answer, agent.name, compact=agent.compact)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("--port", type=int, default=0)
+    given = parser.parse_args()
+    configure()
+    settings = Settings(port=given.port, drain_seconds=1.0, look_seconds=0.2)
+    tokens = Tokens(Path(f"{given.store}.tokens"))
+
+    def ready(url: str) -> None:
+        print(url, flush=True)
+
+    asyncio.run(serve(lambda: AsyncStore(given.store), answering, settings, tokens, ready))
+
+
+if __name__ == "__main__":
+    main()
