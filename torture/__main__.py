@@ -60,7 +60,8 @@ def _campaign(options: argparse.Namespace) -> int:
     began = time.monotonic()
     totals = run_all(campaigns, size, first, options.workers, _Progress(), share=options.share)
     seconds = time.monotonic() - began
-    print(f"\r{'':100}\r", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(f"\r{'':100}\r", end="", file=sys.stderr)
     run = report.made(totals, size, options.workers, seconds)
     print(report.table(run))
     for failure in (one for total in totals for one in total.failures):
