@@ -60,7 +60,8 @@ def _campaign(options: argparse.Namespace) -> int:
     began = time.monotonic()
     totals = run_all(campaigns, size, first, options.workers, _Progress(), share=options.share)
     seconds = time.monotonic() - began
-    print(f"\r{'':100}\r", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(f"\r{'':100}\r", end="", file=sys.stderr)
     run = report.made(totals, size, options.workers, seconds)
     print(report.table(run))
     for failure in (one for total in totals for one in total.failures):
@@ -84,12 +85,13 @@ class _Progress:
         if now - self._told < (0.2 if self._live else 30):
             return
         self._told = now
-        running = [one for one in schedule.totals if one.rounds and one.cases < one.wanted]
-        done = sum(1 for one in schedule.totals if one.cases >= one.wanted)
-        failures = sum(len(one.failures) for one in schedule.totals)
+        wanted = [one for one in schedule.totals if one.wanted]
+        running = [one for one in wanted if one.rounds and one.cases < one.wanted]
+        done = sum(1 for one in wanted if one.cases >= one.wanted)
+        failures = sum(len(one.failures) for one in wanted)
         words = ", ".join(_how_far(one) for one in running)
         line = (
-            f"{now - self._began:5.0f} s  {done} of {len(schedule.totals)} done, "
+            f"{now - self._began:5.0f} s  {done} of {len(wanted)} done, "
             f"{failures} failures  {words}"
         )
         print(

@@ -99,7 +99,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "## What the campaigns found",
         "",
         "Each was mended before the run above. It stays as a test, as a seed that CI runs again,",
-        "or as a piece of the museum: a copy of the package with the bug in it, which CI must find.",
+        "or as a piece of the museum: a copy of the package with the bug in it, to be found by CI.",
         "",
     ]
     for one in findings:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -148,7 +149,9 @@ def run_all(
     schedule = Schedule(campaigns, size, first_seed, share)
     context = multiprocessing.get_context("spawn")  # stores are open here and there: no fork()
     running: dict[Future[Outcome], int] = {}
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+    ) as pool:
         while True:
             while len(running) < workers:
                 task = schedule.next()
@@ -162,6 +165,17 @@ def run_all(
             for future in done:
                 schedule.took(running.pop(future), future.result())
             tell(schedule)
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose run was killed does not go on by itself."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="torture-parent", daemon=True).start()
 
 
 def _work(name: str, seed: int) -> Outcome:

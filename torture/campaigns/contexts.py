@@ -42,8 +42,9 @@ def truth(journal: list[e.Entry]) -> None:
     sent = json.dumps(compute(journal, "neutral", blobs=lambda blob: b"").messages)
     told = sent.count("[The turn above ")
     bodies = [entry.body for entry in journal]
-    endings = [body for body in bodies if isinstance(body, e.TurnEnded)]
-    assert told == len([body for body in endings if body.status != "completed"])
+    broken = [x for x in bodies if isinstance(x, e.TurnEnded) and x.status != "completed"]
+    # A turn that was only cut by forking was not interrupted for whoever reads the fork.
+    assert told == len([body for body in broken if body.reason != "forked"])
     said = {body.id for body in bodies if isinstance(body, e.MessageRecorded | e.MessageEnded)}
     for body in bodies:
         if isinstance(body, e.ToolFinished | e.LateResult) and body.message_id in said:
