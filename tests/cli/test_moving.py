@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Store
-from holdfast.exchange import EXPORTS
+from holdfast.exchange import EXPORTS, usual_places
 from tests.cli.running import Runner, run_in_terminal, run_process
 from tests.cli.sample import Sample
 from tests.exchange.test_claude_code import SESSION
@@ -96,14 +96,36 @@ def test_without_a_path_it_looks_around_and_asks(tmp_path: Path, folder: Path) -
     store = {"HOLDFAST_STORE": str(tmp_path / "new.db"), "HOME": str(home)}
     asked = run_in_terminal(80, "import", more=store, typed="n\n")
     assert "codex: " in asked.out
+    assert "(1 file)" in asked.out
     assert "Bring these sessions in?" in asked.out
     assert asked.code == 1
     refused = run_process("import", more=store)
     assert refused.code == 2
     assert "say --yes" in refused.err
     assert run_process("import", "--yes", more=store).code == 0
+    done = run_in_terminal(80, "import", "--yes", more=store)
+    assert "Files" in done.out  # how far it is
     nothing = run_process("import", more={**store, "HOME": str(tmp_path)})
     assert "name a file or a folder" in nothing.err
+
+
+def test_every_agent_is_looked_for_where_it_is_used_to_be(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    rest = {"CODEX_HOME": "c", "GOOSE_PATH_ROOT": "g", "CLAUDE_CONFIG_DIR": "cc",
+            "CLINE_DATA_DIR": "cl", "HERMES_HOME": "h", "DEER_FLOW_HOME": "d"}  # fmt: skip
+    usual = [".codex/sessions", ".local/share/goose/sessions", ".claude/projects",
+             ".cline/data/sessions", ".hermes/sessions", ".deer-flow"]  # fmt: skip
+    named = ["c/sessions", "g/data/sessions", "cc/projects", "cl/sessions", "h/sessions", "d"]
+    for folder in (*(home / one for one in usual), *(tmp_path / one for one in named)):
+        folder.mkdir(parents=True)
+    agents = {"codex", "goose", "claude-code", "cline", "hermes", "deerflow"}
+    found = usual_places({}, home)
+    assert {name for name, _ in found} == agents
+    assert {path for _, path in found} == {home / one for one in usual}
+    environment = {name: str(tmp_path / path) for name, path in rest.items()}
+    found = usual_places(environment, home)
+    assert {name for name, _ in found} == agents
+    assert {path for _, path in found} == {tmp_path / one for one in named}
 
 
 def test_export_import_export_gives_the_same_bytes(
@@ -128,6 +150,33 @@ def test_every_format_is_written(holdfast: Runner, sample: Sample, tmp_path: Pat
     assert printed.out.encode() == target.read_bytes()
     value = holdfast("export", sample.build, "--to", to, "--json").json
     assert value["content"] == printed.out
+
+
+def test_what_a_format_cannot_hold_is_said_first(
+    holdfast: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    target = tmp_path / "rollout.jsonl"
+    done = holdfast("export", sample.build, "--to", "codex", "--output", str(target))
+    assert done.code == 0
+    assert "holdfast: codex cannot hold: " in done.err
+    value = holdfast("export", sample.build, "--to", "codex", "--json").json
+    assert value["losses"]
+    other = tmp_path / "other.db"
+    again = holdfast("import", str(target), "--store", str(other), "--json").json
+    assert [one["source"] for one in again["sessions"]] == ["codex"]
+
+
+def test_secrets_stay_behind(holdfast: Runner, tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 10
+    with Store(holdfast.store) as store:
+        session = store.create_session()
+        with session.turn(f"Use {secret}."):
+            pass
+    for to in ("markdown", "holdfast", "goose"):
+        assert secret in holdfast("export", session.id, "--to", to).out
+        done = holdfast("export", session.id, "--to", to, "--redact")
+        assert secret not in done.out
+        assert "[redacted: GitHub token 1]" in done.out
 
 
 def test_a_file_that_is_there_is_not_written_over(

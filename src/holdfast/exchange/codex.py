@@ -369,7 +369,12 @@ def _summed(place: Place, at: int | None, payload: dict[str, Any]) -> r.Summed:
 
 def _key(item: dict[str, Any], place: Place) -> str:
     own = item.get("id")
-    return own if c.is_id(own) else f"{_stem(Path(place.file))}/{place.line}"
+    return own if c.is_id(own) else f"{_stem_of(place.file)}/{place.line}"
+
+
+@lru_cache(maxsize=4)
+def _stem_of(file: str) -> str:
+    return _stem(Path(file))
 
 
 def _stem(path: Path) -> str:

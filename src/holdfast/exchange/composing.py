@@ -19,7 +19,7 @@ from holdfast.journal.identity import digest, keyed_id
 from holdfast.journal.rules import check_json
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
-from holdfast.model.parts import Json, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.parts import Json, Opaque, Part, Reasoning, Text, ToolCall
 from holdfast.model.sessions import Namer, Parent
 
 _ID_CHARS: Final = 200
@@ -37,18 +37,19 @@ class _Call:
     def __init__(self, turn_id: str, message_id: str) -> None:
         self.turn_id = turn_id
         self.message_id = message_id
-        self.result: ToolResult | None = None
+        # What it was answered with, as a number: results are large.
+        self.result: int | None = None
 
 
 class _Message:
     """A message of the source: where it began, and what it said."""
 
-    __slots__ = ("content", "message_id", "seq", "seqs")
+    __slots__ = ("asked", "content", "message_id", "seq")
 
-    def __init__(self, message_id: str, seq: int, content: str) -> None:
+    def __init__(self, message_id: str, seq: int, content: int, asked: int | None) -> None:
         self.message_id = message_id
         self.seq = seq
-        self.seqs = [seq]
+        self.asked = asked
         self.content = content
 
 
@@ -78,7 +79,7 @@ class Composer:
         self._messages: dict[str, _Message] = {}
         self.late: list[e.Visibility | e.Compacted] = []
         self._systems: list[int] = []
-        self._prompts: dict[str, int] = {}
+        self._prompts: dict[int, int] = {}
         self._turn_starts: list[int] = []
         self._said = 0
         # For each entry: where its message began, and its turn. Both 0 outside of them.
@@ -197,7 +198,7 @@ class Composer:
     # -- messages ------------------------------------------------------------------------------
 
     def _say(self, said: r.Said) -> Iterator[Placed]:
-        content = digest(encode([said.role, said.parts]))
+        content = hash((said.role, encode(said.parts)))
         key = self._message_id(said.key or f"{self.source}/{self._said}")
         self._said += 1
         known = self._messages.get(key)
@@ -216,18 +217,17 @@ class Composer:
             self._turn_starts.append(self._turn_seq)
         yield from self._record(said, key, content)
 
-    def _record(self, said: r.Said, key: str, content: str) -> Iterator[Placed]:
+    def _record(self, said: r.Said, key: str, content: int) -> Iterator[Placed]:
         assert self._turn_id is not None
         said = self._without_repeated_calls(self._without_foreign(said))
         call_id = self._id("call", key) if said.asked is not None else None
-        extra = []
+        asked = None
         if said.asked is not None and call_id is not None:
-            extra.append(self._seq + 1)
+            asked = self._seq + 1
             system = to_bytes(said.asked.system) if said.asked.system else b""
             blobs = {digest(system): system} if system else {}
             yield self._put(self._call_started(call_id, said.asked), said.place, blobs=blobs)
-        message = self._messages[key] = _Message(key, self._seq + 1, content)
-        message.seqs += extra
+        message = self._messages[key] = _Message(key, self._seq + 1, content, asked)
         yield from self._put_message(said, key, call_id, message.seq)
         if said.asked is not None and call_id is not None:
             yield self._put(self._call_ended(call_id, said.asked), said.place)
@@ -281,7 +281,7 @@ class Composer:
                 id=self._id("ent", f"{message.message_id}/hidden"),
                 seq=message.seq,
                 message_id=message.message_id,
-                entries=tuple(sorted(message.seqs)),
+                entries=(message.seq,) if message.asked is None else (message.asked, message.seq),
                 person=None if said.person else False,
                 model=None if said.model else False,
             )
@@ -345,11 +345,12 @@ class Composer:
             yield from self._finish_call(answered, call)
             return
         known = self._calls.get(result.call_id)
-        if known is not None and known.result == result:
+        content = hash(encode(result))
+        if known is not None and known.result == content:
             what = f"the result of call {result.call_id!r} is there twice; it was taken once"
             self._report.repair(answered.place, what)
         elif known is not None and known.result is None and known.turn_id != self._turn_id:
-            known.result = result
+            known.result = content
             late = e.LateResult(turn_id=known.turn_id, message_id=known.message_id, result=result)
             group = self._group_of(known.message_id)
             yield self._put(late, answered.place, group=group, blobs=answered.blobs)
@@ -361,7 +362,7 @@ class Composer:
 
     def _finish_call(self, answered: r.Answered, call: _Call) -> Iterator[Placed]:
         assert self._turn_id is not None
-        call.result = answered.result
+        call.result = hash(encode(answered.result))
         self._done = False
         body = e.ToolFinished(
             turn_id=self._turn_id, message_id=call.message_id, result=answered.result
@@ -396,7 +397,7 @@ class Composer:
         if self._answer_ends and self._is_answered and not summed.late:
             yield from self._end_as_it_stands(summed.place)
         keep = set(self._systems)
-        kept = map(_hashed, summed.kept_texts)
+        kept = map(hash, summed.kept_texts)
         keep |= {self._prompts[text] for text in kept if text in self._prompts}
         begun = {self._group_of(call.message_id) for call in self._open_calls.values()}
         begun |= {self._group_of(self._message_id(key)) for key in summed.kept_keys}
@@ -502,8 +503,8 @@ def _is_of_model(part: Part) -> bool:
     return sealed or isinstance(part, Reasoning | ToolCall)
 
 
-def _text_key(said: r.Said) -> str:
-    return _hashed("".join(part.text for part in said.parts if isinstance(part, Text)))
+def _text_key(said: r.Said) -> int:
+    return hash("".join(part.text for part in said.parts if isinstance(part, Text)))
 
 
 def _hashed(text: str) -> str:

@@ -117,6 +117,11 @@ def find(
                 yield found
 
 
+def count_files(path: Path) -> int:
+    """How many files there are to look at, in a folder or as one."""
+    return sum(1 for _ in _files(path)) if path.is_dir() else int(path.is_file())
+
+
 def _files(folder: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(folder):
         folders.sort()

@@ -6,7 +6,6 @@ before is left out, with the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.errors import HoldfastError, IdConflict, InvalidEntry
 from holdfast.exchange.merging import Unit
 from holdfast.exchange.report import Place, Report
+from holdfast.exchange.seen import Seen, hashed
 from holdfast.journal import rules
 from holdfast.journal.codec import encode
 from holdfast.journal.identity import identity, named_identity
@@ -62,7 +62,8 @@ class Mender:
     def __init__(self, report: Report, has_blob: Callable[[str], bool]) -> None:
         self._report = report
         self._has_blob = has_blob
-        self._seen: set[bytes] = set()
+        self._seen = Seen()
+        self._over = Seen()
         self._turns: dict[str, TurnState] = {}
         self._running: TurnState | None = None
         self._unit = Unit([])
@@ -97,10 +98,9 @@ class Mender:
     def _take(self, one: Placed) -> Iterator[Unit]:
         body = one.entry.body
         self._last_us = one.entry.at_us
-        turn_id = getattr(body, "turn_id", None)
         if isinstance(body, e.TurnStarted) and self._running is not None:
             yield from self._close(one.place)
-        elif isinstance(body, IN_TURN) and turn_id not in self._turns:
+        elif isinstance(body, IN_TURN) and not self._knows(body.turn_id):
             if self._running is not None:
                 yield from self._close(one.place)
             yield from self._reopen(one.place, body.turn_id, one.entry.at_us)
@@ -110,6 +110,9 @@ class Mender:
             self._report.skip(one.place, f"{e.kind_of(body)}: {error}")
             return
         yield from self._keep(one, body)
+
+    def _knows(self, turn_id: str) -> bool:
+        return turn_id in self._turns or hashed(turn_id) in self._over
 
     def _checked(self, one: Placed) -> e.Body:
         """The entry as it can be recorded. Raises what a store would raise."""
@@ -134,7 +137,9 @@ class Mender:
             case e.LateResult() | e.LateText():
                 turn = self._turns.get(body.turn_id)
                 if turn is None:
-                    raise InvalidEntry(f"turn {body.turn_id!r} is not there")
+                    known = hashed(body.turn_id) in self._over
+                    why = "was complete already" if known else "is not there"
+                    raise InvalidEntry(f"turn {body.turn_id!r} {why}")
                 rules.admit_late(turn, body)
             case e.TurnEnded() if body.status != "completed" and not body.reason:
                 raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
@@ -166,9 +171,19 @@ class Mender:
         named = blobs_of(body)
         self._unit.blobs.update({name: one.blobs[name] for name in named if name in one.blobs})
         if isinstance(body, e.TurnEnded):
+            self._forget()
             self._running = None
         if self._running is None:
             yield self._finished()
+
+    def _forget(self) -> None:
+        """Of a turn for which nothing can come late, its name is enough."""
+        turn = self._running
+        assert turn is not None
+        assert turn.ended is not None
+        if turn.ended.status == "completed" and turn.is_answered:
+            self._over.add(hashed(turn.id))
+            del self._turns[turn.id]
 
     def _finished(self) -> Unit:
         unit, self._unit = self._unit, Unit([])
@@ -191,16 +206,12 @@ class Mender:
     def _see(self, body: e.Body) -> None:
         self._seen.add(_key(body))
 
-    def _key_of(self, entry_id: str, kind: str) -> bytes:
-        return _hashed(named_identity(entry_id, kind))
+    def _key_of(self, entry_id: str, kind: str) -> int:
+        return hashed(named_identity(entry_id, kind))
 
 
-def _key(body: e.Body) -> bytes:
-    return _hashed(identity(body))
-
-
-def _hashed(name: str) -> bytes:
-    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _key(body: e.Body) -> int:
+    return hashed(identity(body))
 
 
 def _without_blob(body: e.Body, name: str) -> e.Body:

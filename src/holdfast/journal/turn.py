@@ -80,6 +80,11 @@ class TurnState:
             if call.started_seq is not None and not call.answered and key not in self.left:
                 yield call
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether every call that was made has its result."""
+        return all(call.answered for call in self._calls.values())
+
     def apply(self, seq: int, body: e.Body) -> None:
         """Take the turn's next entry. Entries that do not concern this turn change nothing."""
         match body:

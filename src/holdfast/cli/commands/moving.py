@@ -14,8 +14,16 @@ from holdfast.cli.frame import Frame, command, find
 from holdfast.cli.printing import Line, Span, complain, line
 from holdfast.cli.render.tables import counted
 from holdfast.cli.types import MOMENT, session_argument
-from holdfast.exchange import EXPORTS, FORMATS, Outcome, Report, export_session, import_paths
-from holdfast.exchange.finding import usual_places
+from holdfast.exchange import (
+    EXPORTS,
+    FORMATS,
+    Outcome,
+    Report,
+    import_paths,
+    prepare_export,
+    usual_places,
+)
+from holdfast.exchange.finding import count_files
 from holdfast.model.sessions import microseconds
 
 
@@ -71,7 +79,7 @@ def _usual(frame: Frame, only: str | None, *, yes: bool) -> tuple[Path, ...]:
     if not places:
         raise click.ClickException("no agent's sessions were found here; name a file or a folder")
     for name, path in places:
-        frame.note(f"{name}: {path}")
+        frame.note(f"{name}: {path} ({counted(count_files(path), 'files')})")
     frame.confirm("Bring these sessions in?", yes=yes)
     return tuple(path for _, path in places)
 
@@ -82,7 +90,13 @@ def _progress(frame: Frame) -> Iterator[Callable[[int, int], None] | None]:
     if frame.json or not sys.stderr.isatty():
         yield None
         return
-    yield lambda done, total: click.echo(f"\r{done} of {total} files", err=True, nl=done == total)
+    with click.progressbar(length=1, label="Files", file=sys.stderr, show_pos=True) as bar:
+
+        def tell(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield tell
 
 
 def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
@@ -133,30 +147,40 @@ def _told(one: Outcome) -> Iterator[Line | str]:
     ("holdfast export ID --to markdown", "to read"),
     ("holdfast export ID --to html --output page.html", "one file that opens anywhere"),
     ("holdfast export ID --to openai-chat", "the messages that OpenAI would be sent"),
+    ("holdfast export ID --to codex --redact", "to go on with it in Codex, without secrets"),
 )
 @click.option(
     "--to",
     type=click.Choice(list(EXPORTS)),
+    metavar="FORMAT",
     default="holdfast",
     show_default=True,
-    help="The format.",
+    help=f"One of {', '.join(EXPORTS)}.",
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="A new file to write to.")
+@click.option("--redact", is_flag=True, help="Put words in place of secrets.")
 @session_argument
-def export(frame: Frame, session_id: str, to: str, output: Path | None) -> None:
-    """Write a session to a file, or to where the output goes."""
+def export(frame: Frame, session_id: str, to: str, output: Path | None, *, redact: bool) -> None:
+    """Write a session to a file, or to where the output goes.
+
+    What the format cannot hold is said before anything is written.
+    """
     with frame.open() as store:
         found = find(store, session_id)
-        pieces = export_session(store, found, to)
+        done = prepare_export(store, found, to, redact=redact)
+        for loss in done.losses:
+            frame.note(f"{to} cannot hold: {loss}")
+        value: dict[str, object] = {"id": found, "to": to}
+        if done.losses:
+            value["losses"] = done.losses
         if output is not None:
-            size = _write(output, pieces)
-            value = {"id": found, "to": to, "path": str(output), "bytes": size}
-            frame.answer(value, f"{output}: {size:,} bytes")
+            size = _write(output, done.pieces)
+            frame.answer(value | {"path": str(output), "bytes": size}, f"{output}: {size:,} bytes")
         elif frame.json:
-            text = b"".join(pieces).decode("utf-8", "replace")
-            frame.out.json({"id": found, "to": to, "content": text})
+            text = b"".join(done.pieces).decode("utf-8", "replace")
+            frame.out.json(value | {"content": text})
         else:
-            _print(frame, pieces)
+            _print(frame, done.pieces)
 
 
 def _write(output: Path, pieces: Iterator[bytes]) -> int:

@@ -1,0 +1,91 @@
+"""Imports of a size that people have: run as a program, so that its memory can be measured.
+
+python -m tests.exchange.scale one FOLDER MEGABYTES
+python -m tests.exchange.scale many FOLDER SESSIONS
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from holdfast import Store
+from holdfast.exchange import Report, import_paths
+
+NOW = 1_800_000_000_000_000
+
+
+def _line(kind: str, second: int, **payload: object) -> bytes:
+    day, hour, minute = second // 86400 % 28, second // 3600 % 24, second // 60 % 60
+    at = f"2026-08-{1 + day:02d}T{hour:02d}:{minute:02d}:00Z"
+    return json.dumps({"timestamp": at, "type": kind, "payload": payload}).encode() + b"\n"
+
+
+def turn(number: int, words: str) -> bytes:
+    """A turn as Codex writes it: a prompt, a tool, an answer."""
+    call = f"call_{number}"
+    said = [{"type": "input_text", "text": f"Prompt {number}: {words[:200]}"}]
+    answer = [{"type": "output_text", "text": f"Answer {number}: {words}"}]
+    return b"".join((
+        _line("event_msg", number, type="task_started", turn_id=f"t{number}"),
+        _line("response_item", number, type="message", role="user", content=said),
+        _line("response_item", number, type="function_call", name="exec", arguments="{}",
+              call_id=call),
+        _line("response_item", number, type="function_call_output", call_id=call, output=words),
+        _line("response_item", number, type="message", role="assistant", content=answer),
+        _line("event_msg", number, type="task_complete", turn_id=f"t{number}"),
+    ))  # fmt: skip
+
+
+def meta(name: str) -> bytes:
+    return _line("session_meta", 0, id=name, session_id=name, cwd="/w", source="cli",
+                 timestamp="2026-08-01T00:00:00Z", model_provider="openai")  # fmt: skip
+
+
+def make_one(path: Path, megabytes: int) -> None:
+    """One rollout of this size."""
+    words = "All work and no play makes a long transcript. " * 90
+    with path.open("wb") as file:
+        file.write(meta("one"))
+        number = 0
+        while file.tell() < megabytes << 20:
+            file.write(turn(number, words))
+            number += 1
+
+
+def make_many(folder: Path, sessions: int) -> None:
+    for number in range(sessions):
+        path = folder / f"{number // 1000:03d}" / f"rollout-{number}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(
+            meta(f"s{number}") + b"".join(turn(n, f"{number} words") for n in range(3))
+        )
+
+
+def main(what: str, folder: Path, size: int) -> None:
+    source = folder / "source"
+    source.mkdir()
+    if what == "one":
+        make_one(source / "rollout-one.jsonl", size)
+    else:
+        make_many(source, size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    with Store(folder / "store.db") as store:
+        report: Report = import_paths(store, [source], clock=lambda: NOW)
+    first = time.perf_counter() - began
+    began = time.perf_counter()
+    with Store(folder / "store.db") as store:
+        again = import_paths(store, [source], clock=lambda: NOW)
+    seconds = time.perf_counter() - began
+    print(json.dumps({
+        "seconds": round(first, 1), "again_seconds": round(seconds, 1),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "before_mb": before // 1024, "sessions": len(report.sessions), "entries": report.entries,
+        "problems": len(report.problems), "again": again.entries,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
