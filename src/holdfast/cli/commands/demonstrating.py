@@ -16,7 +16,6 @@ from holdfast.cli.printing import Line, Span, line
 from holdfast.cli.render.conversation import conversation
 from holdfast.cli.render.following import Teller
 from holdfast.cli.types import local_now
-from holdfast.errors import TurnNotFound
 from holdfast.model import entries as e
 from holdfast.session.store import Store
 
@@ -131,7 +130,8 @@ class Demonstration:
                 self._frame.out.write("\n", "")
                 return
             if isinstance(item, e.Entry) and isinstance(item.body, e.TurnEnded):
-                raise TurnNotFound(f"the agent came to an end by itself: {item.body.reason}")
+                self._say("  It came to its end first; a small model can be short.", "dim")
+                return
 
     def _ending(self) -> None:
         self._session = self._store.session(self._session.id)  # opening it closes a dead turn
