@@ -52,7 +52,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "clean": "keeping",
         "erase": "keeping",
     },
-    "Move": {"import": "moving", "export": "moving"},
+    "Move": {"import": "moving", "export": "moving", "copy": "copying"},
     "Shell": {"completion": "completion"},
 }
 """Every command, and the module in `holdfast.cli.commands` that it is loaded from."""
