@@ -18,11 +18,14 @@ _TABLES = (
 
 
 class Shared:
-    """A server that many tests use, one after the other. Making a schema takes longer than most."""
+    """A server that many tests use, one after the other: making a schema takes longer than most.
+
+    Its machine is not crashed by any of them, so it need not wait for the disk.
+    """
 
     def __init__(self, version: str, durability: Durability) -> None:
         self._durability = durability
-        self.server = Server(version, max_connections=200).create()
+        self.server = Server(version, max_connections=200, fsync="off").create()
         PostgresDatabase(self.server.url()).close()
         self._connection = psycopg.connect(self.server.conninfo(), autocommit=True)
 

@@ -53,7 +53,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "clean": "keeping",
         "erase": "keeping",
     },
-    "Move": {"import": "moving", "export": "moving"},
+    "Move": {"import": "moving", "export": "moving", "copy": "copying"},
     "Serve": {"serve": "serving", "token": "serving"},
     "Shell": {"completion": "completion"},
 }

@@ -1,0 +1,69 @@
+"""Sessions from one store to another."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from holdfast.cli.failing import IN_PART
+from holdfast.cli.frame import Frame, Where, command
+from holdfast.cli.printing import Line, Span, complain
+from holdfast.cli.render.tables import counted
+from holdfast.errors import StoreError
+from holdfast.exchange.copying import Copied, copy_sessions
+from holdfast.session.store import Store
+
+
+@command(
+    ("holdfast copy work.db postgresql://db.example/agents", "all sessions of a file to a server"),
+    ("holdfast copy postgresql://db.example/agents copy.db", "and back, into a file"),
+    ("holdfast copy work.db other.db --session ID", "one of them"),
+)
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--session", "sessions", multiple=True, metavar="ID", help="Only this session.")
+def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> int:
+    """Copy sessions between stores, entry by entry, and look whether they are the same.
+
+    FROM and TO are files or URLs. Copying again goes on where it ended, and adds what is new. A
+    turn that runs is left out. Exit code 3 says that a session could not be copied.
+    """
+    _must_exist(source)
+    with Store(source) as ours, Store(target) as theirs:
+        ids = [ours.resolve_id(one) for one in sessions] or None
+        done = list(copy_sessions(ours, theirs, ids, _progress(frame)))
+    failed = [one for one in done if one.action == "failed"]
+    entries = sum(one.entries for one in done)
+    told = [line for one in done for line in _told(one)]
+    said = f"{counted(len(done) - len(failed), 'sessions')}, {counted(entries, 'entries')} copied"
+    frame.answer({"entries": entries, "sessions": done}, *told, f"{said}; all were compared")
+    if failed:
+        complain(f"{counted(len(failed), 'sessions')} could not be copied; the others were")
+        return IN_PART
+    return 0
+
+
+def _must_exist(source: str) -> None:
+    file = Where(source, "option").file
+    if file is not None and not file.exists():
+        raise StoreError(f"there is no store at {str(file)!r}")
+
+
+def _progress(frame: Frame) -> "_Shown | None":
+    return None if frame.json or not sys.stderr.isatty() else _Shown()
+
+
+class _Shown:
+    """How far it is, for a person who watches."""
+
+    def __call__(self, done: int, total: int) -> None:
+        click.echo(f"\r{done} of {total} sessions", err=True, nl=done == total)
+
+
+def _told(one: Copied) -> Iterator[Line]:
+    if one.action == "unchanged" and one.why is None:
+        return
+    style = "red" if one.action == "failed" else ""
+    added = f", {one.entries} entries" if one.entries else ""
+    more = f" ({one.why})" if one.why else ""
+    yield Line((Span(f"{one.action}: ", style), Span(f"{one.session_id}{added}{more}")))

@@ -1,0 +1,135 @@
+"""Copies between stores: the same bytes, whatever the stores are, however often it broke off."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Image, Message, Store, Text, ToolCall
+from holdfast.cli.app import make_group
+from holdfast.exchange.copying import copy_sessions
+from holdfast.exchange.own import export_lines
+from tests.postgres_fixtures import shared
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def url() -> str:
+    server = shared("18")
+    server.empty()
+    return server.server.url()
+
+
+@pytest.fixture
+def filled(file: str) -> Iterator[Store]:
+    """Everything that a store may hold: forks, blobs, late results, text that UTF-8 has not."""
+    with Store(file) as store:
+        session = store.create_session(title="it\0 \ud800", tags=("a", "b"))
+        image = store.put_blob(b"\x89PNG" * 100)
+        with session.turn([Text("look"), Image(image, "image/png")]) as turn:
+            with turn.stream(model="m", system="be brief") as reply:
+                reply.text("half \udfff")
+                reply.tool_call("a", name="shell", arguments="{}")
+            with turn.tool("a") as call:
+                call.finish("done")
+        try:
+            with session.turn("again") as turn:
+                turn.record(Message("assistant", [ToolCall("b", "shell", "{}")]))
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        session.finish_tool(turn.id, "b", "late")
+        fork = session.fork(title="fork")
+        with fork.turn("on its own"):
+            pass
+        session.compact("short", through=session.head)
+        session.note("large", "x" * 2_000_000)
+        gone = store.create_session(title="gone")
+        store.delete_session(gone.id)
+        for number in range(5):
+            with store.create_session(title=str(number)).turn("go"):
+                pass
+        yield store
+
+
+def exports(store: Store) -> dict[str, bytes]:
+    return {
+        info.id: b"".join(export_lines(store, info.id))
+        for info in store.sessions(archived=None, limit=1_000)
+    }
+
+
+def test_a_store_goes_to_a_server_and_back(filled: Store, url: str, tmp_path: Path) -> None:
+    """Exports of all three have the same bytes; deleted sessions stay deleted."""
+    with Store(url) as server, Store(tmp_path / "back.db") as back:
+        there = list(copy_sessions(filled, server))
+        assert {one.action for one in there} == {"copied"}, there
+        assert {one.action for one in copy_sessions(server, back)} == {"copied"}
+        assert exports(filled) == exports(server) == exports(back)
+        assert len(exports(filled)) == 7
+        assert set(server.session_ids()) == set(filled.session_ids())
+        for session_id in server.session_ids():
+            assert server.examine_session(session_id) == []
+        assert {one.action for one in copy_sessions(filled, server)} == {"unchanged"}
+
+
+def test_a_copy_goes_on_where_it_broke_off(filled: Store, url: str) -> None:
+    with Store(url) as server:
+        copying = copy_sessions(filled, server)
+        for _ in range(3):
+            next(copying)
+        copying.close()
+        counts = [one.action for one in copy_sessions(filled, server)]
+        assert counts == ["unchanged"] * 3 + ["copied"] * (len(counts) - 3)
+        info = filled.sessions(limit=1)[0]
+        with filled.session(info.id).turn("more"):
+            pass
+        (grown,) = [one for one in copy_sessions(filled, server) if one.action != "unchanged"]
+        assert (grown.session_id, grown.action) == (info.id, "grown")
+        assert exports(filled) == exports(server)
+
+
+def test_a_turn_that_runs_is_left_out(filled: Store, url: str) -> None:
+    with Store(url) as server:
+        session = filled.create_session(title="busy")
+        with session.turn("go"):
+            (one,) = copy_sessions(filled, server, [session.id])
+            assert one.action == "copied"
+            assert "runs" in (one.why or "")
+            assert server.session(session.id).turns() == []
+        (one,) = copy_sessions(filled, server, [session.id])
+        assert (one.action, one.why) == ("grown", None)
+        assert exports(filled)[session.id] == exports(server)[session.id]
+
+
+def test_a_session_that_went_on_elsewhere_is_not_touched(filled: Store, url: str) -> None:
+    with Store(url) as server:
+        session = filled.create_session(title="both")
+        list(copy_sessions(filled, server, [session.id]))
+        filled.session(session.id).note("here", 1)
+        server.session(session.id).note("there", 2)
+        before = exports(server)[session.id]
+        (one,) = copy_sessions(filled, server, [session.id])
+        assert one.action == "failed"
+        assert "differ at seq 2" in (one.why or "")
+        assert exports(server)[session.id] == before
+
+
+def test_the_command_copies_and_says_what_it_did(filled: Store, file: str, url: str) -> None:
+    run = CliRunner()
+    done = run.invoke(make_group(), ["copy", file, url, "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {one["action"] for one in told["sessions"]} == {"copied"}
+    again = run.invoke(make_group(), ["copy", file, url])
+    assert again.stdout.strip() == "8 sessions, 0 entries copied; all were compared"
+    nowhere = run.invoke(make_group(), ["copy", f"{file}x", url])
+    assert nowhere.exit_code != 0
+    with Store(url) as server:
+        assert exports(filled) == exports(server)

@@ -1,0 +1,285 @@
+"""A server that is down, refuses, is too old, in recovery, out of connections or of disk."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import (
+    Message,
+    ServerTooOld,
+    Session,
+    Store,
+    StoreDegraded,
+    StoreError,
+    StoreNewer,
+    StoreNotOurs,
+    StoreReadOnly,
+    Text,
+)
+from holdfast.stores.postgres import PostgresDatabase
+from holdfast.stores.postgres.connection import _check_version
+from tests.crash.journals import check_sound
+from tests.postgres_fixtures import Shared
+from tests.servers import Server, free_port
+
+SOON = 1.0
+STATED = 8.0
+"""What `reconnect_seconds=SOON` may become on a busy machine; without it, it would be for ever."""
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server that one test may do anything to."""
+    server = Server(superuser_reserved_connections=1, max_connections=20).create()
+    yield server
+    server.remove()
+
+
+def open_store(server: Server) -> Store:
+    return Store(PostgresDatabase(server.url(), reconnect_seconds=SOON, wait_seconds=2))
+
+
+def say(session: Session, text: str) -> None:
+    with session.turn(text) as turn:
+        turn.record(Message("assistant", [Text(f"answer to {text}")]))
+
+
+def prompts(session: Session) -> list[str]:
+    return [message.text for message in session.messages() if message.role == "user"]
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    begun = time.monotonic()
+    with pytest.raises(StoreDegraded, match="cannot be reached"):
+        Store(f"postgresql://postgres@127.0.0.1:{free_port()}/postgres")
+    assert time.monotonic() - begun < STATED
+
+
+def test_no_password_is_shown() -> None:
+    with pytest.raises(StoreError) as raised:
+        Store(f"postgresql://me:sesame@127.0.0.1:{free_port()}/db")
+    assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/db?schema=Bad%20Name", "postgresql://h/d?nope=1"])
+def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match=r"schema|address"):
+        Store(url)
+
+
+def test_a_server_goes_down_and_comes_back(own: Server) -> None:
+    """While it is down a write fails within the stated time and is not acknowledged; the same store
+    works again when the server does, and what was acknowledged is there."""
+    with open_store(own) as store:
+        session = store.create_session()
+        say(session, "before")
+        own.stop()
+        begun = time.monotonic()
+        with pytest.raises(StoreDegraded), session.turn("while"):
+            pass
+        with pytest.raises(StoreDegraded, match="cannot be reached"):
+            session.note("while", None)
+        with pytest.raises(StoreDegraded):
+            session.messages()
+        assert time.monotonic() - begun < 2 * STATED
+        assert store.status == "degraded"
+        own.start()
+        say(session, "after")
+        assert store.status == "ok"
+        assert prompts(session) == ["before", "after"]
+        check_sound(session)
+
+
+def test_a_turn_outlives_a_crash_of_the_server(own: Server) -> None:
+    """kill -9 to the server in mid-turn: the turn goes on when it is back, and misses nothing."""
+    with Store(own.url()) as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            for number in range(5):
+                turn.record(Message("assistant", [Text(str(number))]))
+            with turn.stream() as reply:
+                reply.text("half ")
+                own.kill()
+                own.start()
+                reply.text("and half")
+            turn.record(Message("assistant", [Text("after")]))
+        texts = [message.text for message in session.messages()]
+        assert texts == ["go", *map(str, range(5)), "half and half", "after"]
+        check_sound(session)
+
+
+def test_connections_that_are_ended_are_opened_again(server: Shared) -> None:
+    """An administrator ends every connection, between any two calls: nobody notices."""
+    ending = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND application_name = 'holdfast'"
+    )
+    with Store(server.server.url()) as store:
+        session = store.create_session()
+        for number in range(3):
+            server.server.execute(ending)
+            with session.turn(str(number)) as turn:
+                server.server.execute(ending)
+                turn.record(Message("assistant", [Text("yes")]))
+                server.server.execute(ending)
+                assert len(session.messages()) == 2 * number + 2
+                server.server.execute(ending)
+        assert prompts(session) == ["0", "1", "2"]
+
+
+def take_all(server: Server) -> list[psycopg.Connection[tuple[object, ...]]]:
+    """Connections until there is none left."""
+    taken: list[psycopg.Connection[tuple[object, ...]]] = []
+    while True:
+        try:
+            taken.append(psycopg.connect(server.conninfo(user="plain")))
+        except psycopg.OperationalError:
+            return taken
+
+
+def test_a_server_without_a_connection_left(own: Server) -> None:
+    own.execute("CREATE ROLE plain LOGIN")
+    own.execute("CREATE SCHEMA plain AUTHORIZATION plain")
+    url = own.url("plain").replace("postgres@", "plain@")
+    with Store(PostgresDatabase(url, reconnect_seconds=SOON)) as store:
+        session = store.create_session()
+        taken = take_all(own)
+        own.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE usename = 'plain' AND application_name = 'holdfast'"
+        )
+        taken += take_all(own)
+        with pytest.raises(StoreDegraded, match="nothing was acknowledged") as raised:
+            say(session, "while")
+        assert "slots" in str(raised.value)
+        for connection in taken:
+            connection.close()
+        say(session, "after")
+        assert prompts(session) == ["after"]
+
+
+def test_an_unprivileged_role_in_a_schema_of_its_own(server: Shared) -> None:
+    """It needs no more than its schema; whoever may not even read is told so."""
+    server.server.execute("DROP SCHEMA IF EXISTS theirs CASCADE")
+    server.server.execute("DROP ROLE IF EXISTS tenant_role")
+    server.server.execute("CREATE ROLE tenant_role LOGIN")
+    server.server.execute("CREATE SCHEMA theirs AUTHORIZATION tenant_role")
+    url = server.server.url("theirs").replace("postgres@", "tenant_role@")
+    with Store(url) as store:
+        session = store.create_session()
+        say(session, "needle")
+        assert [hit.snippet for hit in store.search("needle", wait_seconds=30)][-1] == "needle"
+        store.rebuild_search(substrings=True)
+        assert len(store.search("eedl", substring=True, wait_seconds=30)) == 2
+    with pytest.raises(StoreError, match="permission denied"):
+        Store(url.replace("theirs", "holdfast"))
+    with pytest.raises(StoreError, match="permission denied"):
+        Store(url.replace("theirs", "another"))
+    server.server.execute("DROP SCHEMA theirs CASCADE")
+
+
+def test_an_old_server_is_refused() -> None:
+    with pytest.raises(ServerTooOld, match="PostgreSQL 14; a store needs 15"):
+        _check_version(140_012)
+    _check_version(150_000)
+
+
+def test_a_schema_that_is_not_ours_is_left_alone(server: Shared) -> None:
+    server.server.execute("DROP SCHEMA IF EXISTS foreign_one CASCADE")
+    server.server.execute("CREATE SCHEMA foreign_one")
+    server.server.execute("CREATE TABLE foreign_one.sessions (x int)")
+    with pytest.raises(StoreNotOurs, match="did not make"):
+        Store(server.server.url("foreign_one"))
+    assert server.server.execute("SELECT * FROM foreign_one.sessions") == []
+    server.server.execute("DROP SCHEMA foreign_one CASCADE")
+
+
+def test_a_store_of_a_newer_version_is_left_alone(server: Shared) -> None:
+    """Only `oldest` refuses: a newer version that this code can live with is used."""
+    server.server.execute("UPDATE holdfast.meta SET value = 99 WHERE name = 'version'")
+    Store(server.server.url()).close()
+    server.server.execute("UPDATE holdfast.meta SET value = 99 WHERE name = 'oldest'")
+    try:
+        with pytest.raises(StoreNewer, match="install the newer version"):
+            Store(server.server.url())
+    finally:
+        server.server.execute("UPDATE holdfast.meta SET value = 1")
+
+
+def fill(session: Session) -> int:
+    """Write until the disk is full; how much was acknowledged."""
+    for number in range(1_000):
+        try:
+            session.note("filler", os.urandom(100_000).hex())
+        except StoreDegraded as error:
+            assert "disk is full" in str(error)  # noqa: PT017
+            return number
+    raise AssertionError("the disk is never full")
+
+
+@pytest.mark.slow
+def test_a_standby_is_read_and_can_be_promoted(own: Server) -> None:
+    """On a standby in recovery everything can be read and nothing written; after its promotion the
+    same store writes."""
+    with Store(own.url()) as store:
+        session_id = store.create_session(title="it").id
+        say(store.session(session_id), "before")
+    standby = Server().copy_of(own, slot="one", name="standby")
+    try:
+        deadline = time.monotonic() + 20
+        while not standby.execute("SELECT 1 FROM holdfast.entries OFFSET 4"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with open_store(standby) as store:
+            session = store.session(session_id)
+            assert prompts(session) == ["before"]
+            with pytest.raises(StoreReadOnly, match="standby"):
+                say(session, "no")
+            assert [one.what for one in store.check_file() if "standby" in one.what]
+            own.kill()
+            standby.promote()
+            say(session, "after")
+            assert prompts(session) == ["before", "after"]
+    finally:
+        standby.remove()
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """The tables lie on a small disk. When it is full a write fails and says why; when there is
+    room again the same store goes on."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = os.getuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", small], check=False
+    )
+    if not mounted or mounted.returncode != 0:
+        pytest.skip("no small disk can be made here: mounting is not allowed")
+    server = Server(max_wal_size="64MB")
+    try:
+        server.create()
+        place = small / "space"
+        place.mkdir()
+        os.chown(place, *(server._as[name] for name in ("user", "group")))
+        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent, small):
+            folder.chmod(0o755)
+        server.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
+        server.execute("ALTER DATABASE postgres SET default_tablespace = small")
+        with Store(server.url(), indexing=False) as store:
+            session = store.create_session()
+            ballast = small / "ballast"
+            ballast.write_bytes(b"x" * 1_000_000)
+            said = fill(session)
+            with pytest.raises(StoreDegraded, match="disk is full"):
+                session.note("filler", os.urandom(2_000_000).hex())
+            ballast.unlink()
+            session.note("after", None)
+            kept = [entry for entry in session.entries() if entry.kind == "note"]
+            assert len(kept) == said + 1
+    finally:
+        server.remove()
+        subprocess.run(["umount", small], check=False)
