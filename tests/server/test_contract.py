@@ -240,6 +240,13 @@ def test_the_description_names_every_path_of_the_contract(server: Server) -> Non
     } <= set(paths)  # fmt: skip
 
 
+def test_no_answer_is_kept_by_a_browser(server: Server) -> None:
+    session_id = server.create()
+    server.http.delete(f"/api/sessions/{session_id}")
+    for path in (f"/api/sessions/{session_id}", "/api/sessions", "/nothing"):
+        assert server.http.get(path).headers["cache-control"] == "no-store"
+
+
 def test_a_session_lives_on_after_the_server(serve: Serve) -> None:
     first = serve()
     session_id = first.create()

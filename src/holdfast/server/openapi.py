@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.server.shapes import DeltaEvent, EntryEvent, Failure, ReloadEvent
-from holdfast.server.wire import JSON, Operation
+from holdfast.server.wire import HEADER, JSON, Operation
 
 _REF: Final = "#/components/schemas/{name}"
 
@@ -103,7 +103,7 @@ def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[s
                 {"name": name, "in": "query", "required": name in required, "schema": _bare(one)}
             )
     for name in operation.headers:
-        text = {"type": "string", "minLength": 1, "maxLength": 1_000, "pattern": "^[ -~]+$"}
+        text = {"type": "string", "minLength": 1, "maxLength": 1_000, "pattern": HEADER}
         found.append({"name": name, "in": "header", "required": False, "schema": text})
     return found
 
@@ -127,7 +127,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, answer in operation.answers.items():
         if isinstance(answer, str):
-            content = {answer: {"schema": {"type": "string"}}}
+            content = {answer: {"schema": {} if answer == "*/*" else {"type": "string"}}}
         else:
             content = {JSON: {"schema": _ref(answer)}}
         responses[str(status)] = {"description": _STATUSES[status], "content": content}

@@ -117,8 +117,8 @@ class SessionQuery(_In, frozen=True, kw_only=True):
     project: str | None = None
     tag: str | None = None
     model: str | None = None
-    interrupted: bool | None = None
-    pinned: bool | None = None
+    interrupted: bool | msgspec.UnsetType = msgspec.UNSET
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
     archived: Literal["yes", "no", "all"] = "no"
     deleted: bool = False
     fork_of: str | None = None

@@ -1,6 +1,7 @@
 """An operation of the interface: described once, for the router and for the description."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Scopes = Literal["open", "read", "write"]
 JSON: Final = "application/json"
+HEADER: Final = "^[ -~]{1,1000}$"
+"""What a header of ours may hold."""
 
 
 class Call(NamedTuple):
@@ -69,7 +72,8 @@ def encode(value: object) -> bytes:
 
 
 def respond(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(encode(value), status, dict(headers or {}), JSON)
+    # A browser keeps some answers unasked, a 410 among them, and then shows what is no longer so.
+    return Response(encode(value), status, {"Cache-Control": "no-store", **(headers or {})}, JSON)
 
 
 def refuse(error: Exception) -> Response:
@@ -99,6 +103,9 @@ class Endpoint:
     async def _answer(self, request: Request) -> Response:
         serving, operation = self._serving, self._operation
         serving.guard.authorise(request.headers, operation.needs)
+        for name in operation.headers:
+            if not re.search(HEADER, request.headers.get(name, "-")):
+                raise Refused(400, "invalid_request", f"{name} is no such value.")
         call = Call(
             serving,
             request,

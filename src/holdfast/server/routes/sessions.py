@@ -48,9 +48,9 @@ def _filters(query: SessionQuery) -> ListFilters:
         filters["model"] = query.model
     if query.fork_of is not None:
         filters["fork_of"] = query.fork_of
-    if query.interrupted is not None:
+    if not isinstance(query.interrupted, msgspec.UnsetType):
         filters["interrupted"] = query.interrupted
-    if query.pinned is not None:
+    if not isinstance(query.pinned, msgspec.UnsetType):
         filters["pinned"] = query.pinned
     if query.deleted:
         filters["deleted"] = True

@@ -30,8 +30,6 @@ async def begin_turn(call: Call) -> Answer:
     """Ask: the prompt is durable when this answers, and the turn runs on by itself."""
     new: NewTurn = call.body
     key = call.request.headers.get(KEY)
-    if key == "":
-        raise Refused(400, "invalid_request", f"{KEY} is empty.")
     settings: TurnSettings = {
         "key": key,
         "if_busy": new.if_busy,
