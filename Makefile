@@ -13,7 +13,7 @@ help:  ## list these targets
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
-test: $(STAMP)  ## run the tests, all but the campaigns
+test: $(STAMP)  ## run the tests, and a slice of every campaign
 	@$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)  ## check style, format and the direction of imports

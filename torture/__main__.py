@@ -19,6 +19,9 @@ _SLICE_SEED = 1
 
 def main() -> int:
     options = _options()
+    if options.docs_from is not None:
+        report.write_document(report.read_json(options.docs_from.read_bytes()))
+        return 0
     if options.seed is not None:
         return _replay(options)
     if options.slice:
@@ -124,6 +127,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, to be quicker")
     parser.add_argument("--workers", type=int, default=(os.cpu_count() or 2) + 1)
     parser.add_argument("--write-docs", action="store_true", help="renew docs/evidence.md")
+    parser.add_argument("--docs-from", type=Path, metavar="FILE", help="of a run that was kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the run there")
     options = parser.parse_args()
     if options.seed is not None and len(options.campaign or ()) != 1:

@@ -99,11 +99,13 @@ class Round:
             return None
         try:
             return case(*arguments)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the case has failed)
+        except (KeyboardInterrupt, SystemExit):
+            raise  # somebody wants to end all of this
+        except BaseException as error:  # noqa: BLE001  (a cancellation that got out is a failure too)
             self.fail(what, error, first)
             return None
 
-    def fail(self, what: str, error: Exception, case: int | None = None) -> None:
+    def fail(self, what: str, error: BaseException, case: int | None = None) -> None:
         trace = "".join(traceback.format_exception(error)[-12:])
         number = self.cases if case is None else case
         self.failures.append(Failure(self._campaign, self.seed, number, what, trace))

@@ -26,7 +26,7 @@ Left = Literal["nothing", "everything", "some", "torn", "zeros"]
 class Event(NamedTuple):
     """Something that changed the disk, or (`ack`) something that a caller was told."""
 
-    what: Literal["create", "delete", "syncdir", "write", "truncate", "sync", "lost", "ack"]
+    what: Literal["open", "create", "delete", "syncdir", "write", "truncate", "sync", "lost", "ack"]
     name: str = ""
     at: int = 0
     data: bytes = b""
@@ -99,6 +99,7 @@ class FaultyDisk(apsw.VFS):
         there = path is not None and Path(path).exists()
         short = "" if path is None else Path(path).name
         opened = _File(self, name, flags, short)
+        self.note(Event("open", short))
         if short and short not in self._known:
             self._known.add(short)
             if not there or Path(path).stat().st_size == 0:
@@ -213,7 +214,7 @@ class Platter:
                 inode.pending = []
             case "lost":
                 self._now[event.name].pending = []
-            case "ack":
+            case "open" | "ack":
                 pass
 
     def unsynced(self) -> int:

@@ -57,6 +57,15 @@ def truth(journal: list[e.Entry]) -> None:
                     assert json.dumps(part.arguments)[1:-1] in sent, "a call is not sent"
 
 
+def goes_on(player: Player) -> None:
+    """Whatever has happened to it, a session whose processes are gone takes its next turn."""
+    player.crash(0)
+    player.crash(1)
+    turn_id, repeated, status = player.step(0, "start_turn", "and now?", None, "refuse")
+    assert (repeated, status) == (False, "running"), turn_id
+    assert player.step(0, "end_turn", "normally") == "completed"
+
+
 def run(round_: Round) -> None:
     """One journal: every prefix, every format. Reading has changed nothing in the store."""
     player = Player(MemoryDisk().open)
@@ -73,6 +82,7 @@ def run(round_: Round) -> None:
         player.contexts()
         if _hash(player.journal()) != before:
             round_.fail("reading", AssertionError("reading has changed the store"))
+        round_.check("the next turn", goes_on, player)
     finally:
         player.close()
 
@@ -85,7 +95,7 @@ CAMPAIGN = Campaign(
     name="contexts",
     tries="what a model would be sent of every prefix of generated journals, in four formats",
     holds="the provider's rules are kept; the same bytes twice; what was said, done and left open "
-    "is told; the store is unchanged",
+    "is told; the store is unchanged, and the session takes its next turn",
     sizes=Sizes(slice=4_000, torture=100_000, long=2_000_000),
     run=run,
 )

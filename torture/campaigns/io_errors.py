@@ -18,7 +18,7 @@ from holdfast.stores.sqlite import connection
 from holdfast.stores.writer import Op
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes
-from torture.disk import Fault, FaultyDisk, Kind, Platter, faulty_disk
+from torture.disk import Event, Fault, FaultyDisk, Kind, Platter, faulty_disk
 
 _NEVER: Final = 10**9
 WAYS: Final[list[tuple[Kind, bool]]] = [
@@ -72,8 +72,9 @@ class Told:
 class Agent:
     """What an agent does, and what it does when the store refuses: it goes on with the next."""
 
-    def __init__(self, store: Store, told: Told, chance: random.Random) -> None:
+    def __init__(self, store: Store, told: Told, chance: random.Random, disk: FaultyDisk) -> None:
         self._store = store
+        self._disk = disk
         self._told = told
         self._chance = chance
         self._count = 0
@@ -106,6 +107,7 @@ class Agent:
         for _ in range(2):  # told that it failed, it tries once more: that must not make two
             if self._try(lambda: session.note(name, "x" * 300, key=name)) is not None:
                 self._told.notes.append(name)
+                self._disk.ack(name)
                 assert self._store.status == "ok"
                 return
             assert self._store.status == "degraded", "a write failed and the status says ok"
@@ -121,6 +123,7 @@ class Agent:
             told.refused += 1
         else:
             told.turns[turn_id] = "completed"
+            self._disk.ack(turn_id)
 
     def _in_turn(self, turn: Any) -> None:
         told = self._told
@@ -205,6 +208,7 @@ class Trial:
             with Store(path) as store:
                 if told.notes or told.turns:
                     told.check(store.session("s"))
+        verified_again(trace)
         self._after_a_power_cut(trace, told)
         self._disk.counts = counts
 
@@ -219,7 +223,7 @@ class Trial:
             fault.healed = True
             store = Store(path, window_seconds=1_000, indexing=False)
         with store:
-            Agent(store, told, chance).work()
+            Agent(store, told, chance, self._disk).work()
             fault.healed = True
             session = store.create_session(id="s")
             told.check(session) if _is_idle(session) else None
@@ -246,6 +250,17 @@ class Trial:
             (self._folder / name).write_bytes(data)
 
 
+def verified_again(trace: list[Event]) -> None:
+    """After a failed fsync nothing is acknowledged until the file was opened anew."""
+    failed = False
+    for event in trace:
+        if event.what == "lost":
+            failed = True
+        elif event.what == "open" and event.name == "store.db":
+            failed = False
+        assert not (failed and event.what == "ack"), "acknowledged on a connection that failed"
+
+
 def _is_idle(session: Session) -> bool:
     """Whether no ending is owed any more; until it is written the turn runs."""
     return all(turn.status != "running" for turn in session.turns())
@@ -269,8 +284,9 @@ CAMPAIGN = Campaign(
     name="io_errors",
     tries="the k-th write, half-done write, fsync, read or open fails, for every k, once and for "
     "ever; what could not be synced is forgotten by the disk",
-    holds="no false acknowledgement, not after a power cut either; the status says it; the same "
-    "store object goes on when the disk works again",
+    holds="no false acknowledgement, not after a power cut either; after a failed fsync none at "
+    "all until the file was opened anew; the status says it; the same store object goes on when "
+    "the disk works again",
     sizes=Sizes(slice=300, torture=10_000, long=250_000),
     run=run,
     rounds=3 * len(WAYS),

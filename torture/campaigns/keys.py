@@ -27,10 +27,16 @@ class Requests:
         self.first: dict[tuple[str, str], str] = {}
         self.sent: list[tuple[tuple[str, str], str, Send]] = []
 
+    def of(self, space: str) -> list[str]:
+        """What counts of one kind of request."""
+        return sorted(text for (kind, _), text in self.first.items() if kind == space)
+
     def make(self, count: int) -> None:
         for _ in range(count):
             kind = self._chance.choice(["note", "queue", "turn", "turn", "result"])
-            key = (kind, f"key-{self._chance.randrange(3)}")
+            # A prompt that is queued and one that is asked at once may carry one key.
+            space = "ask" if kind in ("queue", "turn") else kind
+            key = (space, f"key-{self._chance.randrange(3)}")
             # Now and then somebody uses a key again for something else.
             text = "another" if self._chance.random() < 0.15 else f"of {key[1]}"
             request = (key, text, getattr(self, f"_{kind}")(key[1], text))
@@ -41,7 +47,7 @@ class Requests:
         return lambda session: session.note("n", text, key=key)
 
     def _queue(self, key: str, text: str) -> Send:
-        return lambda session: session.queue(text, key=f"q-{key}")
+        return lambda session: session.queue(text, key=key)
 
     def _turn(self, key: str, text: str) -> Send:
         def send(session: Session) -> None:
@@ -102,29 +108,17 @@ class Network:
     def _check(self, name: str, requests: Requests) -> None:
         """One entry for each key: that of the request that came first."""
         session = self._stores[0].session(name)
+        with session.turn("last"):
+            pass  # takes what waits
         bodies = [entry.body for entry in session.entries()]
-        found: dict[tuple[str, str], list[str]] = {}
-        for body in bodies:
-            match body:
-                case e.Note(name="n"):
-                    found.setdefault(("note", body.id), []).append(str(body.data))
-                case e.TurnStarted(key=str()):
-                    found.setdefault(("turn", body.key or ""), []).append(body.turn_id)
-                case e.ToolFinished() | e.LateResult():
-                    content = str(body.result.content)
-                    found.setdefault(("result", body.result.call_id), []).append(content)
-                case e.PromptQueued():
-                    found.setdefault(("queue", body.id), []).append(body.parts[0].text)  # type: ignore[union-attr]
-                case _:
-                    pass
-        assert all(len(entries) == 1 for entries in found.values()), found
-        for kind in ("note", "turn", "result", "queue"):
-            asked = [key for key in requests.first if key[0] == kind]
-            assert len([key for key in found if key[0] == kind]) == len(asked), (kind, found)
-        texts = [message.text for message in session.messages() if message.role == "user"]
-        asked_texts = [text for key, text in requests.first.items() if key[0] == "turn"]
-        for text in set(asked_texts):
-            assert texts.count(text) >= asked_texts.count(text)
+        found = [str(body.data) for body in bodies if isinstance(body, e.Note)]
+        assert sorted(found) == requests.of("note")
+        results = [x.result for x in bodies if isinstance(x, e.ToolFinished | e.LateResult)]
+        assert sorted(str(result.content) for result in results) == requests.of("result")
+        asked = [message.text for message in session.messages() if message.role == "user"]
+        assert sorted(asked) == sorted(["go", "last", *requests.of("ask")])
+        keys = [body.key for body in bodies if isinstance(body, e.TurnStarted) and body.key]
+        assert len(keys) == len(set(keys)), "a turn was run twice"
 
     def close(self) -> None:
         for store in self._stores:

@@ -1,7 +1,7 @@
 """kill -9 at random moments, and at every boundary of a statement.
 
 A seed divisible by four walks along statements: of a first opening with a turn of every kind, or of
-a recovery. The others kill at moments that chance gives.
+a recovery; 128 seeds in a row stop at every one. The others kill at moments that chance gives.
 """
 
 import contextlib
@@ -29,8 +29,10 @@ _REOPENING_SECONDS: Final = 1.0
 _KILLS: Final = 15
 """Of one store, one after the other."""
 
-_STRIDE: Final = 20
-"""A round along statements stops at every twentieth; twenty rounds stop at all."""
+_STRIDE: Final = 16
+"""A round along statements stops at every sixteenth; sixteen rounds stop at all."""
+
+_KINDS: Final = 8
 
 _NEVER: Final = 10**9
 
@@ -200,15 +202,16 @@ def run(round_: Round) -> None:
     nursery = Nursery()
     try:
         kills = Kills(nursery, round_.folder, round_.chance)
-        kind = round_.seed % 8
+        kind = round_.seed % _KINDS
         if kind in (0, 4):
             recovery = kind == 4
             case = kills.at_a_statement_of_a_recovery if recovery else kills.at_a_statement
             whole = case(_NEVER)
             assert whole > (10 if recovery else 100), "the statements are not counted"
-            first = 1 + round_.seed // 8 % _STRIDE
+            stride = 2 if recovery else _STRIDE
+            first = 1 + round_.seed // _KINDS % stride
             # Flushes come when they come, so runs differ by a few statements.
-            for boundary in range(first, whole + 5, _STRIDE if kind == 0 else 2):
+            for boundary in range(first, whole + 5, stride):
                 round_.check(f"killed at statement {boundary}", case, boundary)
         for number in range(_KILLS):
             if kind == 1:
@@ -227,4 +230,5 @@ CAMPAIGN = Campaign(
     "reopening takes less than a second; one ending for each turn",
     sizes=Sizes(slice=150, torture=2_000, long=100_000),
     run=run,
+    rounds=_KINDS * _STRIDE,
 )

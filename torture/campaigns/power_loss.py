@@ -109,6 +109,7 @@ def run(round_: Round) -> None:
         platter.apply(event)
         if event.what == "ack":
             cut.acknowledged = event.fact[0]
+        if event.what in ("ack", "open"):
             continue
         _cases(round_, cut, platter, number, event)
 
