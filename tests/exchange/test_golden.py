@@ -104,7 +104,7 @@ def _opened(value: object) -> object:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_journal_is_the_one_that_was_approved(name: str, tmp_path: Path) -> None:
-    wanted = (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8")
+    wanted = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     assert journal_of(name, tmp_path).splitlines() == wanted.splitlines()
 
 
@@ -113,7 +113,7 @@ def write() -> None:
     for name in SOURCES:
         with tempfile.TemporaryDirectory() as folder:
             text = journal_of(name, Path(folder))
-        (FOLDER / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        (FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
