@@ -233,6 +233,7 @@ def damaged_rows(path: Path, random: Random, tables: dict[str, list[str]], rows:
     """Values of any kind in any column, rows that are gone or there again, ids of others."""
     touched = set[int]()
     with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA synchronous=OFF")
         before = {
             row[0]: json.dumps(row[1:], default=str)
             for row in made.execute(f"SELECT rowid, * FROM {rows}")

@@ -87,5 +87,17 @@ def main(what: str, folder: Path, size: int) -> None:
     }))  # fmt: skip
 
 
+def long_line(folder: Path, megabytes: int, name: str) -> None:
+    from tests.exchange.test_scale import check_long
+
+    began = time.perf_counter()
+    check_long(name, folder, megabytes << 20)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"seconds": round(time.perf_counter() - began, 1), "peak_mb": peak}))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "line":
+        long_line(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    else:
+        main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -90,7 +90,7 @@ def database(path: Path, version: int = 9, conversation: list[Any] = CONVERSATIO
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as made:
         made.executescript(
-            "PRAGMA journal_mode=WAL;"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
             "CREATE TABLE schema_version(version INTEGER PRIMARY KEY, applied_at TIMESTAMP);"
             "CREATE TABLE sessions(id TEXT PRIMARY KEY, description TEXT NOT NULL DEFAULT '',"
             " working_dir TEXT NOT NULL, created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,"

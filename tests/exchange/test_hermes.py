@@ -46,7 +46,7 @@ class Home:
         made = ", ".join(f"{name} BLOB" for name in columns[1:])
         about = ", ".join(f"{name} BLOB" for name in SESSION[1:])
         self.database.executescript(
-            f"PRAGMA journal_mode=WAL;"
+            f"PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
             f"CREATE TABLE schema_version(version INTEGER NOT NULL);"
             f"CREATE TABLE system_prompts(hash TEXT PRIMARY KEY, prompt TEXT NOT NULL);"
             f"CREATE TABLE sessions(id TEXT PRIMARY KEY, {about});"

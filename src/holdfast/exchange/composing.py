@@ -68,6 +68,7 @@ class Composer:
         self._report = report
         self._seq = 0
         self._at_us = 0
+        self._before_us = 0
         self._fence = 0
         self._turn_id: str | None = None
         self._turn_seq = 0
@@ -99,6 +100,7 @@ class Composer:
             if record.at_us is not None:
                 self._at_us = record.at_us
             yield from self._take(record)
+            self._before_us = self._at_us
         if self._turn_id is None:
             return
         if settled or (answer_ends and self._is_answered):
@@ -172,7 +174,9 @@ class Composer:
             ending = r.TurnOver(place=place, status="completed")
         else:
             ending = r.TurnOver(place=place, status="interrupted", reason=UNFINISHED)
+        now, self._at_us = self._at_us, self._before_us  # it ended before what comes now
         yield from self._end_turn(ending)
+        self._at_us = now
 
     def _end_turn(self, over: r.TurnOver) -> Iterator[Placed]:
         """A call without a result may have run: its start is recorded, and so it is unknown."""

@@ -27,7 +27,7 @@ from holdfast.session.store import Store
 SETTLED_SECONDS: Final = 600
 """Who has not written to a file for so long does not write to it any more."""
 
-_SUFFIXES: Final = {".jsonl", ".json", ".db", ".zst"}
+_SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst")
 
 READERS: Final[dict[str, Format]] = {
     one.name: one
@@ -125,17 +125,23 @@ def count_files(path: Path) -> int:
 def _files(folder: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(folder):
         folders.sort()
-        yield from (Path(name) / file for file in sorted(files) if Path(file).suffix in _SUFFIXES)
+        yield from (Path(name) / file for file in sorted(files) if file.endswith(_SUFFIXES))
 
 
 def _look(path: Path, report: Report, *, named: bool) -> Found | None:
+    if path.with_name(f"{path.name}-lock").exists():
+        # One of our own, perhaps open right here: closing a file drops every lock on it.
+        if named:
+            report.skip(Place(str(path)), "it is a store of Holdfast, and no session")
+        return None
     try:
         format_ = detect(path)
         if format_ is not None:
             unit = READERS[format_].unit(path) if format_ in READERS else path
             return Found(unit, format_, _changed_us(unit))
     except OSError as error:
-        report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")
+        if named or not isinstance(error, FileNotFoundError):
+            report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")
         return None
     if named:
         report.skip(Place(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}")

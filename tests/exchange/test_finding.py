@@ -1,0 +1,74 @@
+"""Which files are looked at, and which are left alone."""
+
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from holdfast import Store
+from holdfast.exchange import import_paths
+from tests.exchange import test_codex, test_hermes
+from tests.exchange.sources import NOW
+
+
+def test_a_store_that_is_open_here_is_not_opened_by_others(tmp_path: Path) -> None:
+    """Closing a file that SQLite has open in the same process drops its locks on it."""
+    opened: set[str] | None = set()
+
+    def watch(event: str, args: tuple[object, ...]) -> None:
+        if opened is not None and event in ("open", "sqlite3.connect"):
+            opened.add(str(args[0]))
+
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        (tmp_path / test_codex.NAME).write_bytes(test_codex.everything().data())
+        sys.addaudithook(watch)  # for the rest of the process; it looks away afterwards
+        with session.turn("Wait."):
+            report = import_paths(store, [tmp_path], clock=lambda: NOW)
+            named = import_paths(store, [tmp_path / "work.db"], clock=lambda: NOW)
+        seen = opened or set()
+        opened = None
+    assert str(tmp_path / test_codex.NAME) in seen
+    assert not any("work.db" in name for name in seen)
+    assert (report.problems, len(report.sessions)) == ([], 1)
+    assert ["a store of Holdfast" in one.reason for one in named.skipped] == [True]
+
+
+def test_other_databases_are_no_sessions(store: Store, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as made:
+        made.execute("CREATE TABLE sessions(id, started_at, source)")
+        made.execute("CREATE TABLE messages(id, text)")
+        made.commit()
+    (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 500)
+    (tmp_path / "package.json").write_text('{"name": "x", "messages": {}}')
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nothing.json")
+    report = import_paths(store, [tmp_path], clock=lambda: NOW)
+    assert (report.sessions, report.problems) == ([], [])
+
+
+def test_a_file_that_is_not_there_is_reported(store: Store, tmp_path: Path) -> None:
+    path = test_hermes.everything(tmp_path / "state.db")
+    report = import_paths(store, [path, tmp_path / "missing.json"], clock=lambda: NOW)
+    assert len(report.sessions) == 2
+    assert [one.place.file for one in report.skipped] == [str(tmp_path / "missing.json")]
+
+
+def test_each_source_is_read_once(store: Store, tmp_path: Path) -> None:
+    path = test_hermes.everything(tmp_path / "state.db")
+    report = import_paths(store, [tmp_path, path, path], clock=lambda: NOW)
+    assert len(report.sessions) == 2
+
+
+def test_only_one_format_and_only_what_is_new(store: Store, tmp_path: Path) -> None:
+    path = test_hermes.everything(tmp_path / "state.db")
+    rollout = tmp_path / test_codex.NAME
+    rollout.write_bytes(test_codex.everything().data())
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    os.utime(rollout, (1_750_000_000, 1_750_000_000))
+    only = import_paths(store, [tmp_path], only="hermes", dry_run=True, clock=lambda: NOW)
+    assert {one.source for one in only.sessions} == {"hermes"}
+    since = 1_740_000_000_000_000
+    new = import_paths(store, [tmp_path], since_us=since, dry_run=True, clock=lambda: NOW)
+    assert {one.source for one in new.sessions} == {"codex"}
+    assert store.session_ids() == []
