@@ -16,10 +16,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
 CONTEXT = click.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in MODULES}
+ELSEWHERE = {"chat", "demo", "model"}
+"""They need a terminal, processes or a model; tests/agent runs them."""
 EXAMPLES = [
     (name, one.words)
     for name, command in COMMANDS.items()
-    if isinstance(command, Command)
+    if isinstance(command, Command) and name not in ELSEWHERE
     for one in command.examples
 ]
 
