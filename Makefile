@@ -6,10 +6,13 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint type bench torture torture-long demo lock clean
+.PHONY: help setup chat demo test lint type bench torture torture-long peers lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+chat: $(STAMP)  ## talk to an agent with a small model on board; Ctrl+C stops it
+	@$(BIN)/holdfast chat $(ARGS)
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
@@ -34,8 +37,17 @@ torture: $(STAMP)  ## run the campaigns that try to lose something, for ten minu
 torture-long: $(STAMP)  ## the same, for hours
 	@$(BIN)/python -m torture --long
 
-demo: $(STAMP)  ## kill an agent in mid-turn and see what it still knows
-	@$(BIN)/python examples/survive_kill.py
+demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store still knows
+	@$(BIN)/holdfast demo
+
+# Other frameworks would quarrel with our lock, so they get an environment of their own.
+peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
+	@.peersvenv/bin/python -m peers
+
+.peersvenv/.setup-done: peers/requirements.txt pyproject.toml
+	@$(PYTHON) -m venv .peersvenv
+	@.peersvenv/bin/python -m pip install --quiet -r peers/requirements.txt --editable .
+	@touch $@
 
 # Not on setup: a lock that cannot be installed must still be replaceable.
 lock: $(BIN)/uv  ## write the locks in requirements anew
@@ -50,8 +62,8 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/peers.lock
 
 clean:  ## remove .venv, caches and build results
-	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find src tests examples benchmarks torture -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .venv .benchvenv .peersvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests examples benchmarks peers torture -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
 $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/python

@@ -16,7 +16,7 @@ from typing import Self
 from tests.cli.running import environment
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
-SECONDS = 60.0
+SECONDS = 50.0
 """How long something may take on a machine that does much else; nothing is asserted about it."""
 
 

@@ -73,7 +73,7 @@ def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> N
     with Terminal("chat", folder=tmp_path, more=more) as terminal:
         terminal.shows("/help lists")
         terminal.enter("Hello?")
-        failed = terminal.shows("The turn failed: ModelHTTPError: status_code: 401")
+        failed = terminal.shows("The turn failed: ModelAuthenticationError: status_code: 401")
         terminal.shows("Hello?", after=failed)
         terminal.enter("")
         terminal.shows("Here I am.", after=failed)
