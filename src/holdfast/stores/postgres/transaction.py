@@ -56,6 +56,8 @@ class NewEntry(NamedTuple):
 class PostgresTransaction(PostgresIndex, PostgresReader):
     """Reads and writes on the writer's connection. Begun with the first statement."""
 
+    may_lose_end = True
+
     def __init__(
         self,
         line: Callable[[], Line],
