@@ -89,6 +89,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._saves: dict[int, dict[str, Any]] = {}
         self._dirty: set[int] = set()
         self._sent = False
+        self.documents = {}
         self.writes = 0
         self.evidence: NewEntry | None = None
         self.notices: set[int] = set()
