@@ -83,7 +83,19 @@ class Server:
     def copy_of(self, primary: "Server", *, slot: str, name: str) -> "Server":
         """A standby that follows the primary under this name."""
         self.run(
-            *("pg_basebackup", "-D", self.data, "-R", "-X", "stream", "-C", "-S", slot),
+            *(
+                "pg_basebackup",
+                "-D",
+                self.data,
+                "-R",
+                "-c",
+                "fast",
+                "-X",
+                "stream",
+                "-C",
+                "-S",
+                slot,
+            ),
             *("-d", f"{primary.conninfo()} application_name={name}"),
         )
         return self.start()

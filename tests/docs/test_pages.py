@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, PAGES, README, ROOT, anchors, blocks, languages, links, name
+from tests.postgres_fixtures import shared
 
 WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python")]
 WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
@@ -30,8 +31,18 @@ def test_python_blocks_run(page: Path, tmp_path: Path, provider: dict[str, str])
     """The blocks of a page, one after another, are a program that works and warns of nothing."""
     program = tmp_path / "program.py"
     program.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
-    done = run([sys.executable, "-W", "error", str(program)], tmp_path, provider)
+    more = provider | _database(program.read_text(encoding="utf-8"))
+    done = run([sys.executable, "-W", "error", str(program)], tmp_path, more)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def _database(program: str) -> dict[str, str]:
+    """A server, for the pages that need one."""
+    if "DATABASE_URL" not in program:
+        return {}
+    server = shared("18")
+    server.empty()
+    return {"DATABASE_URL": server.server.url()}
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)

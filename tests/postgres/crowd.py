@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from holdfast import Message, SessionBusy, Store, StoreError, Text, TurnEnded
+from holdfast import HoldfastError, Message, SessionBusy, Store, Text, TurnEnded
 from holdfast.stores.postgres import PostgresDatabase
 from tests.crash.processes import Channel
 from tests.crash.workload import Log
@@ -28,8 +28,8 @@ def work(parent: Channel, url: str, notes: str, name: str, seconds: float) -> No
             one_turn(store, log, name, f"{parent_name(notes)}.{count}")
         except (SessionBusy, TurnEnded):
             continue
-        except StoreError:
-            time.sleep(0.05)  # cut off, or the server is away: try again
+        except HoldfastError:
+            time.sleep(0.05)  # cut off, the server is away, or it has lost what this turn stood on
     store.close()
     parent.send("done")
 

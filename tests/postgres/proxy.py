@@ -55,8 +55,7 @@ class Proxy:
         for pair in pairs:
             for end in pair:
                 with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
+                    end.shutdown(socket.SHUT_RDWR)  # closed by whoever passes things on
 
     def _accept(self) -> None:
         while not self._closed:
@@ -74,8 +73,19 @@ class Proxy:
                 continue
             with self._mutex:
                 self._pairs.append((client, server))
-            threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
+            self._serve(client, server)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        there = threading.Thread(target=self._to_server, args=(client, server), daemon=True)
+        there.start()
+
+        def back() -> None:
+            self._pass(server, client)
+            there.join(5)
+            client.close()
+            server.close()
+
+        threading.Thread(target=back, daemon=True).start()
 
     def _to_server(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from tests.servers import Server
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(180)]
 
 WORKERS = 4
-SECONDS = 8.0
+SECONDS = 6.0
 
 
 @pytest.fixture

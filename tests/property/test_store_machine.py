@@ -1,19 +1,23 @@
-"""The SQLite store does what the memory store does, whatever happens, crashes included."""
+"""Every store does what the memory store does, whatever happens, crashes included."""
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model import entries as e
+from holdfast.stores.base import Database
 from holdfast.stores.sqlite import SqliteDatabase
 from holdfast.testing import strategies as hf
 from holdfast.testing.memory import MemoryDisk
 from holdfast.testing.players import Player
+from tests.postgres_fixtures import shared
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -22,10 +26,13 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-machine-"))
-        path = self.folder / "store.db"
-        self.real = Player(lambda: SqliteDatabase(path, durability="normal"))
+        self.real = Player(self.opener())
         self.model = Player(MemoryDisk().open)
         self.deleted = False
+
+    def opener(self) -> Callable[[], Database]:
+        path = self.folder / "store.db"
+        return lambda: SqliteDatabase(path, durability="normal")
 
     def teardown(self) -> None:
         self.real.close()
@@ -105,3 +112,19 @@ StoreMachine.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 test_sqlite_and_memory_agree = StoreMachine.TestCase
+
+
+class PostgresMachine(StoreMachine):
+    """The same on a server."""
+
+    def opener(self) -> Callable[[], Database]:
+        return shared("18").empty()
+
+
+PostgresMachine.TestCase.settings = settings(
+    max_examples=12,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+test_postgres_and_memory_agree = pytest.mark.timeout(180)(PostgresMachine.TestCase)

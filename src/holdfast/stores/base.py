@@ -179,6 +179,9 @@ class Reader(SearchReader, Protocol):
 class Transaction(Reader, SearchTransaction, Protocol):
     """Reads and writes that become durable together or not at all."""
 
+    may_lose_end: bool
+    """Whether what was committed can be missing later, from a journal's end: after a failover."""
+
     @property
     def writes(self) -> int:
         """How many statements have written so far: whether a refused operation left a trace."""

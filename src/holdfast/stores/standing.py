@@ -60,12 +60,13 @@ class NeedsBody(Exception):
 class Standing:
     """One session as the writer knows it: its row, and the running turn folded."""
 
-    __slots__ = ("row", "stamp", "turn")
+    __slots__ = ("last", "row", "stamp", "turn")
 
     def __init__(self, row: SessionRow, turn: TurnState | None, stamp: int) -> None:
         self.row = row
         self.turn = turn
         self.stamp = stamp
+        self.last = ""  # the identity of the last entry that was folded, if this writer wrote it
 
 
 _STANDINGS_MAX = 4_096
@@ -129,18 +130,25 @@ class Standings:
         row = self._tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
-        if known is not None and known.row.turn_seq == row.turn_seq:
+        if known is not None and known.row.turn_seq == row.turn_seq and self._goes_on(known, row):
             return self._catch_up(known, row, stamp)
         standing = Standing(row, self._fold_running(row), stamp)
         self._standings[key] = standing
         return standing
+
+    def _goes_on(self, known: Standing, row: SessionRow) -> bool:
+        """Whether the journal is what is known of it, and perhaps more."""
+        if known.turn is None or not self._tx.may_lose_end:
+            return True
+        found = self._tx.find_entry(row.key, known.last) if known.last else None
+        return found is not None and found.seq == known.row.head
 
     def _catch_up(self, known: Standing, row: SessionRow, stamp: int) -> Standing:
         """The same turn runs, or none: fold only what others have appended since."""
         if known.turn is not None and known.row.head < row.head:
             for entry in self._tx.entries(row.key, after=known.row.head):
                 known.turn.apply(entry.seq, entry.body)
-        known.row, known.stamp = row, stamp
+        known.row, known.stamp, known.last = row, stamp, ""
         return known
 
     def _fold_running(self, row: SessionRow) -> TurnState | None:
@@ -223,7 +231,7 @@ class Standings:
             repeat = self._repeat_of(standing, body)
             assert repeat is not None
             return repeat
-        row.head, standing.stamp = seq, self._tx.stamp(row.key)
+        row.head, standing.stamp, standing.last = seq, self._tx.stamp(row.key), name
         self._derive(standing, seq, body, at_us)
         if standing.turn is not None:
             standing.turn.apply(seq, body)

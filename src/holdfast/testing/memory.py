@@ -219,6 +219,8 @@ class MemoryReader(MemorySearch, JournalReader):
 class MemoryTransaction(MemoryReader):
     """Writes that can be undone, the last one first."""
 
+    may_lose_end = False
+
     def __init__(self, disk: MemoryDisk, generation: int) -> None:
         super().__init__(disk)
         self._generation = generation

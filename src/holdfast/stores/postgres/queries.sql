@@ -392,24 +392,30 @@ UPDATE holdfast.sessions AS s SET indexed = done.seq, behind = s.head > done.seq
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(seqs)s::bigint[]) AS done (tenant, session, seq)
 WHERE s.tenant = done.tenant AND s.session = done.session;
 
--- put_document --
+-- put_documents --
 INSERT INTO holdfast.search_documents AS d (tenant, session, place, seq, first, at_us, role, partial)
-VALUES (%(tenant)s, %(session)s, %(place)s, %(seq)s, %(at_us)s, %(at_us)s, %(role)s, %(partial)s)
+SELECT * FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(seq)s::bigint[],
+                     %(first)s::bigint[], %(at_us)s::bigint[], %(role)s::bigint[], %(partial)s::boolean[])
 ON CONFLICT (tenant, session, place) DO UPDATE
 SET seq = excluded.seq, at_us = excluded.at_us, role = excluded.role, partial = excluded.partial
 WHERE d.seq < excluded.seq;
 
 -- drop_words --
-DELETE FROM holdfast.search_words WHERE tenant = %(tenant)s AND session = %(session)s AND place = %(place)s;
+DELETE FROM holdfast.search_words AS w
+USING unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[]) AS gone (tenant, session, place)
+WHERE w.tenant = gone.tenant AND w.session = gone.session AND w.place = gone.place;
 
 -- put_words --
 INSERT INTO holdfast.search_words (tenant, session, place, reasoning, piece, words)
-VALUES (%(tenant)s, %(session)s, %(place)s, %(reasoning)s, %(piece)s, %(words)s::text::tsvector)
+SELECT tenant, session, place, reasoning, piece, words::tsvector
+FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(reasoning)s::boolean[],
+            %(piece)s::bigint[], %(words)s::text[]) AS new (tenant, session, place, reasoning, piece, words)
 ON CONFLICT (tenant, session, place, reasoning, piece) DO UPDATE SET words = excluded.words;
 
 -- put_substrings --
 INSERT INTO holdfast.search_substrings (tenant, session, place, reasoning, folded)
-VALUES (%(tenant)s, %(session)s, %(place)s, %(reasoning)s, %(folded)s)
+SELECT * FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(reasoning)s::boolean[],
+                     %(folded)s::text[])
 ON CONFLICT (tenant, session, place, reasoning) DO UPDATE SET folded = excluded.folded;
 
 -- drop_documents --

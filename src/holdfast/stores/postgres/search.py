@@ -129,6 +129,7 @@ class PostgresIndex(PostgresSearch):
     """Indexing, inside of a transaction that writes."""
 
     writes: int
+    documents: dict[tuple[int, int], tuple[int, Document]]
 
     def send(self, sql: str, bindings: dict[str, Any] | None = None) -> None:
         """A statement whose result nobody waits for."""
@@ -148,27 +149,37 @@ class PostgresIndex(PostgresSearch):
         return all(marks.get(key) == seq - 1 for key, seq in first.items())
 
     def put_document(self, key: int, document: Document) -> None:
-        place = of(key, place=document.place)
-        self.send(
-            self._sql.put_document,
-            {
-                **place,
-                "seq": document.seq,
-                "at_us": document.at_us,
-                "role": ROLES.index(document.role),
-                "partial": document.state == "partial",
-            },
-        )
-        self.send(self._sql.drop_words, place)
+        """Gathered: a slice is written with a few statements, however many documents it has."""
+        earlier = self.documents.get((key, document.place))
+        first = document.at_us if earlier is None else earlier[0]
+        self.documents[key, document.place] = (first, document)
+
+    def _put_documents(self) -> None:
+        if not self.documents:
+            return
         substrings = self._search_state()
-        for reasoning, text in ((False, document.text), (True, document.reasoning)):
-            where = {**place, "reasoning": reasoning}
-            for piece, words in enumerate(_pieces(indexed(text).split())):
-                self.send(self._sql.put_words, {**where, "piece": piece, "words": words})
-            if substrings and text:
-                self.send(self._sql.put_substrings, {**where, "folded": unbroken(text)})
+        rows, words, parts = [], [], []
+        for (key, place), (first, made) in self.documents.items():
+            where = (*split(key), place)
+            role, partial = ROLES.index(made.role), made.state == "partial"
+            rows.append((*where, made.seq, first, made.at_us, role, partial))
+            for reasoning, text in ((False, made.text), (True, made.reasoning)):
+                for piece, vector in enumerate(_pieces(indexed(text).split())):
+                    words.append((*where, reasoning, piece, vector))
+                if substrings and text:
+                    parts.append((*where, reasoning, unbroken(text)))
+        self.documents.clear()
+        self.send(self._sql.put_documents, _named(rows, _DOCUMENT))
+        self.send(self._sql.drop_words, _named(rows, _DOCUMENT))
+        for sql, found, names in (
+            (self._sql.put_words, words, _WORDS),
+            (self._sql.put_substrings, parts, _PARTS),
+        ):
+            if found:
+                self.send(sql, _named(found, names))
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
+        self._put_documents()
         keys = [key for key, _ in groupby(done, lambda one: one.key)]
         last = {one.key: one.seq for one in done}
         self.send(self._sql.save_indexed, {**columns(keys), "seqs": [last[key] for key in keys]})
@@ -206,6 +217,16 @@ class PostgresIndex(PostgresSearch):
 
     def index_is_damaged(self, reason: str) -> None:
         self.send(self._sql.save_search_damage, {"damage": reason.replace("\0", " ")})
+
+
+_DOCUMENT: Final = ("tenants", "sessions", "place", "seq", "first", "at_us", "role", "partial")
+_WORDS: Final = ("tenants", "sessions", "place", "reasoning", "piece", "words")
+_PARTS: Final = ("tenants", "sessions", "place", "reasoning", "folded")
+
+
+def _named(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Rows as columns, each with its name."""
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 REBUILD: Final = "writing and reading go on; store.rebuild_search() makes it anew"

@@ -56,6 +56,8 @@ class NewEntry(NamedTuple):
 class PostgresTransaction(PostgresIndex, PostgresReader):
     """Reads and writes on the writer's connection. Begun with the first statement."""
 
+    may_lose_end = True
+
     def __init__(
         self,
         line: Callable[[], Line],
@@ -87,6 +89,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._saves: dict[int, dict[str, Any]] = {}
         self._dirty: set[int] = set()
         self._sent = False
+        self.documents = {}
         self.writes = 0
         self.evidence: NewEntry | None = None
         self.notices: set[int] = set()

@@ -273,6 +273,8 @@ class SqliteReader(SqliteSearch, JournalReader):
 class SqliteTransaction(SqliteIndex, SqliteReader):
     """Reads and writes on the writer's connection."""
 
+    may_lose_end = False
+
     def __init__(
         self,
         connection: apsw.Connection,

@@ -1,0 +1,61 @@
+"""Every statement is accepted by a real server, and those on the way of a write use an index."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.queries import queries
+from tests.postgres_fixtures import shared
+
+SQL = vars(queries("holdfast"))
+FRAGMENTS = {"match_words", "match_substring", "rank", "search_newest", "index_parts"}
+"""Parts of statements; the conformance suite puts them together."""
+
+HOT = {
+    *("lock_session", "append_entry", "insert_entry", "save_head", "save_session", "has_entry"),
+    *("entries", "newest_entries", "marked_entries", "find_entry", "deltas", "drop_deltas"),
+    *("session", "find_key", "head_of", "base_of", "has_reference", "keep_blob", "blob"),
+}
+"""What a write or a read of one session runs: it must look into one partition only."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with psycopg.connect(shared("18").server.conninfo(), autocommit=True) as opened:
+        yield opened
+
+
+def numbered(sql: str) -> str:
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
+    return re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql)
+
+
+@pytest.mark.parametrize("name", sorted(set(SQL) - FRAGMENTS))
+def test_every_statement_is_accepted_by_a_real_server(connection: Connection, name: str) -> None:
+    if SQL[name].startswith("TRUNCATE"):  # cannot be prepared, only run
+        return
+    connection.execute(f"PREPARE this AS {numbered(SQL[name])}".encode())
+    connection.execute("DEALLOCATE this")
+
+
+@pytest.mark.parametrize("name", sorted(HOT))
+def test_a_statement_about_one_session_looks_into_one_partition(
+    connection: Connection, name: str
+) -> None:
+    names = dict.fromkeys(re.findall(r"%\((\w+)\)s", SQL[name]))
+    values: dict[str, Any] = {
+        one: b"x" if one in _BYTES else True if one in _FLAGS else 7 for one in names
+    }
+    values |= {one: "x" for one in ("status", "holder") if one in names}
+    cursor = psycopg.ClientCursor(connection)
+    cursor.execute(f"EXPLAIN {SQL[name]}".encode(), values)
+    plan = [str(row[0]) for row in cursor.fetchall()]
+    assert len(set(re.findall(r"_\d\d\b", " ".join(plan)))) <= 1, "\n".join(plan)
+
+
+_BYTES = {"identity", "digest", "body", "blob", "id", "about", "type", "project", "title", "parent"}
+_FLAGS = {"archived", "deleted", "pinned"}
