@@ -35,6 +35,9 @@ _REQUESTS: Final = 200
 """Requests to a model in one turn."""
 
 
+pydantic_ai.BANNER_ENABLED = False  # the library never prints
+
+
 class Agent:
     """A model, tools and instructions. One agent can answer in many sessions at once.
 

@@ -1,5 +1,6 @@
 """Which model an agent gets: the one that is named, one there is a key for, or the one on board."""
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -48,29 +49,30 @@ async def agent_for(
 
     `model` is a name as pydantic-ai has them (`openai:…`, `anthropic:…`), the address of a server
     that speaks OpenAI's protocol (`http://host:port/v1`, with `#NAME` for one of its models), or
-    `on-board`. Without one HOLDFAST_MODEL is asked, then the keys in the environment, and then the
-    model on board is taken. `root` is the folder its tools work in, `allowed` names the tools that
-    need no approval. Raises ModelUnavailable.
+    `on-board`, also one that runs already (`on-board@http://host:port`). Without one HOLDFAST_MODEL
+    is asked, then the keys in the environment, and then the model on board is taken. `root` is the
+    folder its tools work in, `allowed` names the tools that need no approval. Raises
+    ModelUnavailable.
     """
     name = model or os.environ.get(VARIABLE) or _by_key()
     folder = root or Path.cwd()
     settings: dict[str, Any] = {"allowed": allowed}
     if instructions is not None:
         settings["instructions"] = instructions
-    if name not in (None, ON_BOARD):
-        assert name is not None
+    if name is not None and not name.startswith(ON_BOARD):
         made = find_model(name)
         used = Workspace(folder).tools() if tools is None else tools
         yield Agent(made, tools=used, **settings)
         return
-    if embedded.model_file() is None:
+    if embedded.model_file() is None and "@" not in (name or ""):
         raise ModelUnavailable(
             "there is no model: name one with --model or HOLDFAST_MODEL, set ANTHROPIC_API_KEY, "
             "OPENAI_API_KEY or GEMINI_API_KEY, or fetch a small one with 'holdfast model install'"
         )
     from holdfast.agent.constrained import ConstrainedModel
 
-    serving = embedded.serving_model()
+    running = (name or "").partition("@")[2]
+    serving = contextlib.nullcontext(running) if running else embedded.serving_model()
     url = await anyio.to_thread.run_sync(serving.__enter__)
     try:
         used = Workspace(folder, shown_chars=_SMALL_SHOWN).tools() if tools is None else tools

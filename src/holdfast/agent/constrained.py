@@ -57,6 +57,10 @@ _EXAMPLES: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
     ("Read setup.cfg", "read_file", {"path": "setup.cfg"}),
     ("What files are here?", "list_files", {"path": "."}),
     ("What can you do?", _NO_TOOL, {}),
+    ("What does main.py say?", "read_file", {"path": "main.py"}),
+    ("Thank you", _NO_TOOL, {}),
+    ("List the files", "list_files", {"path": "."}),
+    ("Why is the sky blue?", _NO_TOOL, {}),
 )
 """A model of this size learns what is asked of it from examples, not from a description."""
 

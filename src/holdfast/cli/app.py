@@ -20,6 +20,7 @@ BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
 
 SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "Talk": {"chat": "chatting", "demo": "demonstrating", "model": "modelling"},
     "Look": {
         "sessions": "listing",
         "show": "showing",

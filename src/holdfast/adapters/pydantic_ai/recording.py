@@ -15,7 +15,9 @@ from pydantic_ai.capabilities.abstract import ValidatedToolArgs, WrapToolExecute
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
+    ModelRetry,
     SkipToolExecution,
+    ToolFailed,
     ToolFailedError,
     ToolRetryError,
 )
@@ -40,6 +42,9 @@ from holdfast.model.messages import Message
 from holdfast.model.parts import Json, ToolResult
 from holdfast.session.aio import AsyncStream, AsyncTool, AsyncTurn
 from holdfast.session.running import plain
+
+_TOLD = (ToolRetryError, ToolFailedError, ToolFailed, ModelRetry)
+"""How a tool tells the model that it did not work."""
 
 _DEFERRED = (ApprovalRequired, CallDeferred, SkipToolExecution)
 
@@ -127,11 +132,12 @@ class Recorder(AbstractCapability[Any]):
             value = await handler(args)
         except _DEFERRED:
             raise
-        except (ToolRetryError, ToolFailedError) as told:
+        except _TOLD as told:
             await self._finish(call, tool, told)
             raise
         except BaseException as error:
             del self.tools[call_id]
+            self._answered.add(call_id)
             await tool.__aexit__(type(error), error, error.__traceback__)
             raise
         await self._finish(call, tool, value)
@@ -241,6 +247,8 @@ def _result(call: ToolCallPart, value: Any) -> ToolResult:
         told = value.tool_retry
         text = _told(told) if isinstance(told, ToolReturnPart) else str(value)
         return ToolResult(call.tool_call_id, text, is_error=True)
+    if isinstance(value, ToolFailed | ModelRetry):
+        return ToolResult(call.tool_call_id, value.message, is_error=True)
     if isinstance(value, ToolFailedError):
         return ToolResult(call.tool_call_id, _told(value.tool_failed), is_error=True)
     content = value.return_value if isinstance(value, ToolReturn) else value

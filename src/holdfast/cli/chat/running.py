@@ -1,0 +1,51 @@
+"""One run of `holdfast chat`: the store, the model, the session, and the signals that end it."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+from typing import Any
+
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from holdfast.agent import agent_for
+from holdfast.cli.chat.opening import open_session
+from holdfast.cli.chat.talk import Talk
+from holdfast.cli.frame import Frame
+from holdfast.session.aio import AsyncStore
+
+
+async def run_chat(
+    frame: Frame, *, model: str | None, allowed: Sequence[str], **which: Any
+) -> None:
+    """Talk until the person leaves, or the terminal does."""
+    where = frame.where()
+    url = None if where.chosen_by == "default" else where.url
+    async with AsyncStore(url) as store:
+        session = await open_session(store, **which)
+        async with agent_for(model, root=Path.cwd(), allowed=allowed) as agent:
+            talk = Talk(session, agent, url=url)
+            with patch_stdout(raw=True), ended_by_signals(talk):
+                await talk.say("note", f"{agent.name}. /help lists what you can do.")
+                await talk.run()
+            head = f"holdfast chat --session {talk.session.id}"
+            frame.note(f"kept; '{head}' goes on")
+
+
+@contextlib.contextmanager
+def ended_by_signals(talk: Talk) -> Iterator[None]:
+    """A terminal that is closed, or a request to end: leave as the person would.
+
+    Ctrl+C is a key while a line is typed. While something is printed above it, the terminal makes
+    a signal of it, which means the same.
+    """
+    loop = asyncio.get_running_loop()
+    handlers = {SIGTERM: talk.leave, SIGHUP: talk.leave, SIGINT: talk.interrupt}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,97 @@
+"""A chat in a terminal of its own, typed to as a person types."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.cli.running import environment
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
+SECONDS = 60.0
+"""How long something may take on a machine that does much else; nothing is asserted about it."""
+
+
+class Terminal:
+    """The command in a pty; everything it has shown is kept."""
+
+    def __init__(self, *arguments: str, folder: Path, more: Mapping[str, str]) -> None:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment({**more, "PROMPT_TOOLKIT_NO_CPR": "1"}),
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self._ours = ours
+        self._shown = ""
+        self._changed = threading.Condition()
+        self._over = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def enter(self, text: str) -> None:
+        """A line, and the key after it."""
+        self.type(text + "\r")
+
+    def interrupt(self) -> None:
+        self.type("\x03")
+
+    def shows(self, text: str, *, after: int = 0) -> int:
+        """Wait until this is on the screen; how much was shown by then."""
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: text in self.text[after:] or self._over, timeout=SECONDS
+            )
+            assert found, f"{text!r} was not shown:\n{self.text[-3000:]}"
+            assert text in self.text[after:], f"it ended without {text!r}:\n{self.text[-3000:]}"
+            return len(self.text)
+
+    @property
+    def text(self) -> str:
+        return ESCAPES.sub("", self._shown)
+
+    def leave(self) -> int:
+        """Ctrl+C twice; the exit code."""
+        self.interrupt()
+        self.interrupt()
+        return self.process.wait(SECONDS)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._ours, 65536)
+            except OSError:  # the other side is closed
+                piece = b""
+            with self._changed:
+                self._shown += piece.decode("utf-8", "replace")
+                self._over = not piece
+                self._changed.notify_all()
+            if not piece:
+                return

@@ -1,0 +1,120 @@
+"""A provider that refuses, breaks off or is not there: the turn fails, and what came is kept."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncStore, Store
+from holdfast.agent import ModelUnavailable, agent_for
+from holdfast.agent.choosing import DEFAULTS, VARIABLE, find_model
+from tests.agent.terminal import Terminal
+from tests.cli.running import run_in_terminal, run_process
+from tests.recorders.saying import answer
+from tests.recorders.server import Script, Scripted, serving
+
+TRIES = 3
+"""The SDK repeats what failed by the provider's fault twice."""
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with serving() as running:
+        yield running
+
+
+def broken() -> Script:
+    script = answer("openai-chat", ["The ", "answer ", "is "])
+    return Script(script.events[:3], "broken")
+
+
+@pytest.mark.parametrize("status", [401, 429, 500])
+def test_a_refusal_fails_the_turn_with_its_reason(
+    tmp_path: Path, server: Scripted, status: int
+) -> None:
+    body = {"error": {"message": "no", "type": "x"}}
+    server.scripts.extend(Script(body=body, status=status) for _ in range(TRIES))
+    reason, messages = asyncio.run(asked(tmp_path, server))
+    assert str(status) in reason
+    assert messages == ["Hello?"]
+
+
+def test_a_connection_that_breaks_keeps_the_partial_answer(
+    tmp_path: Path, server: Scripted
+) -> None:
+    server.scripts.append(broken())
+    reason, messages = asyncio.run(asked(tmp_path, server))
+    assert reason
+    assert messages == ["Hello?", "The answer is "]
+
+
+async def asked(path: Path, server: Scripted) -> tuple[str, list[str]]:
+    """Ask a model there; why the turn failed, and what is kept of it."""
+    async with (
+        AsyncStore(path / "w.db") as store,
+        agent_for(f"{server.url}/v1#m", root=path) as agent,
+    ):
+        session = await store.create_session()
+        with pytest.raises(Exception, match=r"."):
+            async with session.turn("Hello?") as turn:
+                await agent.answer(session, turn)
+        (failed,) = await session.turns()
+        assert failed.status == "failed"
+        texts = [message.text for message in await session.messages()]
+        return failed.reason or "", texts
+
+
+def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> None:
+    refusal = Script(body={"error": {"message": "who are you?"}}, status=401)
+    server.scripts.extend([refusal, answer("openai-chat", ["Here ", "I ", "am."])])
+    server.scripts.append(answer("openai-chat", ["A title"]))
+    more = {"HOLDFAST_STORE": str(tmp_path / "w.db"), VARIABLE: f"{server.url}/v1#m"}
+    with Terminal("chat", folder=tmp_path, more=more) as terminal:
+        terminal.shows("/help lists")
+        terminal.enter("Hello?")
+        failed = terminal.shows("The turn failed: ModelHTTPError: status_code: 401")
+        terminal.shows("Hello?", after=failed)
+        terminal.enter("")
+        terminal.shows("Here I am.", after=failed)
+        assert terminal.leave() == 0
+    with Store(tmp_path / "w.db") as store:
+        session = store.session(store.sessions()[0].id)
+        assert [turn.status for turn in session.turns()] == ["failed", "completed"]
+
+
+def test_no_model_and_no_key_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*DEFAULTS, VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("holdfast.agent.embedded.model_file", lambda: None)
+
+    async def main() -> None:
+        async with agent_for(None):
+            raise AssertionError("there was a model")
+
+    with pytest.raises(ModelUnavailable, match="holdfast model install") as raised:
+        asyncio.run(main())
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["nothing", "nobody:model", "openai:gpt-5", ""])
+def test_a_model_that_cannot_be_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelUnavailable) as raised:
+        find_model(name)
+    assert "\n" not in str(raised.value)
+
+
+def test_chat_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+    more = {"HOLDFAST_STORE": str(tmp_path / "w.db")}
+    unknown = run_in_terminal(100, "chat", "--model", "nobody:x", more=more)
+    assert unknown.code == 2
+    assert "nobody:x" in unknown.lines[-1]
+    with Store(tmp_path / "w.db") as store:
+        known = store.create_session(title="The linker").id
+    nearest = run_in_terminal(200, "chat", "--session", "linker", more=more)
+    assert nearest.code == 4
+    assert known in nearest.lines[-1]
+    piped = run_process("chat", more=more)
+    assert (piped.code, piped.lines) == (2, [])
+    assert "needs a terminal" in piped.err
