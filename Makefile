@@ -5,12 +5,19 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint type bench torture demo lock clean
+.PHONY: help setup browser test lint type bench torture demo lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
+
+# Not a part of setup: it needs root, and everything but the tests of the page works without.
+browser:  ## install Chromium for the tests of the page, where that can be done
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -q && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -yq chromium fonts-liberation; } || \
+		echo "NO CHROMIUM: install it yourself, or the tests of the page are skipped" >&2
 
 test: $(STAMP)  ## run the tests, all but the campaigns
 	@$(BIN)/python -m pytest -n 2

@@ -143,6 +143,20 @@ def test_a_revoked_token_is_refused_at_once(serve: Serve) -> None:
     assert server.http.get("/api/sessions", headers=bearer(secret)).status_code == 401
 
 
+def test_the_stream_of_a_revoked_token_ends(serve: Serve) -> None:
+    server = serve("--beat", "0.2")
+    session_id = server.create()
+    tokens = tokens_of(server)
+    tokens.make("other", "write", 0)
+    _, secret = tokens.make("laptop", "read", 0)
+    path = f"/api/sessions/{session_id}/events"
+    with server.http.stream("GET", path, headers=bearer(secret)) as answer:
+        lines = answer.iter_lines()
+        assert next(lines)
+        tokens.revoke("laptop")
+        assert [line for line in lines if line.startswith("event: ")][1:] == []
+
+
 def test_the_file_of_tokens_holds_no_token_and_is_the_users_alone(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "private" / "tokens.json")
     made, secret = tokens.make("laptop", "write", 0)
