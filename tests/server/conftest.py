@@ -25,6 +25,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         server.close()
 
 
-@pytest.fixture
-def server(serve: Serve) -> Server:
-    return serve()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for all tests of a module that leave it as it was; they make sessions of their own."""
+    server = Server(tmp_path_factory.mktemp("server") / "work.db")
+    yield server
+    server.close()

@@ -6,7 +6,7 @@ from tests.server.conftest import Serve
 
 def test_a_session_is_created_listed_and_read(server: Server) -> None:
     session_id = server.create(title="Fix the build")
-    [listed] = server.get("/api/sessions")["sessions"]
+    [listed] = server.get("/api/sessions", params={"q": "Fix the build"})["sessions"]
     assert (listed["id"], listed["title"]) == (session_id, "Fix the build")
     detail = server.get(f"/api/sessions/{session_id}")
     assert (detail["session"]["id"], detail["turn"], detail["head"]) == (session_id, None, 1)
@@ -161,7 +161,7 @@ def test_a_turn_that_breaks_has_failed_and_tells_no_secret(server: Server) -> No
     ending = server.until_end(session_id)[-1].data["body"]
     assert ending["status"] == "failed"
     assert "swordfish" not in server.log
-    [broke] = server.log_lines("turn_broke")
+    [broke] = [one for one in server.log_lines("turn_broke") if one["session"] == session_id]
     assert broke["error"] == "RuntimeError"
 
 

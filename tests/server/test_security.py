@@ -112,7 +112,8 @@ def test_only_so_many_streams_are_open(serve: Serve) -> None:
         assert again.status_code == 200
 
 
-def test_with_a_token_everybody_is_asked_for_one(server: Server) -> None:
+def test_with_a_token_everybody_is_asked_for_one(serve: Serve) -> None:
+    server = serve()
     session_id = server.create()
     _, secret = tokens_of(server).make("laptop", "write", 0)
     for path in ("/api/sessions", f"/api/sessions/{session_id}/events", "/metrics", "/api/about"):
@@ -124,20 +125,36 @@ def test_with_a_token_everybody_is_asked_for_one(server: Server) -> None:
     assert server.http.get("/healthz").status_code == 200
 
 
-def test_a_token_to_read_does_not_write(server: Server) -> None:
+def test_a_token_to_read_does_not_write(serve: Serve) -> None:
+    server = serve()
     _, secret = tokens_of(server).make("dashboard", "read", 0)
     assert server.http.get("/api/sessions", headers=bearer(secret)).status_code == 200
     answer = server.http.post("/api/sessions", json={}, headers=bearer(secret))
     assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
 
 
-def test_a_revoked_token_is_refused_at_once(server: Server) -> None:
+def test_a_revoked_token_is_refused_at_once(serve: Serve) -> None:
+    server = serve()
     tokens = tokens_of(server)
     tokens.make("other", "write", 0)
     _, secret = tokens.make("laptop", "write", 0)
     assert server.http.get("/api/sessions", headers=bearer(secret)).status_code == 200
     tokens.revoke("laptop")
     assert server.http.get("/api/sessions", headers=bearer(secret)).status_code == 401
+
+
+def test_the_stream_of_a_revoked_token_ends(serve: Serve) -> None:
+    server = serve("--beat", "0.2")
+    session_id = server.create()
+    tokens = tokens_of(server)
+    tokens.make("other", "write", 0)
+    _, secret = tokens.make("laptop", "read", 0)
+    path = f"/api/sessions/{session_id}/events"
+    with server.http.stream("GET", path, headers=bearer(secret)) as answer:
+        lines = answer.iter_lines()
+        assert next(lines)
+        tokens.revoke("laptop")
+        assert [line for line in lines if line.startswith("event: ")][1:] == []
 
 
 def test_the_file_of_tokens_holds_no_token_and_is_the_users_alone(tmp_path: Path) -> None:
@@ -151,7 +168,8 @@ def test_the_file_of_tokens_holds_no_token_and_is_the_users_alone(tmp_path: Path
     assert stat.S_IMODE(tokens.path.parent.stat().st_mode) == 0o700
 
 
-def test_a_damaged_file_of_tokens_lets_nobody_in(server: Server) -> None:
+def test_a_damaged_file_of_tokens_lets_nobody_in(serve: Serve) -> None:
+    server = serve()
     tokens = tokens_of(server)
     _, secret = tokens.make("laptop", "write", 0)
     tokens.path.write_text("{")
@@ -205,7 +223,8 @@ def test_errors_show_nothing_of_the_inside(server: Server) -> None:
     assert "/site-packages/" not in text
 
 
-def test_the_log_has_ids_and_never_content(server: Server) -> None:
+def test_the_log_has_ids_and_never_content(serve: Serve) -> None:
+    server = serve()
     session_id = server.create(title="a secret title")
     server.begin(session_id, "say swordfish")
     server.until_end(session_id)

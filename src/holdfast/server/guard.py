@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from holdfast.errors import HoldfastError
 from holdfast.server.failing import Refused
 from holdfast.server.tokens import May, Tokens
 
@@ -66,6 +67,13 @@ class Guard:
             return "write"
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         return self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+
+    def still_may_read(self, headers: Mapping[str, str]) -> bool:
+        """Whether the token of a request that goes on was not revoked meanwhile."""
+        try:
+            return self.may(headers) is not None
+        except (HoldfastError, OSError):
+            return False
 
     def authorise(
         self, headers: Mapping[str, str], needs: Literal["open", "read", "write"]

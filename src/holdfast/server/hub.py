@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from holdfast.errors import HoldfastError
@@ -81,7 +81,8 @@ def reload_bytes(code: str, message: str) -> bytes:
 class Client:
     """One stream of events on its way to somebody."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: Callable[[], bool] = lambda: True) -> None:
+        self.allowed = allowed
         self._waiting: deque[bytes | _Told] = deque()
         self._size = 0
         self._wake = asyncio.Event()
@@ -258,6 +259,8 @@ class Hub:
             for clients in list(self._clients.values()):
                 for client in list(clients):
                     client.beat()
+                    if not client.allowed():
+                        client.end()
                     since = client.sending_since
                     if since is not None and now - since > STUCK_SECONDS and client.task:
                         client.task.cancel()

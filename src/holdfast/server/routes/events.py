@@ -31,13 +31,21 @@ async def events(call: Call) -> Response:
     session = await call.serving.store.session(call.session_id)
     following = session.follow(after=after)
     call.serving.hub.admit()
-    return EventStream(call.serving, session, following)
+    guard, headers = call.serving.guard, call.request.headers
+    client = Client(lambda: guard.still_may_read(headers))
+    return EventStream(call.serving, session, following, client)
 
 
 class EventStream(Response):
     """An answer that goes on until somebody leaves."""
 
-    def __init__(self, serving: Serving, session: AsyncSession, following: AsyncFollowing) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        session: AsyncSession,
+        following: AsyncFollowing,
+        client: Client,
+    ) -> None:
         super().__init__(
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -46,7 +54,7 @@ class EventStream(Response):
         self._serving = serving
         self._session = session
         self._following = following
-        self._client = Client()
+        self._client = client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._client
