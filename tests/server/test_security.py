@@ -213,6 +213,18 @@ def test_with_a_token_it_serves_others_under_its_address_alone(serve: Serve) -> 
         assert server.http.get("/api/sessions", headers=headers).status_code == status
 
 
+def test_revoking_the_last_token_opens_nothing_to_others(serve: Serve) -> None:
+    first = serve()
+    tokens = tokens_of(first)
+    _, secret = tokens.make("laptop", "write", 0)
+    first.end()
+    server = serve("--host", "0.0.0.0")
+    server.http.base_url = f"http://127.0.0.1:{server.url.rpartition(':')[2]}"
+    tokens.revoke("laptop")
+    for headers in ({}, bearer(secret)):
+        assert server.http.get("/api/sessions", headers=headers).status_code == 401
+
+
 def test_errors_show_nothing_of_the_inside(server: Server) -> None:
     session_id = server.create()
     text = ""

@@ -62,9 +62,12 @@ class Guard:
             raise Refused(403, "cross_origin", "Another site may not ask this server.")
 
     def may(self, headers: Mapping[str, str]) -> May | None:
-        """What this request's token allows; everything when there are no tokens at all."""
+        """What this request's token allows; everything when there are none, on loopback alone.
+
+        A server that others reach lets nobody in once its last token was revoked.
+        """
         if not self._tokens.any():
-            return "write"
+            return None if self._any_address else "write"
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         return self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
 

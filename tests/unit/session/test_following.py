@@ -154,7 +154,7 @@ def test_a_follower_that_goes_away_stops_nothing(tmp_path: Path) -> None:
         with session.turn("go") as turn:
             following = session.follow()
             next(following)
-            following.close()  # type: ignore[attr-defined]
+            following.close()
             turn.record(Message("assistant", [Text("it goes on")]))
         assert turn.status == "completed"
         assert "stop_asked" not in [entry.kind for entry in session.entries()]
