@@ -312,13 +312,29 @@ class SqliteDatabase:
         self._lock.acquire_turn(self._wait_seconds)
         try:
             with gate(), translated(f"opening {self.path}"):
+                left = files.has_log(self.path) and self._lock.is_alone()
                 self._writer = self._connect(writable=True)
+                if left:
+                    self._copy_back(self._writer)
                 bring_up_to_date(self._writer, self.path)
         except BaseException:
             self._discard_writer()
             raise
         finally:
             self._lock.release_turn()
+
+    def _copy_back(self, connection: apsw.Connection) -> None:
+        """Copy a log that nobody has open into the database, before anything is added to it.
+
+        It was left by a crash, or by a disk that failed. Then it may be in the kernel's memory
+        only: what could not be synced reads well, and is gone after a power cut with all behind it.
+        """
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return  # another program reads; it is not kept from that
+        except apsw.FullError as error:
+            self._poisoned = in_our_words(error, "opening")  # it can be read, and is mended first
 
     def _discard_writer(self) -> None:
         if self._writer is not None:

@@ -108,6 +108,14 @@ def check_same(path: str, opened: Inode) -> None:
         )
 
 
+def has_log(path: Path) -> bool:
+    """Whether the last to close the store has left SQLite's log behind."""
+    try:
+        return Path(f"{path}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 

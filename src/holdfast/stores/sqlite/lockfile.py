@@ -138,10 +138,19 @@ class LockFile:
             return False
         return number in self._holders or self._locker(_HOLDERS + number) is not None
 
-    def _locker(self, byte: int) -> int | None:
-        """The pid that another process's lock is reported with; asking takes no lock."""
+    def is_alone(self) -> bool:
+        """Whether the store has no opening, in this process or another, that took a holder."""
+        return not self._holders and self._locker(_HOLDERS, length=0) is None
+
+    def _locker(self, byte: int, *, length: int = 1) -> int | None:
+        """The pid that another process's lock is reported with; asking takes no lock.
+
+        A length of 0 asks about that byte and all behind it.
+        """
         linux = sys.platform.startswith("linux")
-        ask = (fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) if linux else (byte, 1, 0, fcntl.F_WRLCK, 0)
+        ask = (byte, length, 0, fcntl.F_WRLCK, 0)
+        if linux:
+            ask = (fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
         answer = struct.unpack(
             _FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, struct.pack(_FLOCK, *ask))
         )
