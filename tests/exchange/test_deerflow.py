@@ -163,7 +163,7 @@ def files(root: Path, thread: Thread, *, misfile: bool = False) -> Path:
     for old in folder.iterdir():
         old.unlink()
     for event in thread.events:
-        run = "r4" if misfile and event["run_id"] in ("r4b", "r5") else event["run_id"]
+        run = "r1" if misfile and event["run_id"] in ("r4b", "r5") else event["run_id"]
         with (folder / f"{run}.jsonl").open("ab") as file:
             file.write(jsonl(event))
     return folder
@@ -262,7 +262,7 @@ def test_an_event_in_the_file_of_another_run_is_of_its_own(store: Store, tmp_pat
     report = bring(store, deerflow_files(files(tmp_path, everything(), misfile=True), settled=True))
     assert {one.kind for one in report.problems} == {"repaired"}
     assert len(report.problems) == 4
-    assert all(one.place.file.endswith("r4.jsonl") for one in report.problems)
+    assert all(one.place.file.endswith("r1.jsonl") for one in report.problems)
     session = store.session(report.sessions[0].session_id)
     assert len(session.turns()) == 8
     words = [words for _, words in said(session)]

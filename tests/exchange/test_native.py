@@ -8,17 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Message, Session, Store
+from holdfast import Entry, Message, Session, Store
 from holdfast.exchange import NotTheSame, export_session, import_paths, prepare_export
 from holdfast.exchange.native import Losses, native
 from holdfast.exchange.to_codex import ToCodex, thread_id
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.testing.memory import MemoryDisk
+from holdfast.testing.strategies import journals
 from tests.exchange.checks import PNG, check_sound, converse
 from tests.exchange.sources import NOW
 from tests.exchange.test_codex import everything as codex_everything
 from tests.exchange.test_codex import source as codex_source
 from tests.exchange.test_goose import database as goose_database_file
+from tests.exchange.test_own import _whole_turns
 
 NAMES = {"codex": "rollout-x.jsonl", "goose": "export.json"}
 
@@ -232,6 +234,17 @@ def test_any_talk_that_both_can_hold_comes_back(
                 turn.record(Message("assistant", [Text(data.draw(TEXT))]))
         assert prepare_export(store, session.id, to).losses == []
         assert spoken(back(store, session.id, to, tmp_path, other)) == spoken(session)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(journal=journals(), to=st.sampled_from(sorted(NAMES)))
+def test_every_journal_can_leave(journal: list[Entry], to: str) -> None:
+    """Whatever a store has written: what is listed is lost, and nothing else."""
+    whole = _whole_turns(journal)
+    with Store(MemoryDisk().open()) as store:
+        store.put_blob(b"s")  # the system prompt of every generated journal
+        store.import_entries("ses_1", whole)
+        assert b"".join(prepare_export(store, "ses_1", to).pieces)
 
 
 # -- without secrets -------------------------------------------------------------------------------

@@ -156,9 +156,11 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Tal
             message.seq not in hidden[0],
             message.seq not in hidden[1],
         )
-        held = _held(line, target, losses)
-        if held is not None:
-            by_turn.setdefault(message.turn_id, []).append(held)
+        for one in _apart(line, losses):
+            held = _held(one, target, lambda name: _blob(store, name), losses)
+            if held is not None:
+                by_turn.setdefault(message.turn_id, []).append(held)
+    _drop_strays(by_turn, losses)
     turns = list[tuple[TurnInfo, list[Line]]]()
     for turn in session.turns():
         if turn.status == "running":
@@ -209,13 +211,53 @@ def _blob(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _held(line: Line, target: Target, losses: Losses) -> Line | None:
+def _apart(line: Line, losses: Losses) -> Iterator[Line]:
+    """Each result as a message of its own, which is how others store them."""
+    replace = msgspec.structs.replace
+    parts, calls = list[Part](), set[str]()
+    for part in line.message.parts:
+        if isinstance(part, ToolResult):
+            continue
+        if line.message.role == "tool":
+            losses.add("what is no result in a tool's message")
+        elif line.message.role != "assistant" and isinstance(part, Reasoning | ToolCall):
+            losses.add("reasoning and calls that are not a model's")
+        elif isinstance(part, ToolCall) and part.id in calls:
+            losses.add("calls that are twice in one message")
+        else:
+            calls |= {part.id} if isinstance(part, ToolCall) else set()
+            parts.append(part)
+    if parts:
+        yield replace(line, message=replace(line.message, parts=tuple(parts)))
+    for part in line.message.parts:
+        if isinstance(part, ToolResult):
+            own = replace(line.message, role="tool", parts=(part,), model_call_id=None)
+            yield replace(line, message=own, call=None, usage=None)
+
+
+def _drop_strays(by_turn: dict[str | None, list[Line]], losses: Losses) -> None:
+    """A result whose call is not written, or has its result, would belong to nothing."""
+    waiting = set[str]()
+    for lines in by_turn.values():
+        for line in list(lines):
+            waiting |= {call.id for call in line.message.tool_calls}
+            result = line.message.parts[0]
+            if isinstance(result, ToolResult):
+                if result.call_id in waiting:
+                    waiting.discard(result.call_id)
+                else:
+                    losses.add("results without their calls")
+                    lines.remove(line)
+
+
+def _held(line: Line, target: Target, blobs: Blobs, losses: Losses) -> Line | None:
     message, parts = line.message, list[Part]()
     for part in message.parts:
         if message.state == "partial" and _is_cut_call(part):
             losses.add("tool calls that were cut off while they were written")
             continue
-        held = target.hold(_unicode(part, losses), message.role, losses)
+        there = _present(_unicode(part, losses), blobs, losses)
+        held = None if there is None else target.hold(there, message.role, losses)
         if held is not None:
             parts.append(held)
     if message.state == "partial" and parts:
@@ -226,6 +268,18 @@ def _held(line: Line, target: Target, losses: Losses) -> Line | None:
         msgspec.structs.replace(line, message=msgspec.structs.replace(message, parts=tuple(parts))),
         losses,
     )
+
+
+def _present(part: Part, blobs: Blobs, losses: Losses) -> Part | None:
+    """The part, without images whose bytes are gone."""
+    if isinstance(part, Image) and not blobs(part.blob):
+        losses.add("images whose bytes are missing")
+        return None
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        found = (_present(one, blobs, losses) for one in part.content)
+        kept = tuple(one for one in found if isinstance(one, Text | Image | File | Opaque))
+        return msgspec.structs.replace(part, content=kept)
+    return part
 
 
 def _is_cut_call(part: Part) -> bool:
@@ -255,7 +309,7 @@ def _unicode(part: Part, losses: Losses) -> Part:
 # -- what targets share ----------------------------------------------------------------------------
 
 
-def hold_image(part: Image, blobs: Blobs | None, losses: Losses) -> Image | None:
+def hold_image(part: Image, losses: Losses) -> Image | None:
     """An image without its words."""
     if not _MEDIA.fullmatch(part.media_type):
         losses.add("images of an unknown kind")
@@ -275,7 +329,7 @@ def hold_result(result: ToolResult, losses: Losses) -> ToolResult:
             if part.text:
                 kept.append(part)
         elif isinstance(part, Image):
-            image = hold_image(part, None, losses)
+            image = hold_image(part, losses)
             kept += [image] if image is not None else []
         else:
             losses.add("files and a provider's own data in results")

@@ -18,7 +18,6 @@ from holdfast.model.messages import Role
 from holdfast.model.parts import Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.sessions import TurnInfo, moment
 
-_ITEM: Final = "codex-item"
 _KNOWN: Final = {"interrupted", "replaced", "review_ended", "budget_limited"}
 
 
@@ -33,7 +32,7 @@ class ToCodex:
             case Text():
                 return part if part.text else None
             case Image():
-                return hold_image(part, None, losses)
+                return hold_image(part, losses)
             case Reasoning():
                 return _reasoning(part, losses)
             case ToolCall():
@@ -271,9 +270,3 @@ def thread_id(session_id: str, at_us: int) -> str:
     value |= (rest & (1 << 12) - 1) << 64 | (rest >> 12 & (1 << 62) - 1)
     text = f"{value:032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-
-
-def file_name(session_id: str, at_us: int) -> str:
-    """What Codex calls such a file."""
-    at = moment(at_us).strftime("%Y-%m-%dT%H-%M-%S")
-    return f"rollout-{at}-{thread_id(session_id, at_us)}.jsonl"

@@ -34,7 +34,7 @@ class ToGoose:
             case Text():
                 return part if part.text else None
             case Image():
-                return hold_image(part, None, losses)
+                return hold_image(part, losses)
             case Reasoning():
                 return _reasoning(part, losses)
             case ToolCall():
