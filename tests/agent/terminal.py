@@ -60,14 +60,14 @@ class Terminal:
         self.type("\x03")
 
     def shows(self, text: str, *, after: int = 0) -> int:
-        """Wait until this is on the screen; how much was shown by then."""
+        """Wait until this was shown; where it ends in all that was."""
         with self._changed:
             found = self._changed.wait_for(
                 lambda: text in self.text[after:] or self._over, timeout=SECONDS
             )
             assert found, f"{text!r} was not shown:\n{self.text[-3000:]}"
             assert text in self.text[after:], f"it ended without {text!r}:\n{self.text[-3000:]}"
-            return len(self.text)
+            return self.text.index(text, after) + len(text)
 
     @property
     def text(self) -> str:

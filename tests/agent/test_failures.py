@@ -65,6 +65,7 @@ async def asked(path: Path, server: Scripted) -> tuple[str, list[str]]:
         return failed.reason or "", texts
 
 
+@pytest.mark.timeout(180)
 def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> None:
     refusal = Script(body={"error": {"message": "who are you?"}}, status=401)
     server.scripts.extend([refusal, answer("openai-chat", ["Here ", "I ", "am."])])
