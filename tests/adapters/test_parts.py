@@ -18,6 +18,7 @@ from holdfast import AsyncStore, Opaque
 from holdfast.adapters.pydantic_ai import history
 from holdfast.adapters.pydantic_ai.parts import Taking
 
+PDF = BinaryContent(b"%PDF", media_type="application/pdf", identifier="x")
 ANSWERS: dict[str, list[ModelResponsePart]] = {
     "plain": [TextPart("Hello.")],
     "ids": [
@@ -28,7 +29,7 @@ ANSWERS: dict[str, list[ModelResponsePart]] = {
         TextPart("Let me look."),
         ToolCallPart("f", '{"a": 1}', "c1", id="fc_1", provider_name="openai"),
     ],
-    "file": [TextPart("Here:"), FilePart(BinaryContent(b"%PDF", media_type="application/pdf", identifier="x"))],
+    "file": [TextPart("Here:"), FilePart(PDF)],
 }
 
 

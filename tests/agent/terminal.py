@@ -1,5 +1,6 @@
 """A chat in a terminal of its own, typed to as a person types."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -74,10 +75,17 @@ class Terminal:
         return ESCAPES.sub("", self._shown)
 
     def leave(self) -> int:
-        """Ctrl+C twice; the exit code."""
-        self.interrupt()
-        self.interrupt()
-        return self.process.wait(SECONDS)
+        """Ctrl+C twice; the exit code.
+
+        Two at the same moment can be one for the system, which makes a signal of them; and on a
+        machine that does much else, the second may come late. So it is tried again.
+        """
+        for _ in range(5):
+            for wait in (0.5, 10.0):
+                self.interrupt()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return self.process.wait(wait)
+        raise AssertionError(f"it did not leave:\n{self.text[-3000:]}")
 
     def kill(self) -> None:
         self.process.kill()
