@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.crash
 @pytest.mark.timeout(180)
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
-    done = run_process("demo", "--own-words", more={"TMPDIR": str(tmp_path)})
+    done = run_process("demo", "--own-words", more={"TMPDIR": str(tmp_path)}, seconds=170)
     assert done.code == 0, done.err
     found = re.search(r"holdfast show (\S+) --store (\S+)", done.out)
     assert found is not None
