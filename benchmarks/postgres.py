@@ -133,7 +133,7 @@ def one_append(server: Server, setting: Setting) -> list[Result]:
     return [
         at_most(what, pairs.slowdown(), 1.5, beside(pairs)),
         Result(
-            what="an append costs",
+            what="an append costs, the search index kept up",
             figure=f"{spent.ours / many * 1e6:,.0f} µs of the client's processor, "
             f"{spent.theirs / many * 1e6:,.0f} µs of the server's",
             absolute=f"{spent.wal / many:,.0f} bytes of log",
