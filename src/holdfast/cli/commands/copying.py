@@ -26,7 +26,8 @@ def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> i
     """Copy sessions from one store to another, and compare them.
 
     FROM and TO are files or URLs. Entry by entry, nothing is changed on the way. Copying again goes
-    on where it ended, and adds what is new. A turn that runs is left out. Exit code 3 says that a session could not be copied.
+    on where it ended, and adds what is new. A turn that runs is left out. Exit code 3 says that a
+    session could not be copied.
     """
     _must_exist(source)
     with Store(source) as ours, Store(target) as theirs:
