@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import socket
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,7 +105,6 @@ class PostgresDatabase:
         self._watching = Watching(self._pool, self._connect, self._sql, self._address.schema)
         with translated(f"opening {self._address.shown}"):
             self._open()
-        _databases.add(self)
 
     def _open(self) -> None:
         line = self._connect()
@@ -319,6 +317,3 @@ class PostgresDatabase:
         if self._writer is not None:
             with contextlib.suppress(psycopg.Error):
                 self._writer.close()
-
-
-_databases: "weakref.WeakSet[PostgresDatabase]" = weakref.WeakSet()
