@@ -200,6 +200,8 @@ def in_our_words(error: psycopg.Error, what: str) -> StoreError:
             return StoreError(f"{what}: {said}")
         case pg.UndefinedTable():
             return StoreNotOurs(f"{what}: the schema holds no store of Holdfast ({said})")
+        case pg.DeadlockDetected() | pg.SerializationFailure():
+            return StoreBusy(f"{what}: others were in the way; try again ({said})")
         case psycopg.OperationalError():
             return StoreDegraded(
                 f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "

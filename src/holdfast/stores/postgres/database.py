@@ -290,7 +290,7 @@ class PostgresDatabase:
         with translated(f"looking after {self._address.shown}"):
             line = self._reconnected()
             try:
-                run(line.connection, f'REINDEX SCHEMA "{self._address.schema}"')
+                run(line.connection, f'REINDEX SCHEMA CONCURRENTLY "{self._address.schema}"')
             finally:
                 line.close()
 
