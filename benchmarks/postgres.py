@@ -32,6 +32,9 @@ from tests.servers import Server
 DOCUMENT = Path(__file__).parent.parent / "docs" / "scale.md"
 _APPENDS = 20
 _WARM = 200
+COSTS: dict[str, float] = {}
+"""Of one append and one delta among many, in seconds and bytes: what the arithmetic stands on."""
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -133,7 +136,7 @@ def one_append(server: Server, setting: Setting) -> list[Result]:
     return [
         at_most(what, pairs.slowdown(), 1.5, beside(pairs)),
         Result(
-            what="an append costs",
+            what="an append costs, the search index kept up",
             figure=f"{spent.ours / many * 1e6:,.0f} µs of the client's processor, "
             f"{spent.theirs / many * 1e6:,.0f} µs of the server's",
             absolute=f"{spent.wal / many:,.0f} bytes of log",
@@ -169,6 +172,8 @@ def many_writers(server: Server, setting: Setting) -> list[Result]:
         return pairs
 
     pairs = anyio.run(main)
+    COSTS["append client"], COSTS["append server"] = spent.ours / appended, spent.theirs / appended
+    COSTS["append log"] = spent.wal / appended
     absolute = f"{per_second(pairs.ours)}, one raw writer {per_second(pairs.raw)}"
     what = "appends/s of 64 writers in one process against one raw writer"
     return [
@@ -209,6 +214,8 @@ def deltas(server: Server, setting: Setting) -> list[Result]:
 
     with spent.counting():
         anyio.run(main)
+    COSTS["delta client"], COSTS["delta server"] = spent.ours / said, spent.theirs / said
+    COSTS["delta log"] = spent.wal / said
     return [
         Result(
             what=f"{streams} streams, 20 deltas/s each",
@@ -299,6 +306,7 @@ def size(server: Server, setting: Setting) -> list[Result]:
         store.search("nowhere", wait_seconds=600)
     server.execute("VACUUM")
     indexed = _bytes(server) - empty
+    COSTS["message"] = indexed / messages
     return [
         Result(
             what="a stored message with 600 bytes of text",
@@ -316,6 +324,24 @@ def _bytes(server: Server) -> int:
         "WHERE n.nspname IN ('holdfast', 'pg_toast') AND c.relkind IN ('r', 'i', 't')"
     )
     return int(found[0][0])
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def on_paper(sessions: int) -> Result:
+    """So many turns at work at once: each says 20 deltas a second for a fifth of the time, and
+    appends an entry every two seconds."""
+    said, appended = 4 * sessions, sessions / 2
+    server = said * COSTS["delta server"] + appended * COSTS["append server"]
+    client = said * COSTS["delta client"] + appended * COSTS["append client"]
+    log = said * COSTS["delta log"] + appended * COSTS["append log"]
+    disk = appended * COSTS["message"] * 86_400
+    return Result(
+        what=f"on paper: {sessions:,} turns at work at once",
+        figure=f"{server:,.0f} cores of servers, {client:,.0f} of clients",
+        absolute=f"{log / 1e6:,.0f} MB of log a second, {disk / 1e9:,.0f} GB of messages a day",
+    )
 
 
 MEASUREMENTS = (one_append, many_writers, deltas, followers, size)
@@ -340,6 +366,7 @@ def main() -> int:
             print(f"{measure.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr)
     finally:
         server.remove()
+    results += [on_paper(10_000), on_paper(10_000_000)]
     print(report.table(results))
     commit, date = report.commit_and_date()
     if options.write_docs:

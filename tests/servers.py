@@ -143,11 +143,23 @@ class Server:
     def kill(self) -> None:
         """kill -9, to the server and all of its processes."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in [self._process.pid, *self._children()]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
             (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _children(self) -> list[int]:
+        """The processes of the server; each is the head of a group of its own."""
+        assert self._process is not None
+        found = []
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat = (folder / "stat").read_text()
+                if int(stat.rsplit(")", 1)[1].split()[1]) == self._process.pid:
+                    found.append(int(folder.name))
+        return found
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -11,6 +11,7 @@ from holdfast.cli.app import MODULES, make_group
 from holdfast.cli.frame import Command
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
+from tests.postgres_fixtures import shared
 
 DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
@@ -69,6 +70,9 @@ def test_every_example_works(
 ) -> None:
     """ID is a session; what an example needs to be there is made first."""
     monkeypatch.chdir(tmp_path)
+    if "postgresql://" in words:
+        shared("18").empty()
+        words = re.sub(r"postgresql://\S+", shared("18").server.url(), words)
     Path("summary.txt").write_text("It was the linker.", encoding="utf-8")
     monkeypatch.setenv("HOLDFAST_TOKENS", str(tmp_path / "tokens.json"))
     if name == "token":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,16 +10,23 @@ from tests.crash.processes import Nursery
 from tests.postgres_fixtures import shared
 
 ON_POSTGRES = {
-    *("test_stop_and_follow", "test_stop_races", "test_sleeping_holder", "test_interrupted_turns"),
+    *("test_stop_and_follow", "test_sleeping_holder", "test_interrupted_turns"),
     *("test_many_processes", "test_recovery_races"),
 }
 """Whose tests run on both stores. The others look into SQLite's file, or count its statements."""
+
+LONG_ON_POSTGRES = {"test_stop_races"}
+"""Hundreds of races each: on a server they are for `make torture`."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "path" in metafunc.fixturenames:
         module = metafunc.module.__name__.rsplit(".", 1)[-1]
-        stores = ["sqlite", "postgres"] if module in ON_POSTGRES else ["sqlite"]
+        stores: list[Any] = ["sqlite"]
+        if module in ON_POSTGRES:
+            stores.append("postgres")
+        elif module in LONG_ON_POSTGRES:
+            stores.append(pytest.param("postgres", marks=pytest.mark.campaign))
         metafunc.parametrize("path", stores, indirect=True)
 
 

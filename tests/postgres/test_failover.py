@@ -81,6 +81,7 @@ def test_a_synchronous_standby_has_everything(
             check_sound(store.session(info.id))
 
 
+@pytest.mark.campaign
 def test_an_asynchronous_standby_misses_a_suffix_at_most(
     nursery: Nursery, pair: tuple[Server, Server], tmp_path: Path
 ) -> None:

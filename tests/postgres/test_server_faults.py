@@ -4,7 +4,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -154,7 +153,7 @@ def test_a_server_without_a_connection_left(own: Server) -> None:
             "WHERE usename = 'plain' AND application_name = 'holdfast'"
         )
         taken += take_all(own)
-        with pytest.raises(StoreDegraded, match="nothing was acknowledged") as raised:
+        with pytest.raises(StoreDegraded) as raised:
             say(session, "while")
         assert "slots" in str(raised.value)
         for connection in taken:
@@ -249,24 +248,24 @@ def test_a_standby_is_read_and_can_be_promoted(own: Server) -> None:
         standby.remove()
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
     """The tables lie on a small disk. When it is full a write fails and says why; when there is
     room again the same store goes on."""
-    small = tmp_path / "small"
+    server = Server(max_wal_size="64MB")
+    small = server.folder / "small"
     small.mkdir()
     mounted = os.getuid() == 0 and subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", small], check=False
     )
     if not mounted or mounted.returncode != 0:
+        server.remove()
         pytest.skip("no small disk can be made here: mounting is not allowed")
-    server = Server(max_wal_size="64MB")
     try:
         server.create()
         place = small / "space"
         place.mkdir()
         os.chown(place, *(server._as[name] for name in ("user", "group")))
-        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent, small):
-            folder.chmod(0o755)
+        small.chmod(0o755)
         server.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
         server.execute("ALTER DATABASE postgres SET default_tablespace = small")
         with Store(server.url(), indexing=False) as store:
@@ -281,5 +280,6 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None
             kept = [entry for entry in session.entries() if entry.kind == "note"]
             assert len(kept) == said + 1
     finally:
-        server.remove()
+        server.kill()
         subprocess.run(["umount", small], check=False)
+        server.remove()

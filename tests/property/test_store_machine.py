@@ -122,7 +122,7 @@ class PostgresMachine(StoreMachine):
 
 
 PostgresMachine.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=8,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -18,7 +18,16 @@ FRAGMENTS = {"match_words", "match_substring", "rank", "search_newest", "index_p
 HOT = {
     *("lock_session", "append_entry", "insert_entry", "save_head", "save_session", "has_entry"),
     *("entries", "newest_entries", "marked_entries", "find_entry", "deltas", "drop_deltas"),
-    *("session", "find_key", "head_of", "base_of", "has_reference", "keep_blob", "blob"),
+    *(
+        "session",
+        "find_key",
+        "marks_of_one",
+        "head_of",
+        "base_of",
+        "has_reference",
+        "keep_blob",
+        "blob",
+    ),
 }
 """What a write or a read of one session runs: it must look into one partition only."""
 

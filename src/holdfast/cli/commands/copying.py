@@ -23,10 +23,11 @@ from holdfast.session.store import Store
 @click.argument("target", metavar="TO")
 @click.option("--session", "sessions", multiple=True, metavar="ID", help="Only this session.")
 def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> int:
-    """Copy sessions between stores, entry by entry, and look whether they are the same.
+    """Copy sessions from one store to another, and compare them.
 
-    FROM and TO are files or URLs. Copying again goes on where it ended, and adds what is new. A
-    turn that runs is left out. Exit code 3 says that a session could not be copied.
+    FROM and TO are files or URLs. Entry by entry, nothing is changed on the way. Copying again goes
+    on where it ended, and adds what is new. A turn that runs is left out. Exit code 3 says that a
+    session could not be copied.
     """
     _must_exist(source)
     with Store(source) as ours, Store(target) as theirs:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 import psycopg
@@ -57,9 +57,10 @@ class Address(msgspec.Struct, frozen=True):
 def read_url(url: str) -> Address:
     """Everything libpq understands in a URL, and `schema`. Raises StoreError."""
     parts = urlsplit(url)
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    schema = next((value for name, value in options if name == "schema"), DEFAULT_SCHEMA)
-    rest = urlencode([(name, value) for name, value in options if name != "schema"])
+    options = parts.query.split("&")  # and put together again as they are, for libpq to read
+    ours = [unquote(one.removeprefix("schema=")) for one in options if one.startswith("schema=")]
+    schema = ours[-1] if ours else DEFAULT_SCHEMA
+    rest = "&".join(one for one in options if not one.startswith("schema="))
     try:
         given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
     except psycopg.ProgrammingError as error:
@@ -199,6 +200,8 @@ def in_our_words(error: psycopg.Error, what: str) -> StoreError:
             return StoreError(f"{what}: {said}")
         case pg.UndefinedTable():
             return StoreNotOurs(f"{what}: the schema holds no store of Holdfast ({said})")
+        case pg.DeadlockDetected() | pg.SerializationFailure():
+            return StoreBusy(f"{what}: others were in the way; try again ({said})")
         case psycopg.OperationalError():
             return StoreDegraded(
                 f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "

@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import socket
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,7 +105,6 @@ class PostgresDatabase:
         self._watching = Watching(self._pool, self._connect, self._sql, self._address.schema)
         with translated(f"opening {self._address.shown}"):
             self._open()
-        _databases.add(self)
 
     def _open(self) -> None:
         line = self._connect()
@@ -292,7 +290,7 @@ class PostgresDatabase:
         with translated(f"looking after {self._address.shown}"):
             line = self._reconnected()
             try:
-                run(line.connection, f'REINDEX SCHEMA "{self._address.schema}"')
+                run(line.connection, f'REINDEX SCHEMA CONCURRENTLY "{self._address.schema}"')
             finally:
                 line.close()
 
@@ -319,6 +317,3 @@ class PostgresDatabase:
         if self._writer is not None:
             with contextlib.suppress(psycopg.Error):
                 self._writer.close()
-
-
-_databases: "weakref.WeakSet[PostgresDatabase]" = weakref.WeakSet()

@@ -360,6 +360,12 @@ FROM holdfast.sessions AS s
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
 ORDER BY s.tenant, s.session;
 
+-- marks_of_one --
+-- The same for one session: its partition is known when the statement is planned.
+SELECT s.session, s.stamp, (SELECT count(*) FROM holdfast.deltas AS d
+                            WHERE d.tenant = %(tenant)s AND d.session = %(session)s)
+FROM holdfast.sessions AS s WHERE s.tenant = %(tenant)s AND s.session = %(session)s;
+
 -- want_notice --
 -- A row that somebody writes to at this moment is left alone: it is asked for again later.
 UPDATE holdfast.sessions AS s SET watched = clock_timestamp() + make_interval(secs => %(seconds)s::double precision)

@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
 from holdfast.errors import HoldfastError
 from holdfast.stores.postgres.connection import Line, run
-from holdfast.stores.postgres.keys import columns
+from holdfast.stores.postgres.keys import columns, of
 from holdfast.stores.postgres.leases import channel
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.queries import Queries
@@ -24,6 +24,7 @@ POLL_SECONDS: Final = 0.2
 _WANTED_SECONDS: Final = 60.0
 """For how long the writers of a session are asked to send notices; asked again at half of it."""
 
+_FEW: Final = 4
 _LISTEN_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 5.0
 
@@ -66,10 +67,16 @@ class Watching:
         keys = sorted(self._keys)
         if keys:
             with self._pool.reading() as line:
-                rows = run(line.connection, self._sql.marks, columns(keys)).fetchall()
+                rows = self._ask(line, keys)
             found = blake2b(repr(rows).encode(), digest_size=7).digest()
             self._mark = int.from_bytes(found)
         return self._mark
+
+    def _ask(self, line: Line, keys: list[int]) -> list[Any]:
+        if len(keys) > _FEW:
+            return run(line.connection, self._sql.marks, columns(keys)).fetchall()
+        cursors = [run(line.connection, self._sql.marks_of_one, of(key)) for key in keys]
+        return [cursor.fetchall() for cursor in cursors]
 
     def close(self) -> None:
         self._closed = True

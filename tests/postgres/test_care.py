@@ -1,0 +1,123 @@
+"""Looking after a store on a server: what the doctor says of it, backups, erasing, damage."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Message, SessionDamaged, Store, Text, UsageError
+from holdfast.doctor import examine
+from holdfast.stores.postgres.care import advice
+from tests.postgres_fixtures import Shared
+
+SOUND = ("on", "on", "on", "", False, 0)
+
+
+def test_a_sound_server_is_not_spoken_of() -> None:
+    assert advice(SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("off", "on", "on", "", False, 0), "fsync is off"),
+        (("on", "off", "on", "", False, 0), "full_page_writes is off"),
+        (("on", "on", "on", "", True, 0), "standby in recovery"),
+        (("on", "on", "on", "", False, 2), "follow asynchronously"),
+        (("on", "on", "local", "one", False, 1), "synchronous_commit is local"),
+    ],
+)
+def test_what_weakens_a_promise_is_said(given: tuple[object, ...], said: str) -> None:
+    (line,) = advice(given)
+    assert line.startswith("server: ")
+    assert said in line
+
+
+def test_the_doctor_says_what_the_server_gives_and_calls_the_store_sound(server: Shared) -> None:
+    """The server of these tests does not wait for its disk."""
+    with Store(server.server.url()) as store:
+        with store.create_session().turn("go"):
+            pass
+        found = examine(store)
+        assert found.sound
+        assert ["fsync is off" in one.what for one in found.findings] == [True]
+
+
+def test_damage_to_one_session_hides_no_other(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        hurt, well = store.create_session(id="hurt"), store.create_session(id="well")
+        for session in (hurt, well):
+            with session.turn("go") as turn:
+                turn.record(Message("assistant", [Text("said")]))
+        server.server.execute(
+            "UPDATE holdfast.entries SET body = 'x' WHERE seq = 3 AND session = "
+            "(SELECT session FROM holdfast.session_ids WHERE id = 'hurt')"
+        )
+    with Store(server.server.url()) as store:
+        with pytest.raises(SessionDamaged, match="near seq 3"):
+            store.session("hurt")
+        assert len(store.session("well").messages()) == 2
+        assert [one.seq for one in store.salvage("hurt").damage] == [3]
+        assert [one.session_id for one in examine(store).findings if one.kind == "entry"] == [
+            "hurt"
+        ]
+
+
+def test_a_missing_entry_is_noticed(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        session = store.create_session(id="s")
+        for number in range(5):
+            session.note(str(number), None)
+        server.server.execute("DELETE FROM holdfast.entries WHERE seq = 3")
+        with pytest.raises(SessionDamaged, match="missing"):
+            session.entries()
+
+
+def test_what_is_derived_is_made_anew(server: Shared) -> None:
+    with Store(server.server.url()) as store, Store(server.server.url()) as other:
+        session = store.create_session(title="true", tags=("a",))
+        other.session(session.id).note("known there", 1)
+        server.server.execute('UPDATE holdfast.sessions SET about = \'{"title": "false"}\'')
+        server.server.execute("DELETE FROM holdfast.labels")
+        assert {one.kind for one in store.examine_session(session.id)} == {"derived"}
+        assert all(one.mended for one in store.examine_session(session.id, rebuild=True))
+        assert store.examine_session(session.id) == []
+        other.session(session.id).note("and goes on", 2)
+        assert store.sessions(tag="a")[0].title == "true"
+        assert store.examine_session(session.id) == []
+
+
+def test_a_backup_is_the_servers(server: Shared) -> None:
+    with Store(server.server.url()) as store, pytest.raises(UsageError, match="pg_dump"):
+        store.backup("nowhere.db")
+
+
+def test_erasing_leaves_no_row_and_says_what_cannot_be_seen(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        session = store.create_session(title="swordfish 4711")
+        with session.turn("swordfish 4711"):
+            pass
+        assert len(store.search("swordfish", wait_seconds=30)) == 1
+        receipt = store.erase_session(session.id)
+        assert receipt.verified
+        assert any("write-ahead log" in one for one in receipt.unverified)
+        assert len(store.search("swordfish", wait_seconds=30)) == 0
+    for table in ("entries", "sessions", "session_ids", "search_words", "search_documents"):
+        assert server.server.execute(f"SELECT count(*) FROM holdfast.{table}") == [(0,)]
+
+
+def test_retention_goes_session_by_session(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        for number in range(5):
+            store.delete_session(store.create_session(title=str(number)).id)
+        kept = store.create_session(title="kept")
+        done = store.clean_up(deleted_after=timedelta(0), dry_run=False)
+        assert [one.done for one in done] == [True] * 5
+        assert store.session_ids() == [kept.id]
+
+
+def test_indexes_are_made_anew(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        session = store.create_session()
+        store.rebuild_indexes()
+        session.note("after", None)
+        assert session.head == 2

@@ -1,0 +1,49 @@
+"""What a URL says: to libpq, and to us."""
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast.errors import StoreError
+from holdfast.stores.postgres.connection import Settings, read_url
+from holdfast.stores.postgres.keys import join, split, tenant_number
+
+
+def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
+    address = read_url(
+        "postgresql://me:p%2Bw@h1:1,h2:2/db?schema=mine&options=-c%20geqo%3Doff&connect_timeout=9"
+    )
+    told = conninfo_to_dict(address.conninfo)
+    assert address.schema == "mine"
+    assert (told["host"], told["port"], told["password"]) == ("h1,h2", "1,2", "p+w")
+    assert (told["options"], told["connect_timeout"]) == ("-c geqo=off", "9")
+    assert "p+w" not in address.shown
+
+
+def test_a_schema_has_a_default_and_a_plain_name() -> None:
+    assert read_url("postgresql://h/db").schema == "holdfast"
+    for bad in ("Up", "a-b", "1a", "a%22", "x" * 49):
+        with pytest.raises(StoreError, match="cannot be the schema"):
+            read_url(f"postgresql://h/db?schema={bad}")
+
+
+@pytest.mark.parametrize(
+    ("durability", "configured", "used"),
+    [
+        ("full", "off", "on"),
+        ("full", "local", "on"),
+        ("full", "on", "on"),
+        ("full", "remote_apply", "remote_apply"),
+        ("normal", "on", "off"),
+    ],
+)
+def test_durability_is_never_weaker_than_asked_for(
+    durability: str, configured: str, used: str
+) -> None:
+    settings = Settings("full" if durability == "full" else "normal", 30)
+    assert settings.parameters(configured)["synchronous_commit"] == used
+
+
+def test_a_key_is_its_tenant_and_its_session() -> None:
+    tenant = tenant_number("\ud800 any name")
+    assert 0 <= tenant < 2**63
+    assert split(join(tenant, 2**63 - 1)) == (tenant, 2**63 - 1)
