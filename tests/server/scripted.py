@@ -88,7 +88,16 @@ async def say(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None
         reply.text(" ".join(words))
 
 
+async def flood(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`flood N BYTES`: so many large pieces, as fast as they are written."""
+    async with turn.stream(provider="scripted", model="flooder") as reply:
+        for number in range(int(words[0])):
+            reply.text(chr(97 + number % 26) * int(words[1]))
+            await asyncio.sleep(0.025)
+
+
 ACTS: dict[str, Act] = {
+    "flood": flood,
     "count": count,
     "work": work,
     "ask": ask,

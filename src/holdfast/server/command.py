@@ -41,6 +41,8 @@ def bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Inherited by every connection: what the kernel keeps for a reader that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(2_048)  # who connects before uvicorn is ready waits
@@ -72,9 +74,12 @@ async def serve(
     If interrupted: turns that still run are closed by the next to open their sessions.
     """
     check_exposure(settings, tokens)
-    listener = bind(settings)
     log = Log()
-    async with make_store() as store, answering(store) as answers:
+    listener = bind(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        store = await stack.enter_async_context(make_store())
+        answers = await stack.enter_async_context(answering(store))
         guard = Guard(settings.host, settings.allowed_hosts, tokens)
         serving = Serving(store, answers, settings, guard, log)
         server = _Server(

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 QUEUE_BYTES: Final = 1024 * 1024
 """What may wait for one client; one that is further behind is told to reload."""
 
-STUCK_SECONDS: Final = 30.0
-"""A client that takes nothing for this long is let go."""
-
 BEAT: Final = b": beat\n\n"
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
@@ -89,8 +86,6 @@ class Client:
         self._place: Place | None = None
         self.last_words: bytes | None = None
         self.over = False
-        self.sending_since: float | None = None
-        self.task: asyncio.Task[None] | None = None
 
     def tell(self, told: _Told) -> None:
         """Something has happened. Costs the same whether or not anybody reads."""
@@ -255,12 +250,8 @@ class Hub:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._settings.beat_seconds)
-            now = time.monotonic()
             for clients in list(self._clients.values()):
                 for client in list(clients):
                     client.beat()
                     if not client.allowed():
                         client.end()
-                    since = client.sending_since
-                    if since is not None and now - since > STUCK_SECONDS and client.task:
-                        client.task.cancel()

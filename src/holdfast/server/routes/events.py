@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -58,16 +57,12 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._client
-        client.task = asyncio.current_task()
         leaving = asyncio.ensure_future(self._until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._send(send, _RETRY)
             await self._stream(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except asyncio.CancelledError:
-            if not client.over:  # the server itself is being ended
-                raise
         finally:
             self._serving.hub.let_go()
             client.end()
@@ -107,9 +102,7 @@ class EventStream(Response):
 
     async def _send(self, send: Send, data: bytes) -> None:
         """Wait until the client's connection takes it: that is how a slow one is slow alone."""
-        self._client.sending_since = time.monotonic()
         await send({"type": "http.response.body", "body": data, "more_body": True})
-        self._client.sending_since = None
 
     async def _until_gone(self, receive: Receive) -> None:
         message: Message = {"type": ""}
