@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo browser test lint type bench torture torture-long peers lock clean
+.PHONY: help setup chat demo system test lint type bench torture torture-long peers lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -16,12 +16,9 @@ chat: $(STAMP)  ## talk to an agent with a small model on board; Ctrl+C stops it
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
-# Not a part of setup: it needs root, and everything but the tests of the page works without.
-browser:  ## install Chromium for the tests of the page, where that can be done
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
-		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -q && \
-			DEBIAN_FRONTEND=noninteractive apt-get install -yq chromium fonts-liberation; } || \
-		echo "NO CHROMIUM: install it yourself, or the tests of the page are skipped" >&2
+# Not a part of setup: it needs root, and everything but some tests works without.
+system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Chromium, tmux
+	@requirements/system.sh
 
 test: $(STAMP)  ## run the tests, and a slice of every campaign
 	@$(BIN)/python -m pytest -n 2
