@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip("NO CHROMIUM HERE: the page is not tested; 'make browser' installs it")
+        pytest.skip("NO CHROMIUM HERE: the page is not tested; 'make system' installs it")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield browser
