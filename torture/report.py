@@ -84,7 +84,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "same again: `python -m torture --campaign NAME --seed N`. [What is",
         "promised](guarantees.md) names the campaign that shows it.",
         "",
-        "## The last full run",
+        "## The run",
         "",
         f"`{run.command}` on {run.date}, commit `{run.commit}`: {run.workers} processes on",
         f"{machine.cores} cores, {machine.system}, Python {machine.python}, SQLite",
