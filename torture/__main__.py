@@ -65,7 +65,7 @@ def _campaign(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - began
     if sys.stderr.isatty():
         print(f"\r{'':100}\r", end="", file=sys.stderr)
-    run = report.made(totals, size, options.workers, seconds)
+    run = report.made(totals, size, options.workers, seconds, options.share)
     print(report.table(run))
     for failure in (one for total in totals for one in total.failures):
         print(f"\n{failure.command}\n{failure.what}\n{failure.error}")

@@ -37,9 +37,12 @@ class Run(msgspec.Struct, frozen=True):
     totals: list[Total]
 
 
-def made(totals: Sequence[Total], size: str, workers: int, seconds: float) -> Run:
+def made(
+    totals: Sequence[Total], size: str, workers: int, seconds: float, share: float = 1.0
+) -> Run:
+    command = "make torture-long" if size == "long" else "make torture"
     return Run(
-        command="make torture-long" if size == "long" else "make torture",
+        command=command if share >= 1 else f"{command}, {share:.0%} of it",
         commit=_git("rev-parse", "--short=12", "HEAD")
         + (_git("status", "--porcelain", "src") and "+"),
         date=datetime.now(UTC).date().isoformat(),
@@ -81,7 +84,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "same again: `python -m torture --campaign NAME --seed N`. [What is",
         "promised](guarantees.md) names the campaign that shows it.",
         "",
-        "## The last full run",
+        "## The run",
         "",
         f"`{run.command}` on {run.date}, commit `{run.commit}`: {run.workers} processes on",
         f"{machine.cores} cores, {machine.system}, Python {machine.python}, SQLite",
