@@ -94,7 +94,8 @@ def _anthropic_block(found: Content, block: dict[str, Any], provider: str) -> No
         case "image" | "document" if _source(found, block):
             pass
         case "redacted_thinking" if is_sealed(block.get("data")):
-            found.opaque("anthropic", block)
+            # Whatever else stands in it would be refused when it is sent back.
+            found.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
         case _:
             found.opaque(f"{provider}-block", block)  # kept, and sent to nobody
 
