@@ -10,6 +10,7 @@ import pytest
 from holdfast import AsyncSession, AsyncStore, Message
 from holdfast.cli.chat.screen import rendered
 from holdfast.cli.chat.view import Shown, View, whole_blocks
+from holdfast.model import entries as e
 from holdfast.model.parts import Text, ToolCall
 
 CODE = "Look:\n\n```python\nx = 1\n\ny = 2\n```\n\nThat is it."
@@ -52,6 +53,19 @@ def test_what_is_shown_is_what_was_said(tmp_path: Path) -> None:
             assert result.splitlines()[-1] == "… 14 more lines"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_deltas_are_shown_once(size: int) -> None:
+    view, shown = View(), []
+    for offset in range(0, len(CODE), size):
+        delta = e.Delta(0, offset, "text", CODE[offset : offset + size])
+        shown += view.take(e.FollowedDelta(2, "turn", "msg", None, delta))
+    assert view.tail == "That is it."
+    ended = e.MessageEnded(id="msg", turn_id="turn", state="complete", parts=(Text(CODE),))
+    shown += view.take(e.Entry(3, 0, ended))
+    assert "".join(one.text for one in shown) == CODE
+    assert view.tail == ""
 
 
 def test_a_partial_answer_and_a_failure_say_so(tmp_path: Path) -> None:

@@ -198,3 +198,29 @@ async def the_rest_of_an_answer_is_late_once(world: World) -> None:
         await raises(errors.IdConflict, wrong)
         assert (await texts(session))[1:] == [("assistant", "complete", "The answer is 42.")]
         assert kinds(await session.entries()).count("late_text") == 1
+
+
+@check
+async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> None:
+    """Once, only if it was never started, and its result belongs to the call."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go") as turn:
+                await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                await turn.ask_approval("a", "{}")
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        (info,) = await session.turns()
+        assert (info.status, info.reason) == ("interrupted", "awaiting_approval")
+        async with session.turn("another") as other:
+            await raises(errors.InvalidEntry, enter(other.tool("a", of=turn.id)))
+        async with session.turn(None, continues=turn.id) as later:
+            async with later.tool("a", of=turn.id) as call:
+                await call.finish("gone")
+            await raises(errors.ToolAlreadyStarted, enter(later.tool("a", of=turn.id)))
+        results = [m.parts[0] for m in await session.messages() if m.role == "tool"]
+        assert results == [ToolResult("a", "gone")]
+        assert kinds(await session.entries()).count("late_result") == 1
+        assert await store.examine_session(session.id) == []
