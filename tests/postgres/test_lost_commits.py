@@ -75,6 +75,19 @@ def test_every_kind_of_write_happens_once(
         check_sound(session)
 
 
+@pytest.mark.parametrize("fate", ["lost", "swallowed"])
+def test_erasing_happens_once(server: Shared, wire: Callable[[], Proxy], fate: Fate) -> None:
+    proxy = wire()
+    with store_on(server, proxy) as store:
+        session = store.create_session()
+        session.note("gone", None)
+        proxy.trap(COMMIT, fate)
+        receipt = store.erase_session(session.id)
+        assert proxy.sprung.is_set()
+        assert (receipt.sessions, receipt.entries) == ((session.id,), 2)
+        assert store.counts()["entries"] == 0
+
+
 def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
     server: Shared, wire: Callable[[], Proxy]
 ) -> None:

@@ -31,13 +31,13 @@ from holdfast.stores.postgres.connection import (
     run,
     translated,
 )
-from holdfast.stores.postgres.keys import columns, join, new_number, of
+from holdfast.stores.postgres.keys import columns, new_number
 from holdfast.stores.postgres.leases import Lease
 from holdfast.stores.postgres.migrate import bring_up_to_date
 from holdfast.stores.postgres.pool import Pool, patiently
 from holdfast.stores.postgres.queries import queries
 from holdfast.stores.postgres.rows import PostgresReader
-from holdfast.stores.postgres.transaction import LockedLate, NewEntry, PostgresTransaction
+from holdfast.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
 from holdfast.stores.postgres.watching import Watching
 
 _LOSSES_MAX: Final = 5
@@ -206,8 +206,8 @@ class PostgresDatabase:
                 "repeat it with the same id, or read again"
             ) from error
 
-    def _settle(self, evidence: NewEntry | None) -> bool:
-        """Whether the transaction that left this entry was committed.
+    def _settle(self, evidence: Evidence | None) -> bool:
+        """Whether the transaction that left this behind was committed.
 
         It may hold its sessions: then whoever locks them next waits for its end. It may not even
         have come to the server: then it is refused when it comes, because the stamps are others. A
@@ -221,14 +221,12 @@ class PostgresDatabase:
                 run(line.connection, self._sql.set_locally, line.parameters)
             run(line.connection, self._sql.lock_sessions, columns(keys)).fetchall()
             if evidence is not None:
-                key = join(evidence.tenant, evidence.session)
-                wanted = of(key, identity=evidence.identity)
-                found = run(line.connection, self._sql.has_entry, wanted).fetchone()
+                found = run(line.connection, evidence.sql, evidence.bindings).fetchone()
             if found is None:
                 restamped = {**columns(keys), "stamp": new_number()}
                 run(line.connection, self._sql.restamp, restamped)
         self._unsure.clear()
-        return evidence is not None and found is not None and found[0] == evidence.seq
+        return evidence is not None and found is not None and found[0] == evidence.answer
 
     def undo(self, tx: PostgresTransaction) -> None:
         line = tx.begun

@@ -322,6 +322,9 @@ DELETE FROM holdfast.sessions WHERE tenant = %(tenant)s AND session = %(session)
 INSERT INTO holdfast.erasures (tenant, session, id, entries, at_us)
 VALUES (%(tenant)s, %(session)s, %(id)s, %(entries)s, %(at_us)s);
 
+-- has_erasure --
+SELECT at_us FROM holdfast.erasures WHERE tenant = %(tenant)s AND session = %(session)s;
+
 -- scrubbed --
 UPDATE holdfast.erasures SET scrubbed_at_us = %(at_us)s
 WHERE scrubbed_at_us IS NULL AND tenant = %(tenant)s AND id = %(id)s;

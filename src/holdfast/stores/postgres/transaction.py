@@ -53,6 +53,14 @@ class NewEntry(NamedTuple):
     body: bytes
 
 
+class Evidence(NamedTuple):
+    """What is there if the transaction was committed, and only then: a statement and its answer."""
+
+    sql: str
+    bindings: dict[str, Any]
+    answer: int
+
+
 class PostgresTransaction(PostgresIndex, PostgresReader):
     """Reads and writes on the writer's connection. Begun with the first statement."""
 
@@ -91,7 +99,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._sent = False
         self.documents = {}
         self.writes = 0
-        self.evidence: NewEntry | None = None
+        self.evidence: Evidence | None = None
         self.notices: set[int] = set()
 
     # -- the connection ------------------------------------------------------------------------
@@ -446,7 +454,9 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             crc = zlib.crc32(found[0])
         entry = NewEntry(*split(key), seq, at_us, crc, mark, name, digest, body)
         self._entries_waiting.append(entry)
-        self.evidence = self.evidence or entry
+        if self.evidence is None:
+            found_by = of(key, identity=name)
+            self.evidence = Evidence(self._sql.has_entry, found_by, seq)
         self._heads[key] = seq
         if key in self._saves:
             self._saves[key]["head"] = seq
@@ -486,6 +496,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
     def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
         noted = of(row.key, id=to_bytes(row.id), entries=entries, at_us=at_us)
         self.send(self._sql.note_erasure, noted)
+        if self.evidence is None:
+            self.evidence = Evidence(self._sql.has_erasure, of(row.key), at_us)
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         which = {"tenant": tenant_number(tenant), "id": to_bytes(session_id), "at_us": at_us}
