@@ -140,6 +140,11 @@ def main() -> None:
             if licence not in licences:
                 licences.append(licence)
             print(f"{module.target}: {module.name} {module.version}, {len(text):,} characters")
+        sums = [
+            f"{hashlib.sha256((TARGET / module.target).read_bytes()).hexdigest()}  {module.target}"
+            for module in MODULES
+        ]
+        (TARGET / "SHA256SUMS.txt").write_text("\n".join(sums) + "\n", encoding="utf-8")
         rule = "\n" + "-" * 80 + "\n\n"
         (TARGET / "LICENSES.txt").write_text(rule.join(licences), encoding="utf-8")
 
