@@ -5,10 +5,13 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser test lint type bench torture demo lock clean
+.PHONY: help setup browser chat demo test lint type bench torture peers lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+chat: $(STAMP)  ## talk to an agent with a small model on board; Ctrl+C stops it
+	@$(BIN)/holdfast chat $(ARGS)
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
@@ -36,8 +39,17 @@ bench: $(STAMP)  ## run the benchmarks
 torture: $(STAMP)  ## run the campaigns: long, randomized, merciless
 	@$(BIN)/python -m pytest -m campaign -n 2
 
-demo: $(STAMP)  ## kill an agent in mid-turn and see what it still knows
-	@$(BIN)/python examples/survive_kill.py
+demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store still knows
+	@$(BIN)/holdfast demo
+
+# Other frameworks would quarrel with our lock, so they get an environment of their own.
+peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
+	@.peersvenv/bin/python -m peers
+
+.peersvenv/.setup-done: peers/requirements.txt pyproject.toml
+	@$(PYTHON) -m venv .peersvenv
+	@.peersvenv/bin/python -m pip install --quiet -r peers/requirements.txt --editable .
+	@touch $@
 
 # Not on setup: a lock that cannot be installed must still be replaceable.
 lock: $(BIN)/uv  ## write the locks in requirements anew
@@ -49,7 +61,7 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/model.lock
 
 clean:  ## remove .venv, caches and build results
-	rm -rf .venv .benchvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .benchvenv .peersvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.

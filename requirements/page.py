@@ -99,7 +99,7 @@ def npm(*arguments: str, folder: Path) -> str:
 def fetch(module: Module, folder: Path) -> Path:
     """The package's archive, with the hash that it must have."""
     packed = json.loads(npm("pack", "--json", f"{module.name}@{module.version}", folder=folder))
-    archive = folder / packed[0]["filename"]
+    archive = folder / str(packed[0]["filename"])
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if f"sha512-{digest}" != module.integrity:
         sys.exit(f"{module.name} {module.version} is not what it was: sha512-{digest}")

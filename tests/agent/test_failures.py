@@ -65,6 +65,7 @@ async def asked(path: Path, server: Scripted) -> tuple[str, list[str]]:
         return failed.reason or "", texts
 
 
+@pytest.mark.timeout(180)
 def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> None:
     refusal = Script(body={"error": {"message": "who are you?"}}, status=401)
     server.scripts.extend([refusal, answer("openai-chat", ["Here ", "I ", "am."])])
@@ -73,7 +74,7 @@ def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> N
     with Terminal("chat", folder=tmp_path, more=more) as terminal:
         terminal.shows("/help lists")
         terminal.enter("Hello?")
-        failed = terminal.shows("The turn failed: ModelHTTPError: status_code: 401")
+        failed = terminal.shows("The turn failed: ModelAuthenticationError: status_code: 401")
         terminal.shows("Hello?", after=failed)
         terminal.enter("")
         terminal.shows("Here I am.", after=failed)
@@ -118,3 +119,31 @@ def test_chat_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     piped = run_process("chat", more=more)
     assert (piped.code, piped.lines) == (2, [])
     assert "needs a terminal" in piped.err
+
+
+@pytest.mark.timeout(180)
+def test_a_second_chat_says_who_is_busy_and_takes_over(tmp_path: Path, server: Scripted) -> None:
+    server.scripts.append(answer("openai-chat", ["I ", "am "], stalls=True))
+    more = {"HOLDFAST_STORE": str(tmp_path / "w.db"), VARIABLE: f"{server.url}/v1#m"}
+    with (
+        Store(tmp_path / "w.db") as store,
+        Terminal("chat", folder=tmp_path, more=more) as first,
+    ):
+        first.shows("/help lists")
+        first.enter("Hello?")
+        assert server.stalled.acquire(timeout=60)
+        session = store.session(store.sessions()[0].id)
+        with Terminal("chat", "--session", session.id, folder=tmp_path, more=more) as second:
+            second.shows("This session is busy")
+            second.enter("And I?")
+            second.shows("Queued: And I?")
+            server.scripts.append(answer("openai-chat", ["You ", "too."]))
+            server.scripts.append(answer("openai-chat", ["A title"]))
+            second.enter("/takeover")
+            second.shows("You too.")
+            assert second.leave() == 0
+        first.shows("Stopped (taken_over)")
+        assert first.leave() == 0
+        endings = [(turn.status, turn.reason) for turn in session.turns()]
+        assert endings == [("interrupted", "taken_over"), ("completed", None)]
+        assert server.requests[1]["messages"][-1]["content"] == "And I?"

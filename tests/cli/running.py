@@ -49,6 +49,7 @@ def run_process(
     more: Mapping[str, str] | None = None,
     folder: Path | None = None,
     typed: str = "",
+    seconds: float = 50,
 ) -> Done:
     done = subprocess.run(
         [*COMMAND, *arguments],
@@ -56,7 +57,7 @@ def run_process(
         env=environment(more),
         cwd=folder,
         input=typed.encode(),
-        timeout=50,
+        timeout=seconds,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 

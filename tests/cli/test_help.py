@@ -16,13 +16,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
 CONTEXT = click.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in MODULES}
-LASTING = {"serve"}
-"""What goes on until it is ended: its examples are run by tests of its own."""
+ELSEWHERE = {"chat", "demo", "model", "serve"}
+"""They need a terminal, processes or a model, or go on until ended; tests of their own run them."""
 
 EXAMPLES = [
     (name, one.words)
     for name, command in COMMANDS.items()
-    if isinstance(command, Command) and name not in LASTING
+    if isinstance(command, Command) and name not in ELSEWHERE
     for one in command.examples
 ]
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.journal.closing import AWAITING_APPROVAL
 from holdfast.model import entries as e
 from holdfast.model.parts import ToolCall
 from holdfast.session.aio import AsyncSession
@@ -15,7 +16,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 async def pending_approvals(session: AsyncSession) -> list[Pending]:
-    """The calls that wait for a decision: of a turn that runs, or of one that was interrupted."""
+    """The calls that wait for a decision: of the turn that runs, or of one that ended waiting."""
     return find_pending(await session.entries())
 
 
@@ -23,7 +24,6 @@ def find_pending(entries: list[e.Entry]) -> list[Pending]:
     """The same, of a journal that was read. Pure."""
     asked: dict[str, e.ApprovalAsked] = {}
     calls: dict[tuple[str, str], ToolCall] = {}
-    over: set[str] = set()
     for entry in entries:
         match entry.body:
             case e.ApprovalAsked() as body:
@@ -33,15 +33,14 @@ def find_pending(entries: list[e.Entry]) -> list[Pending]:
             case e.MessageRecorded() | e.MessageEnded() as body:
                 parts = (part for part in body.parts if isinstance(part, ToolCall))
                 calls.update({(body.id, part.id): part for part in parts})
-            case e.TurnStarted(continues=str() as before):
-                over.discard(before)
-            case e.TurnEnded(turn_id=turn_id, status=status) if status != "interrupted":
-                over.add(turn_id)
+            case e.TurnStarted():
+                asked.clear()  # the conversation has gone on without them
+            case e.TurnEnded(reason=reason) if reason != AWAITING_APPROVAL:
+                asked.clear()  # whoever stopped it, or let it fail, did not want them
             case _:
                 pass
-    found = []
-    for question in asked.values():
-        call = calls.get((question.message_id, question.call_id))
-        if call is not None and question.turn_id not in over:
-            found.append(Pending(question, call))
-    return found
+    return [
+        Pending(question, call)
+        for question in asked.values()
+        if (call := calls.get((question.message_id, question.call_id))) is not None
+    ]

@@ -62,7 +62,8 @@ async def agent_for(
     if name is not None and not name.startswith(ON_BOARD):
         made = find_model(name)
         used = Workspace(folder).tools() if tools is None else tools
-        yield Agent(made, tools=used, **settings)
+        async with made:  # closes its connections in the end
+            yield Agent(made, tools=used, **settings)
         return
     if embedded.model_file() is None and "@" not in (name or ""):
         raise ModelUnavailable(
@@ -76,7 +77,8 @@ async def agent_for(
     url = await anyio.to_thread.run_sync(serving.__enter__)
     try:
         used = Workspace(folder, shown_chars=_SMALL_SHOWN).tools() if tools is None else tools
-        yield Agent(ConstrainedModel(url), tools=used, window=embedded.WINDOW, **settings)
+        async with ConstrainedModel(url) as small:
+            yield Agent(small, tools=used, window=embedded.WINDOW, **settings)
     finally:
         serving.__exit__(None, None, None)
 

@@ -262,6 +262,7 @@ class Talk:
         pending = next(iter(self.view.pending.values()))
         word = text.lower()
         if word not in ("y", "yes", "n", "no", "a", "always"):
+            await self.say("note", "Type y, n or a; Ctrl+C stops the turn.")
             return
         approved = word[0] in "ya"
         if word[0] == "a":

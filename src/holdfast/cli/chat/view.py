@@ -6,6 +6,7 @@ What is shown comes out of the journal alone, so that it is what is kept, whoeve
 from typing import Final, Literal, NamedTuple
 
 from holdfast.agent.approvals import Pending
+from holdfast.journal.closing import AWAITING_APPROVAL
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
@@ -181,6 +182,8 @@ class View:
     def _turn_ended(self, body: e.TurnEnded) -> list[Shown]:
         self.turn_id, self.activity, self.output, self._chars = None, "", "", 0
         self._answers.clear()
+        if body.reason != AWAITING_APPROVAL:
+            self.pending.clear()
         if body.status == "completed":
             return []
         if body.status == "failed":

@@ -1,0 +1,233 @@
+"""One small agent in each framework, kept in that framework's own store as its documents say.
+
+Each takes a prompt and answers it; what it was sent is what the provider remembers. Frameworks are
+imported where they are used: each runs in a process of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from peers.provider import Provider, said
+
+Shown = Callable[[str], None]
+
+
+class Tools:
+    """Two tools that return and one that hangs."""
+
+    def __init__(self, on_middle: Callable[[], None]) -> None:
+        self._on_middle = on_middle
+        self._returned = asyncio.Semaphore(0)
+
+    def all(self) -> tuple[Callable[[], Awaitable[str]], ...]:
+        return self.t1, self.t2, self.t3
+
+    async def t1(self) -> str:
+        """The first."""
+        self._returned.release()
+        return "result-1"
+
+    async def t2(self) -> str:
+        """The second."""
+        self._returned.release()
+        return "result-2"
+
+    async def t3(self) -> str:
+        """The third."""
+        for _ in range(2):
+            await self._returned.acquire()
+        self._on_middle()
+        await asyncio.Event().wait()
+        return "never"
+
+
+class Case(NamedTuple):
+    """What a subject is given: where it may keep things, whom it asks, and who is told."""
+
+    folder: Path
+    provider: Provider
+    tools: Tools
+    shown: Shown
+
+
+Subject = Callable[[Case, str], Awaitable[None]]
+
+
+async def openai_agents(case: Case, prompt: str) -> None:
+    import agents
+    from openai import AsyncOpenAI
+
+    agents.set_tracing_disabled(True)
+    client = AsyncOpenAI(base_url=case.provider.url, api_key="none")
+    agent = agents.Agent(
+        name="agent",
+        model=agents.OpenAIChatCompletionsModel(model="m", openai_client=client),
+        tools=[agents.function_tool(tool) for tool in case.tools.all()],
+    )
+    session = agents.SQLiteSession("session", str(case.folder / "agents.db"))
+    result = agents.Runner.run_streamed(agent, prompt, session=session)
+    async for event in result.stream_events():
+        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+            case.shown(event.data.delta)
+
+
+async def langgraph(case: Case, prompt: str) -> None:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    model = ChatOpenAI(base_url=case.provider.url, api_key="none", model="m", streaming=True)
+    async with AsyncSqliteSaver.from_conn_string(str(case.folder / "graph.db")) as saver:
+        tools = [tool(one) for one in case.tools.all()]
+        graph = create_agent(model, tools, checkpointer=saver)
+        given = {"messages": [{"role": "user", "content": prompt}]}
+        config = {"configurable": {"thread_id": "1"}}
+        async for chunk, _ in graph.astream(given, config, stream_mode="messages"):
+            if chunk.type == "AIMessageChunk":
+                case.shown(str(chunk.content))
+
+
+async def pydantic_ai(case: Case, prompt: str) -> None:
+    """Its history, saved when a run is over, as its documents show."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    agent, handler = _pydantic_agent(case)
+    file = case.folder / "history.json"
+    before = ModelMessagesTypeAdapter.validate_json(file.read_bytes()) if file.exists() else None
+    result = await agent.run(prompt, message_history=before, event_stream_handler=handler)
+    file.write_bytes(result.all_messages_json())
+
+
+async def pydantic_ai_saving(case: Case, prompt: str) -> None:
+    """Its history, saved however a run ends, and mended before it is used again."""
+    from pydantic_ai import capture_run_messages
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
+
+    agent, handler = _pydantic_agent(case)
+    file = case.folder / "history.json"
+    before = ModelMessagesTypeAdapter.validate_json(file.read_bytes()) if file.exists() else []
+    with capture_run_messages() as messages:
+        try:
+            await agent.run(
+                prompt, message_history=repair_messages(before), event_stream_handler=handler
+            )
+        finally:
+            file.write_bytes(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+async def holdfast(case: Case, prompt: str) -> None:
+    """The same agent, recorded by Holdfast's adapter."""
+    from holdfast import AsyncStore
+    from holdfast.adapters.pydantic_ai import Recorder, history
+
+    agent, handler = _pydantic_agent(case)
+    async with AsyncStore(case.folder / "work.db") as store:
+        session = await store.create_session(id="session")
+        async with session.turn(prompt) as turn:
+            await agent.run(
+                message_history=await history(session),
+                event_stream_handler=handler,
+                capabilities=[Recorder(turn)],
+            )
+
+
+def _pydantic_agent(case: Case) -> Any:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import PartDeltaEvent, TextPartDelta
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    made = OpenAIProvider(base_url=case.provider.url, api_key="none")
+    agent = Agent(OpenAIChatModel("m", provider=made))
+    for tool in case.tools.all():
+        agent.tool_plain(tool)
+
+    async def handler(_: Any, events: Any) -> None:
+        async for event in events:
+            if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                case.shown(event.delta.content_delta)
+
+    return agent, handler
+
+
+async def google_adk(case: Case, prompt: str) -> None:
+    """It asks no server of OpenAI's shape, so the provider's script is its model."""
+    from google.adk.agents import LlmAgent
+    from google.adk.agents.run_config import RunConfig, StreamingMode
+    from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+    from google.adk.runners import Runner
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+    from google.genai import types
+
+    class Scripted(BaseLlm):
+        async def generate_content_async(
+            self,
+            llm_request: LlmRequest,
+            stream: bool = False,  # noqa: FBT001, FBT002
+        ) -> AsyncGenerator[LlmResponse, None]:
+            case.provider.asked = _as_chat(llm_request.contents)
+            results = sum(message["role"] == "tool" for message in case.provider.asked)
+            parts: list[types.Part] = []
+            for delta in said(case.provider.scenario, results):
+                if "content" in delta:
+                    part = types.Part(text=delta["content"])
+                    content = types.Content(role="model", parts=[part])
+                    yield LlmResponse(content=content, partial=True)
+                    await asyncio.sleep(0)
+                    parts.append(part)
+                for call in delta.get("tool_calls", ()):
+                    name = call["function"]["name"]
+                    made = types.FunctionCall(id=call["id"], name=name, args={})
+                    parts.append(types.Part(function_call=made))
+            yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+    tools: list[Any] = list(case.tools.all())
+    agent = LlmAgent(name="agent", model=Scripted(model="m"), tools=tools)
+    service = SqliteSessionService(str(case.folder / "adk.db"))
+    place = {"app_name": "app", "user_id": "user", "session_id": "session"}
+    if await service.get_session(**place) is None:
+        await service.create_session(**place)
+    runner = Runner(agent=agent, app_name="app", session_service=service)
+    message = types.Content(role="user", parts=[types.Part(text=prompt)])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    async for event in runner.run_async(
+        user_id="user", session_id="session", new_message=message, run_config=config
+    ):
+        if event.partial and event.content and event.content.parts:
+            case.shown(event.content.parts[0].text or "")
+
+
+def _as_chat(contents: Any) -> list[dict[str, Any]]:
+    """What Gemini would be sent, in the shape that all are compared in."""
+    chat: list[dict[str, Any]] = []
+    for content in contents:
+        for part in content.parts or ():
+            if part.function_response is not None:
+                answer = part.function_response
+                result = str((answer.response or {}).get("result", answer.response))
+                chat.append({"role": "tool", "tool_call_id": answer.id, "content": result})
+            elif part.function_call is not None:
+                call = {"id": part.function_call.id, "function": {"name": part.function_call.name}}
+                chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            elif part.text:
+                role = "assistant" if content.role == "model" else "user"
+                chat.append({"role": role, "content": part.text})
+    return chat
+
+
+SUBJECTS: dict[str, tuple[str, str, Subject]] = {
+    "holdfast": ("pydantic-ai with Holdfast's adapter", "pydantic-ai-slim", holdfast),
+    "pydantic_ai": ("pydantic-ai, history saved after the run", "pydantic-ai-slim", pydantic_ai),
+    "pydantic_ai_saving": (
+        "pydantic-ai, history saved in `finally`",
+        "pydantic-ai-slim",
+        pydantic_ai_saving,
+    ),
+    "openai_agents": ("openai-agents, SQLiteSession", "openai-agents", openai_agents),
+    "langgraph": ("LangGraph, create_agent, AsyncSqliteSaver", "langgraph", langgraph),
+    "google_adk": ("google-adk, SqliteSessionService", "google-adk", google_adk),
+}
+"""By name: what is run, the package whose version is told, and how."""

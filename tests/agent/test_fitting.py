@@ -1,0 +1,99 @@
+"""Long sessions are summarised before they overflow; a title never replaces a person's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from holdfast import AsyncSession, AsyncStore
+from holdfast.agent import Agent
+from holdfast.agent.fitting import clean_title
+from holdfast.model import entries as e
+
+
+class Model:
+    """Answers at length, and says something else when it is asked beside the conversation."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def agent(self, window: int) -> Agent:
+        return Agent(FunctionModel(self._aside, stream_function=self._answer), window=window)
+
+    async def _answer(self, messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[str]:
+        self.sent.append(repr(messages))
+        yield "blah " * 100
+
+    async def _aside(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart("They talked about kelp.")])
+
+
+async def ask(agent: Agent, session: AsyncSession, prompt: str) -> None:
+    async with session.turn(prompt) as turn:
+        await agent.answer(session, turn)
+
+
+def test_a_long_session_is_summarised_before_it_overflows(tmp_path: Path) -> None:
+    async def main() -> None:
+        model = Model()
+        agent = model.agent(window=1000)
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            for number in range(6):
+                await ask(agent, session, f"Question {number}?")
+            compacted = [
+                one.body for one in await session.entries() if isinstance(one.body, e.Compacted)
+            ]
+            assert compacted
+            assert compacted[0].summary == "They talked about kelp."
+            assert compacted[0].usage is not None
+            assert max(map(len, model.sent)) < 1000 * 4, "it was sent more than fits"
+            assert "They talked about kelp." in model.sent[-1]
+            assert "Question 5?" in model.sent[-1]
+            assert "Question 0?" not in model.sent[-1]
+            assert any("Question 0?" in one.text for one in await session.messages())
+
+    asyncio.run(main())
+
+
+def test_a_title_is_made_after_the_first_exchange(tmp_path: Path) -> None:
+    async def main() -> None:
+        agent = Model().agent(window=10_000)
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            assert await agent.title(session) is None, "nothing was said yet"
+            await ask(agent, session, "What is kelp?")
+            assert await agent.title(session) == "They talked about kelp"
+            assert (await session.info()).about.titled_by == "model"
+
+    asyncio.run(main())
+
+
+def test_a_title_never_replaces_a_persons(tmp_path: Path) -> None:
+    async def main() -> None:
+        agent = Model().agent(window=10_000)
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            await ask(agent, session, "What is kelp?")
+            elsewhere = await store.session(session.id)
+            await elsewhere.rename("Mine")
+            assert await agent.title(session) == "Mine"
+            assert (await session.info()).title == "Mine"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('Title: "Kelp forests."\nMore', "Kelp forests"),
+        ("\n\n## A storm\n", "A storm"),
+        ("", None),
+        ("word " * 30, "word " * 11 + "word…"),
+    ],
+)
+def test_what_a_model_says_is_made_a_title(text: str, title: str | None) -> None:
+    assert clean_title(text) == title

@@ -1,0 +1,106 @@
+"""What a person is shown of a journal as it grows, in whole blocks of Markdown."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncSession, AsyncStore, Message
+from holdfast.cli.chat.screen import rendered
+from holdfast.cli.chat.view import Shown, View, whole_blocks
+from holdfast.model.parts import Text, ToolCall
+
+CODE = "Look:\n\n```python\nx = 1\n\ny = 2\n```\n\nThat is it."
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("one line", ""),
+        ("one\n\ntwo", "one\n\n"),
+        ("one\n\ntwo\n", "one\n\n"),
+        (CODE[: CODE.index("y = 2")], "Look:\n\n"),
+        (CODE, CODE[: CODE.index("That")]),
+    ],
+)
+def test_blocks_are_given_out_when_they_are_whole(text: str, whole: str) -> None:
+    assert text[: whole_blocks(text)] == whole
+
+
+def test_what_is_shown_is_what_was_said(tmp_path: Path) -> None:
+    """However the deltas are cut, nothing is shown twice and nothing is left out."""
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Hello?") as turn:
+                async with turn.stream() as reply:
+                    for letter in CODE:
+                        reply.text(letter)
+                    reply.tool_call("c1", name="f", arguments='{"a": 1}')
+                async with turn.tool("c1") as tool:
+                    tool.output("printing\n")
+                    await tool.finish("line\n" * 20)
+            shown = await taken(session, lambda kind: kind == "turn_ended")
+            prose = "".join(one.text for one in shown if one.kind == "prose")
+            assert prose == CODE
+            assert Shown("tool", 'f {"a": 1}') in shown
+            assert Shown("prompt", "Hello?") in shown
+            (result,) = [one.text for one in shown if one.kind == "result"]
+            assert result.splitlines()[-1] == "… 14 more lines"
+
+    asyncio.run(main())
+
+
+def test_a_partial_answer_and_a_failure_say_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            with contextlib.suppress(OSError):
+                async with session.turn("Hello?") as turn, turn.stream() as reply:
+                    reply.text("It is")
+                    raise OSError("gone")
+            shown = await taken(session, lambda kind: kind == "turn_ended")
+            assert shown[-3:] == [
+                Shown("prose", "It is"),
+                Shown("note", "(cut off here)"),
+                Shown("warning", "The turn failed: OSError: gone. What came is kept."),
+            ]
+
+    asyncio.run(main())
+
+
+def test_a_question_goes_away_when_the_turn_is_stopped(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            view = View()
+            async with session.turn("Hello?") as turn:
+                call = ToolCall("c1", "f", "{}")
+                await turn.record(Message("assistant", [Text("Hm."), call]))
+                await turn.ask_approval("c1", "{}")
+                for entry in await session.entries():
+                    view.take(entry)
+                assert [one.call for one in view.pending.values()] == [call]
+            for entry in await session.entries():
+                view.take(entry)
+            assert view.pending == {}
+
+    asyncio.run(main())
+
+
+async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[Shown]:
+    view, shown = View(), []
+    async for item in session.follow():
+        shown += view.take(item)
+        if last(item.kind):
+            return shown
+    raise AssertionError("the store was closed")
+
+
+def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:
+    text = rendered(Shown("prose", "a\x1b]0;title\x07b"))
+    assert "\x1b]" not in text
+    assert "\x07" not in text
