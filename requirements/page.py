@@ -99,7 +99,7 @@ def npm(*arguments: str, folder: Path) -> str:
 def fetch(module: Module, folder: Path) -> Path:
     """The package's archive, with the hash that it must have."""
     packed = json.loads(npm("pack", "--json", f"{module.name}@{module.version}", folder=folder))
-    archive = folder / packed[0]["filename"]
+    archive = folder / str(packed[0]["filename"])
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if f"sha512-{digest}" != module.integrity:
         sys.exit(f"{module.name} {module.version} is not what it was: sha512-{digest}")
@@ -140,6 +140,11 @@ def main() -> None:
             if licence not in licences:
                 licences.append(licence)
             print(f"{module.target}: {module.name} {module.version}, {len(text):,} characters")
+        sums = [
+            f"{hashlib.sha256((TARGET / module.target).read_bytes()).hexdigest()}  {module.target}"
+            for module in MODULES
+        ]
+        (TARGET / "SHA256SUMS.txt").write_text("\n".join(sums) + "\n", encoding="utf-8")
         rule = "\n" + "-" * 80 + "\n\n"
         (TARGET / "LICENSES.txt").write_text(rule.join(licences), encoding="utf-8")
 
