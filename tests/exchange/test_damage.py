@@ -17,6 +17,14 @@ def test_a_hundred_damaged_sources(tmp_path: Path, case: str, block: int) -> Non
         check(case, tmp_path, seed)
 
 
+@pytest.mark.parametrize(
+    ("case", "seed"), [("holdfast", 476), ("holdfast", 600), ("holdfast", 1652)]
+)
+def test_what_was_found_once_stays_found(tmp_path: Path, case: str, seed: int) -> None:
+    """A compaction that names seqs which the file has lost is the same one on the next import."""
+    check(case, tmp_path, seed)
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)

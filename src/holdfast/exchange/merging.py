@@ -12,6 +12,7 @@ Rule 4: seqs inside of entries are those of the source; each is written with its
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -248,13 +249,21 @@ class _Stored:
         """Where the unit stands; None when something else stands there, or nothing."""
         seqs: list[int] = []
         at = 0
-        here = dict[int, int]()
+        named: list[int] = []
+        there: list[int] = []
+
+        def located(seq: int) -> int:
+            # As `_note_place` has it: a seq that was lost is where the one before it is.
+            before = bisect_right(named, seq)
+            return there[before - 1] if before else place(seq)
+
         for entry in unit.entries:
-            found = self._match(entry, at, lambda seq: here.get(seq) or place(seq))
+            found = self._match(entry, at, located)
             if found is None:
                 return None
             if entry.seq:
-                here[entry.seq] = self._page[found].seq
+                named.append(entry.seq)
+                there.append(self._page[found].seq)
             seqs.append(self._page[found].seq)
             at = found + 1
         self._drop(at)
