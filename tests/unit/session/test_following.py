@@ -47,6 +47,16 @@ def flush(store: Store) -> None:
         pause.wait(0.001)
 
 
+def flushed(store: Store) -> None:
+    """Wait until something that was handed over is on the disk."""
+    pause = threading.Event()
+    for _ in range(10_000):
+        if store.counts()["deltas"]:
+            return
+        pause.wait(0.001)
+    raise AssertionError("nothing was written")
+
+
 def test_a_follower_shows_every_entry_once_and_in_order(tmp_path: Path) -> None:
     with Store(tmp_path / "work.db") as store:
         session = store.create_session()
@@ -111,7 +121,7 @@ def test_the_output_shown_makes_the_whole_output(tmp_path: Path) -> None:
             turn.record(Message(role="assistant", parts=[ToolCall("c1", "shell", "{}")]))
             with turn.tool("c1") as call:
                 call.output("one ")
-                flush(store)
+                flushed(store)
                 shown += poll(session, follower)
                 call.output("two")
                 call.finish("done")
@@ -126,7 +136,7 @@ def test_a_follower_that_begins_in_the_middle_of_a_stream_sees_all_of_its_text(
         session = store.create_session()
         with session.turn("go") as turn, turn.stream() as reply:
             reply.text("so ")
-            flush(store)
+            flushed(store)
             follower = Follower(session._core.key, session.head)
             shown = poll(session, follower)
             reply.text("far")
@@ -140,7 +150,7 @@ def test_reasoning_and_its_signature_are_shown_once(tmp_path: Path) -> None:
         follower = Follower(session._core.key, 0)
         with session.turn("go") as turn, turn.stream() as reply:
             reply.reasoning("a")
-            flush(store)
+            flushed(store)
             shown = poll(session, follower)
             reply.reasoning("b", signature="sig")
         shown += poll(session, follower)
