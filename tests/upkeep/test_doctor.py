@@ -1,6 +1,5 @@
 """The doctor finds what is wrong, names the sessions that it touches, and mends what is derived."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -191,8 +190,7 @@ def test_a_broken_search_index_is_named_and_made_anew(path: Path, statement: str
 
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_progress_is_told(path: Path, rebuild: bool) -> None:
-    told: list[int] = []
-    listen: Callable[[int], None] = told.append
+    told: list[tuple[int, int]] = []
     with Store(path) as store:
-        examine(store, rebuild=rebuild, progress=listen)
-    assert told == [1, 2, 3]
+        examine(store, rebuild=rebuild, progress=lambda *done: told.append(done))
+    assert told == [(1, 3), (2, 3), (3, 3)]

@@ -15,8 +15,8 @@ from holdfast.session.store import Store
 from holdfast.testing.validators import anthropic, gemini, openai_chat, openai_responses
 from holdfast.views.context import compute
 
-Progress = Callable[[int], None]
-"""Told how many sessions were examined so far."""
+Progress = Callable[[int, int], None]
+"""Told how many sessions were examined so far, and how many there are."""
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -41,7 +41,8 @@ def examine(
     """
     findings = _file(store, rebuild=rebuild)
     count = judged = 0
-    for session_id in store.session_ids():
+    ids = list(store.session_ids())
+    for session_id in ids:
         found = _session(store, session_id, rebuild=rebuild)
         count += 1
         if contexts and not any(one.kind == "entry" for one in found):
@@ -49,7 +50,7 @@ def examine(
             judged += len(_VALIDATORS)
         findings += found
         if progress is not None:
-            progress(count)
+            progress(count, len(ids))
     return Examination(count, judged, findings)
 
 

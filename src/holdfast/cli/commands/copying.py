@@ -1,6 +1,5 @@
 """Sessions from one store to another."""
 
-import sys
 from collections.abc import Iterator
 
 import click
@@ -8,6 +7,7 @@ import click
 from holdfast.cli.failing import IN_PART
 from holdfast.cli.frame import Frame, Where, command
 from holdfast.cli.printing import Line, Span, complain
+from holdfast.cli.progress import progress
 from holdfast.cli.render.tables import counted
 from holdfast.errors import StoreError
 from holdfast.exchange.copying import Copied, copy_sessions
@@ -30,9 +30,9 @@ def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> i
     session could not be copied.
     """
     _must_exist(source)
-    with Store(source) as ours, Store(target) as theirs:
+    with Store(source) as ours, Store(target) as theirs, progress(frame, "Sessions") as tell:
         ids = [ours.resolve_id(one) for one in sessions] or None
-        done = list(copy_sessions(ours, theirs, ids, _progress(frame)))
+        done = list(copy_sessions(ours, theirs, ids, tell))
     failed = [one for one in done if one.action == "failed"]
     entries = sum(one.entries for one in done)
     told = [line for one in done for line in _told(one)]
@@ -48,17 +48,6 @@ def _must_exist(source: str) -> None:
     file = Where(source, "option").file
     if file is not None and not file.exists():
         raise StoreError(f"there is no store at {str(file)!r}")
-
-
-def _progress(frame: Frame) -> "_Shown | None":
-    return None if frame.json or not sys.stderr.isatty() else _Shown()
-
-
-class _Shown:
-    """How far it is, for a person who watches."""
-
-    def __call__(self, done: int, total: int) -> None:
-        click.echo(f"\r{done} of {total} sessions", err=True, nl=done == total)
 
 
 def _told(one: Copied) -> Iterator[Line]:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.failing import IN_PART
 from holdfast.cli.frame import Frame, command, find
 from holdfast.cli.printing import Line, Span, complain, line
+from holdfast.cli.progress import progress
 from holdfast.cli.render.tables import counted
 from holdfast.cli.shapes import time_shape
 from holdfast.cli.types import LENGTH, local_now, session_argument
@@ -31,8 +32,10 @@ def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) ->
 
     with frame.open() as store:
         if rebuild_search:
-            store.rebuild_search()
-        found = examine(store, rebuild=rebuild, contexts=not quick)
+            with progress(frame, "Search index") as tell:
+                store.rebuild_search(progress=tell)
+        with progress(frame, "Sessions") as tell:
+            found = examine(store, rebuild=rebuild, contexts=not quick, progress=tell)
     value = {
         "sound": found.sound,
         "sessions": found.sessions,

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 from holdfast.cli.failing import IN_PART
 from holdfast.cli.frame import Frame, command, find
 from holdfast.cli.printing import Line, Span, complain, line
+from holdfast.cli.progress import progress
 from holdfast.cli.render.tables import counted
 from holdfast.cli.types import MOMENT, session_argument
 from holdfast.exchange import (
@@ -56,14 +56,14 @@ def import_(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(2, "no such file or folder", str(path))
-    with frame.open(create=not dry_run) as store, _progress(frame) as progress:
+    with frame.open(create=not dry_run) as store, progress(frame, "Files") as tell:
         report = import_paths(
             store,
             chosen,
             only=only,
             since_us=None if since is None else microseconds(since),
             dry_run=dry_run,
-            progress=progress,
+            progress=tell,
         )
     frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
     if report.skipped:
@@ -82,21 +82,6 @@ def _usual(frame: Frame, only: str | None, *, yes: bool) -> tuple[Path, ...]:
         frame.note(f"{name}: {path} ({counted(count_files(path), 'files')})")
     frame.confirm("Bring these sessions in?", yes=yes)
     return tuple(path for _, path in places)
-
-
-@contextmanager
-def _progress(frame: Frame) -> Iterator[Callable[[int, int], None] | None]:
-    """How far it is, for a person who watches."""
-    if frame.json or not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label="Files", file=sys.stderr, show_pos=True) as bar:
-
-        def tell(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield tell
 
 
 def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
