@@ -136,7 +136,7 @@ def file_path(url: str | os.PathLike[str]) -> Path:
     if text == ":memory:":
         raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
     if text.startswith(_SERVERS):
-        raise StoreError("a store on a server has no file")
+        raise StoreError("a store on a server has no file of its own; name a file")
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
         # As elsewhere: three slashes and a relative path, or four and an absolute one.
