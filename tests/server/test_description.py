@@ -30,7 +30,7 @@ def test_no_answer_is_an_error_of_the_server_or_undocumented(
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
         # Its answer has no end; tests/server/test_events.py reads it.
         *("--exclude-path", "/api/sessions/{session_id}/events"),
-        *("--checks", ",".join(CHECKS), "--phases", "coverage,fuzzing", "--max-examples", "6"),
+        *("--checks", ",".join(CHECKS), "--phases", "coverage,fuzzing", "--max-examples", "3"),
         *("--seed", "1", "--no-shrink", "--request-timeout", "10"),
         *("--suppress-health-check", "all", "--warnings", "off"),
     ]
