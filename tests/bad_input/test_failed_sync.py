@@ -210,4 +210,4 @@ def test_a_turn_whose_beginning_failed_and_is_there_keeps_nobody_waiting(
     monkeypatch.setattr(SqliteDatabase, "commit", commit)
     assert is_usable(session)
     first, _ = session.turns()
-    assert (first.status, first.reason) == ("interrupted", "not acknowledged")
+    assert (first.status, first.reason) == ("interrupted", "outcome_unknown")

@@ -21,7 +21,8 @@ OpenPage = Callable[..., Page]
 Serve = Callable[..., Server]
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while it is open an event loop runs, and no other test can run its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)

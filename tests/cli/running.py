@@ -18,7 +18,8 @@ import pytest
 from holdfast.cli import main
 
 COMMAND = [sys.executable, "-W", "error", "-m", "holdfast.cli"]
-ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+ESCAPES = re.compile(r"\x1b\[([0-9;]*m|\?25[hl])")
+"""Colours, and the cursor that hides behind a bar."""
 
 
 class Done(NamedTuple):

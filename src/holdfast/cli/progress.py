@@ -18,7 +18,7 @@ def progress(frame: Frame, label: str) -> Iterator[Tell | None]:
     if frame.json or not sys.stderr.isatty():
         yield None
         return
-    with click.progressbar(length=1, label=label, file=sys.stderr, show_pos=True) as bar:
+    with click.progressbar(length=1, label=label, file=sys.stderr, width=0) as bar:
 
         def tell(done: int, total: int) -> None:
             bar.length = total

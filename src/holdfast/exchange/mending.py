@@ -16,7 +16,7 @@ from holdfast.exchange.report import Place, Report
 from holdfast.exchange.seen import Seen, hashed
 from holdfast.journal import rules
 from holdfast.journal.codec import encode
-from holdfast.journal.identity import identity, named_identity
+from holdfast.journal.identity import identity, message_identity, named_identity
 from holdfast.journal.references import blobs_of
 from holdfast.journal.turn import TurnState
 from holdfast.model import entries as e
@@ -131,16 +131,22 @@ class Mender:
         if _key(body) in self._seen:
             raise IdConflict("it is there twice")
 
+    def _check_late(self, body: e.LateResult | e.LateText) -> None:
+        turn = self._turns.get(body.turn_id)
+        if turn is not None:
+            rules.admit_late(turn, body)
+        elif hashed(body.turn_id) not in self._over:
+            raise InvalidEntry(f"turn {body.turn_id!r} is not there")
+        elif isinstance(body, e.LateResult):
+            raise InvalidEntry(f"turn {body.turn_id!r} was complete already")
+        elif hashed(message_identity(body.message_id)) not in self._seen:
+            raise InvalidEntry(f"turn {body.turn_id!r} has no message {body.message_id!r}")
+
     def _check_rules(self, entry: e.Entry) -> None:
         body, running = entry.body, self._running
         match body:
             case e.LateResult() | e.LateText():
-                turn = self._turns.get(body.turn_id)
-                if turn is None:
-                    known = hashed(body.turn_id) in self._over
-                    why = "was complete already" if known else "is not there"
-                    raise InvalidEntry(f"turn {body.turn_id!r} {why}")
-                rules.admit_late(turn, body)
+                self._check_late(body)
             case e.TurnEnded() if body.status != "completed" and not body.reason:
                 raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
             case e.PromptTaken() if self._key_of(body.id, "prompt_queued") not in self._seen:
@@ -164,7 +170,8 @@ class Mender:
             self._fence = body.fence
             self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
         elif isinstance(body, e.LateResult | e.LateText):
-            self._turns[body.turn_id].apply(entry.seq, body)
+            if body.turn_id in self._turns:
+                self._turns[body.turn_id].apply(entry.seq, body)
         elif self._running is not None:
             self._running.apply(entry.seq, body)
         self._unit.entries.append(entry)
@@ -177,7 +184,7 @@ class Mender:
             yield self._finished()
 
     def _forget(self) -> None:
-        """Of a turn for which nothing can come late, its name is enough."""
+        """Of a turn for which no result can come late, its name is enough."""
         turn = self._running
         assert turn is not None
         assert turn.ended is not None
