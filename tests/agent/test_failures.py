@@ -65,6 +65,14 @@ async def asked(path: Path, server: Scripted) -> tuple[str, list[str]]:
         return failed.reason or "", texts
 
 
+def follow_to_the_end(store: Store, *, turns: int) -> None:
+    """What is shown is durable; that the turn is over is known a moment later."""
+    for item in store.session(store.sessions()[0].id).follow():
+        turns -= item.kind == "turn_ended"
+        if not turns:
+            return
+
+
 @pytest.mark.timeout(180)
 def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> None:
     refusal = Script(body={"error": {"message": "who are you?"}}, status=401)
@@ -78,6 +86,8 @@ def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> N
         terminal.shows("Hello?", after=failed)
         terminal.enter("")
         terminal.shows("Here I am.", after=failed)
+        with Store(tmp_path / "w.db") as store:
+            follow_to_the_end(store, turns=2)
         assert terminal.leave() == 0
     with Store(tmp_path / "w.db") as store:
         session = store.session(store.sessions()[0].id)

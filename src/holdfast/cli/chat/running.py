@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGTERM
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
 from typing import Any
 
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -49,3 +49,5 @@ def ended_by_signals(talk: Talk) -> Iterator[None]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
+        # It is leaving already: one more Ctrl+C must not cut short what is being kept.
+        signal(SIGINT, SIG_IGN)
