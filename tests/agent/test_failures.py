@@ -151,6 +151,7 @@ def test_a_second_chat_says_who_is_busy_and_takes_over(tmp_path: Path, server: S
             server.scripts.append(answer("openai-chat", ["A title"]))
             second.enter("/takeover")
             second.shows("You too.")
+            follow_to_the_end(store, turns=2)
             assert second.leave() == 0
         first.shows("Stopped (taken_over)")
         assert first.leave() == 0

@@ -60,7 +60,7 @@ class Rivals:
     """The one that takes over, in this process, and the one that is fenced out."""
 
     def __init__(self, store: Store, child: Any) -> None:
-        self._session = store.create_session(id="s")
+        self._session = store.session("s")
         self._child = child
 
     def case(self, way: str) -> None:
@@ -83,6 +83,7 @@ def run(round_: Round) -> None:
     path, nursery = str(round_.folder / "store.db"), Nursery()
     try:
         with Store(path) as store:
+            store.create_session(id="s")
             child = nursery.start(hold, path)
             rivals = Rivals(store, child)
             for way in _WAYS:
