@@ -136,8 +136,10 @@ function actions(conversation, toEnd) {
     onContinue: (turn) => attempt(async () => { toEnd(); await conversation.ask({ prompt: null, continues: turn }, newKey()); }),
     onAgain: (turn) => attempt(async () => { toEnd(); await conversation.again(turn); }),
     onDecide: (tool, approved) => attempt(async () => {
+      // Asked before: a turn that waits may be over by the time the decision is answered.
+      const over = !conversation.running.value;
       await api.decide(id, tool.approval.id, approved);
-      if (!conversation.running.value) await conversation.ask({ prompt: null, continues: tool.approval.turn_id });
+      if (over) await conversation.ask({ prompt: null, continues: tool.approval.turn_id });
     }),
   };
 }
