@@ -13,6 +13,11 @@ _PACKAGES: Final = (
     *("pydantic-ai-slim", "pydantic-ai-harness"),
 )
 
+_PLOTS: Final = """\
+![One append as a session grows](plots/peers-append.svg)
+![Appends a second of many sessions at once](plots/peers-together.svg)
+![Loading a session](plots/peers-load.svg)"""
+
 
 def show(found: Sequence[Figure | Skipped]) -> str:
     works = list(dict.fromkeys(one.work for one in found))
@@ -21,7 +26,7 @@ def show(found: Sequence[Figure | Skipped]) -> str:
 
 def write(found: Sequence[Figure | Skipped], about: str) -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    replace_between(DOCUMENT, "peers", f"{about} {versions}.\n\n{show(found)}")
+    replace_between(DOCUMENT, "peers", f"{about} {versions}.\n\n{_PLOTS}\n\n{show(found)}")
 
 
 def _tables(work: str, found: Sequence[Figure | Skipped]) -> str:
