@@ -157,7 +157,8 @@ class Notes:
             return
         with open(path, encoding="utf-8") as lines:  # noqa: PTH123
             for line in lines:
-                self._take(*json.loads(line))
+                if line.endswith("\n"):  # the kill may have cut the last one off
+                    self._take(*json.loads(line))
 
     def _take(self, which: str, at: float, *fact: Any) -> None:
         if fact[0] == "said":
