@@ -7,11 +7,10 @@ may run while hosts are upgraded one after another.
 
 import time
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.errors import StoreNewer, StoreNotOurs, StoreReadOnly
+from holdfast.stores.numbered import Migration, build, numbered
 from holdfast.stores.postgres.connection import Connection, Line
 from holdfast.stores.postgres.queries import in_schema
 
@@ -25,30 +24,9 @@ CREATE TABLE holdfast.migrations (
 """
 
 
-class Migration(NamedTuple):
-    number: int
-    name: str
-    sql: str
-
-
 def migrations() -> list[Migration]:
-    """All migrations, in order; their numbers are 1, 2, 3 …"""
-    folder = files("holdfast.stores.postgres").joinpath("migrations")
-    found = sorted(
-        (item.name, item.read_text(encoding="utf-8"))
-        for item in folder.iterdir()
-        if item.name.endswith(".sql")
-    )
-    numbered = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
-    assert [one.number for one in numbered] == list(range(1, len(numbered) + 1))
-    return numbered
-
-
-def build() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "source"
+    """All migrations, in order."""
+    return numbered("holdfast.stores.postgres")
 
 
 def bring_up_to_date(line: Line, schema: str, shown: str) -> None:

@@ -6,14 +6,13 @@ first migration of an existing store. All of it runs while this process has the 
 """
 
 import time
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
 from holdfast.errors import SessionDamaged, StoreNewer, StoreNotOurs
+from holdfast.stores.numbered import Migration, build, numbered
 from holdfast.stores.rebuild import rebuild
 from holdfast.stores.sqlite.connection import translated
 from holdfast.stores.sqlite.rows import SqliteTransaction
@@ -28,30 +27,9 @@ _DERIVES: Final = frozenset({2})
 """Migrations that add something which is derived from the journals."""
 
 
-class Migration(NamedTuple):
-    number: int
-    name: str
-    sql: str
-
-
 def migrations() -> list[Migration]:
-    """All migrations, in order; their numbers are 1, 2, 3 …"""
-    folder = files("holdfast.stores.sqlite").joinpath("migrations")
-    found = sorted(
-        (item.name, item.read_text(encoding="utf-8"))
-        for item in folder.iterdir()
-        if item.name.endswith(".sql")
-    )
-    numbered = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
-    assert [one.number for one in numbered] == list(range(1, len(numbered) + 1))
-    return numbered
-
-
-def build() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "source"
+    """All migrations, in order."""
+    return numbered("holdfast.stores.sqlite")
 
 
 def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
