@@ -9,9 +9,10 @@ import pytest
 
 from holdfast import Store, Usage
 from holdfast.errors import StoreDegraded, StoreNewer, StoreNotOurs
+from holdfast.stores.numbered import Migration
 from holdfast.stores.sqlite import SqliteDatabase, migrate
 from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.migrate import Migration, bring_up_to_date, migrations
+from holdfast.stores.sqlite.migrate import bring_up_to_date, migrations
 
 
 @pytest.fixture
