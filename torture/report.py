@@ -43,8 +43,7 @@ def made(
     command = "make torture-long" if size == "long" else "make torture"
     return Run(
         command=command if share >= 1 else f"{command}, {share:.0%} of it",
-        commit=_git("rev-parse", "--short=12", "HEAD")
-        + (_git("status", "--porcelain", "src") and "+"),
+        commit=_commit(),
         date=datetime.now(UTC).date().isoformat(),
         workers=workers,
         seconds=seconds,
@@ -67,9 +66,18 @@ def read_json(data: bytes) -> Run:
 
 
 def write_document(run: Run) -> None:
-    """Renew the evidence: the run as data, and the page that is made of it."""
-    DATA.write_bytes(as_json(run))
+    """Renew the evidence: the run as data, and the page that is made of it.
+
+    What a failure raised is left out: it names the paths of one machine, and its seed shows it again.
+    """
+    bare = msgspec.structs.replace(run, totals=[_without_errors(one) for one in run.totals])
+    DATA.write_bytes(as_json(bare))
     PAGE.write_text(document(run, load()), encoding="utf-8")
+
+
+def _without_errors(total: Total) -> Total:
+    failures = [msgspec.structs.replace(one, error="") for one in total.failures]
+    return msgspec.structs.replace(total, failures=failures)
 
 
 def document(run: Run, findings: Sequence[Finding]) -> str:

@@ -110,3 +110,21 @@ def test_each_promise_names_campaigns_and_tests_that_exist() -> None:
     assert {name for name in NAMES if name != "marked"} <= set(named), "one shows no promise"
     for path in re.findall(r"`(tests/[^`]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_published_data_names_no_path_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(round_: Round) -> None:
+        raise OSError(f"no room in {tmp_path}")
+
+    (total,) = Schedule([FLAKY], "slice", first_seed=1).totals
+    total.failures += run_round(FLAKY._replace(run=breaks), 1).failures
+    monkeypatch.setattr(report, "DATA", tmp_path / "evidence.json")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "evidence.md")
+    report.write_document(report.made([total], "torture", 1, 1.0))
+    for written in ("evidence.json", "evidence.md"):
+        text = (tmp_path / written).read_text(encoding="utf-8")
+        assert "the round broke off" in text
+        assert str(tmp_path) not in text
+        assert str(ROOT) not in text
