@@ -68,7 +68,7 @@ def read_json(data: bytes) -> Run:
 def write_document(run: Run) -> None:
     """Renew the evidence: the run as data, and the page that is made of it.
 
-    What a failure raised is left out: it names the paths of one machine, and its seed shows it again.
+    What a failure raised is left out: it names paths of one machine, and its seed shows it again.
     """
     bare = msgspec.structs.replace(run, totals=[_without_errors(one) for one in run.totals])
     DATA.write_bytes(as_json(bare))
