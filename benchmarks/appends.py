@@ -43,7 +43,7 @@ def sync_append(setting: Setting) -> list[Result]:
             setting.blocks * _FINER,
         )
     raw.close()
-    return [at_most("one durable append, Store", pairs.slowdown(), 1.5, beside(pairs))]
+    return [at_most("one durable append, Store", pairs.slowdown(), 1.25, beside(pairs))]
 
 
 def async_append(setting: Setting) -> list[Result]:

@@ -2,19 +2,25 @@
 
 import resource
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import anyio
+import apsw
 
 from benchmarks.appends import fill
-from benchmarks.results import Result, Setting, at_most
+from benchmarks.raw import TEXT
+from benchmarks.results import TIMES, Result, Setting, at_most
 from benchmarks.stats import paired, timed
 from holdfast import AsyncStore, Message, Session, Store, Text
 
 _MILLION = 1_000_000
 _THOUSAND = 1_000
 _LAST = 50
+_COUNTED = 20
+_LOG_HEADER, _FRAME = 32, 24 + 4_096
+"""How a write-ahead log is made: its header, and a page with its own."""
 
 
 def million(setting: Setting) -> list[Result]:
@@ -30,10 +36,36 @@ def million(setting: Setting) -> list[Result]:
     with Store(path, indexing=False) as store:
         long, short, tail = (store.session(session_id) for session_id in ids)
         return [
+            _pages(path, long, short, count),
             *_loading(long, count),
             _last(long, short, count, setting.blocks),
             _requests(long, tail, count, setting.blocks),
         ]
+
+
+def _pages(path: Path, long: Session, short: Session, count: int) -> Result:
+    """Pages written to the log by the same appends to both. A count, so once is enough."""
+    pages = [_log_pages(path, session) for session in (short, long)]
+    return Result(
+        what=f"pages written by an append number {count:,} against number {_THOUSAND:,}",
+        figure=f"{pages[1] / pages[0]:.2f} {TIMES}",
+        goal=f"≤ 1 {TIMES}",
+        holds=pages[1] <= pages[0] + 1,  # a page may begin in one and not in the other
+        absolute=f"{pages[1]} pages, {pages[0]} pages; {_COUNTED} appends each",
+    )
+
+
+def _log_pages(path: Path, session: Session) -> int:
+    said = Message("assistant", [Text(TEXT)])
+    with session.turn("Go on.") as turn:
+        turn.record(said)
+        connection = apsw.Connection(str(path))
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        connection.close()
+        for _ in range(_COUNTED):
+            turn.record(said)
+        log = path.with_name(f"{path.name}-wal").stat().st_size
+    return (log - _LOG_HEADER) // _FRAME
 
 
 def _loading(long: Session, count: int) -> list[Result]:

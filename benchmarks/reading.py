@@ -44,4 +44,4 @@ def reading(setting: Setting) -> list[Result]:
     absolute = (
         f"{median(pairs.ours) * count * 1e3:.0f} ms, raw {median(pairs.raw) * count * 1e3:.0f} ms"
     )
-    return [at_most(f"session.messages() of {count:,}", pairs.slowdown(), 3.0, absolute)]
+    return [at_most(f"session.messages() of {count:,}", pairs.slowdown(), 2.0, absolute)]

@@ -37,11 +37,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def at_most(what: str, ratio: Ratio, goal: float | None, absolute: str) -> Result:
-    return _of(what, ratio, goal, absolute, "≤", goal is not None and ratio.median <= goal)
+    """A ratio that holds when the nearer end of its interval does."""
+    return _of(what, ratio, goal, absolute, "≤", goal is not None and ratio.low <= goal)
 
 
 def at_least(what: str, ratio: Ratio, goal: float | None, absolute: str) -> Result:
-    return _of(what, ratio, goal, absolute, "≥", goal is not None and ratio.median >= goal)
+    """The same, of what is better when it is larger."""
+    return _of(what, ratio, goal, absolute, "≥", goal is not None and ratio.high >= goal)
 
 
 def _of(

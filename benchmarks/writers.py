@@ -113,7 +113,7 @@ def writers_8(setting: Setting) -> list[Result]:
 
 
 def writers_64(setting: Setting) -> list[Result]:
-    return _run(setting, 64, 10.0)
+    return _run(setting, 64, 12.0)
 
 
 def writers_64_indexed(setting: Setting) -> list[Result]:
@@ -122,7 +122,7 @@ def writers_64_indexed(setting: Setting) -> list[Result]:
     pairs = anyio.run(_measure, setting.folder, 64, setting.blocks, setting.scale, drained)
     absolute = f"{per_second(pairs.ours)}; then {drained[0]}"
     what = "appends/s of 64 asyncio writers, with the search index"
-    return [at_least(what, pairs.speedup(), 5.0, absolute)]
+    return [at_least(what, pairs.speedup(), 6.0, absolute)]
 
 
 def writers_1000(setting: Setting) -> list[Result]:

@@ -17,6 +17,9 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
 from holdfast.stores.indexed import SearchReader, SearchTransaction
 
+Flush = tuple[int, int, int, bytes]
+"""What one flush keeps of a stream: its session's key, its seq, the flush's number, the deltas."""
+
 
 class SessionRow(Derived, kw_only=True):
     """What is kept of a session beside its journal: derived from it, so that writes are cheap.
@@ -241,7 +244,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """Note that what was erased of this session is gone from the file too."""
         ...
 
-    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None: ...
+    def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
     def drop_deltas(self, key: int, seq: int) -> None: ...
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
     def refer(self, key: int, tenant: str, digest: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.errors import (
+    HoldfastError,
     IdConflict,
     InvalidEntry,
     SessionBusy,
@@ -38,6 +39,7 @@ from holdfast.journal.identity import (
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
+from holdfast.stores.base import Flush
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.importing import ImportOperations
 from holdfast.stores.sessions import crashed, interrupted
@@ -400,16 +402,29 @@ class Engine(ImportOperations):
         """Make a whole call durable while its message still streams, so that its tool can start."""
         standing = self._live(key)
         rules.admit(self._claimed(standing, claim), body)
-        self._flush_one(standing, buffer)
+        self._tx.put_deltas(self._flush_of(buffer))
         self._write(standing, body, at_us)
 
-    def flush(self, buffer: StreamBuffer) -> None:
-        """Write what a stream was given since the last flush."""
-        if buffer.closed:
-            return
-        standing = self._live(buffer.key)
-        self._claimed(standing, Claim(buffer.turn_id, buffer.fence))
-        self._flush_one(standing, buffer)
+    def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, HoldfastError]:
+        """Write what streams were given since their last flush. One that is refused stops no other.
+
+        Returns why it was, by the identity of its buffer, which has again what it had.
+        """
+        self.need({buffer.key for buffer in buffers})
+        flushes: list[Flush] = []
+        refused: dict[int, HoldfastError] = {}
+        for buffer in buffers:
+            if buffer.closed:
+                continue
+            mark = self.mark()
+            try:
+                self._claimed(self._live(buffer.key), Claim(buffer.turn_id, buffer.fence))
+                flushes += self._flush_of(buffer)
+            except HoldfastError as error:
+                self.give_back(mark)
+                refused[id(buffer)] = error
+        self._tx.put_deltas(flushes)
+        return refused
 
     def add_late_text(
         self, key: int, turn_id: str, message_id: str, text: str, at_us: int

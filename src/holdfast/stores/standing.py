@@ -29,7 +29,7 @@ from holdfast.journal.turn import TurnState, fold_turn
 from holdfast.journal.usage import spent_by
 from holdfast.model import entries as e
 from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
-from holdfast.stores.base import SessionRow, Transaction
+from holdfast.stores.base import Flush, SessionRow, Transaction
 from holdfast.stores.buffers import StreamBuffer
 
 
@@ -291,14 +291,15 @@ class Standings:
     def _drop(self, standing: Standing, seq: int) -> None:
         self._tx.drop_deltas(standing.row.key, seq)
 
-    def _flush_one(self, standing: Standing, buffer: StreamBuffer) -> None:
+    def _flush_of(self, buffer: StreamBuffer) -> list[Flush]:
+        """What a stream was given since its last flush, as the one row that it becomes."""
         deltas = self._take(buffer, last=False)
-        if deltas:
-            merged = merge(deltas)
-            if self._redactor is not None:
-                merged = self._redactor.mask(merged)
-            data = encode(merged)
-            self._tx.put_deltas(standing.row.key, buffer.seq, buffer.number, data)
+        if not deltas:
+            return []
+        merged = merge(deltas)
+        if self._redactor is not None:
+            merged = self._redactor.mask(merged)
+        return [(buffer.key, buffer.seq, buffer.number, encode(merged))]
 
     def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
         """What a stream holds; the `last` time, when it is being ended, it is closed as well."""

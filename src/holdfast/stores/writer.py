@@ -449,23 +449,13 @@ class _Owed(Op[Any]):
 
 
 class _Flush(Op[dict[int, HoldfastError]]):
-    """The writer's own operation: nobody waits for it. A stream that is refused stops no other."""
+    """The writer's own operation: nobody waits for it."""
 
     __slots__ = ("buffers",)
 
     def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
-        super().__init__(self._flush)
+        super().__init__(lambda engine: engine.flush(buffers))
         self.buffers = buffers
-
-    def _flush(self, engine: Engine) -> dict[int, HoldfastError]:
-        refused: dict[int, HoldfastError] = {}
-        engine.need({buffer.key for buffer in self.buffers})
-        for buffer in self.buffers:
-            try:
-                engine.flush(buffer)
-            except HoldfastError as error:
-                refused[id(buffer)] = error
-        return refused
 
 
 class _Broken(Exception):

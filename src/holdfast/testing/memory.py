@@ -19,7 +19,7 @@ from holdfast.journal.codec import decode_body, decode_deltas
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
-from holdfast.stores.base import BackupReceipt, Listing, SessionRow, Traces, UsageQuery
+from holdfast.stores.base import BackupReceipt, Flush, Listing, SessionRow, Traces, UsageQuery
 from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
 from holdfast.testing.memory_search import MemorySearch
@@ -328,10 +328,11 @@ class MemoryTransaction(MemoryReader):
             erasure[3] = erasure[3] or erasure[:2] == [tenant, session_id]
         self.undo.append(lambda: None)
 
-    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
-        flushes = self._disk.deltas.setdefault((key, seq), {})
-        flushes[number] = data
-        self.undo.append(lambda: flushes.pop(number))
+    def put_deltas(self, flushes: Sequence[Flush]) -> None:
+        for key, seq, number, data in flushes:
+            stored = self._disk.deltas.setdefault((key, seq), {})
+            stored[number] = data
+            self.undo.append(partial(stored.pop, number))
 
     def drop_deltas(self, key: int, seq: int) -> None:
         gone = self._disk.deltas.pop((key, seq), {})

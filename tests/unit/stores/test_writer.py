@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HandleClosed, SessionNotFound, StoreDegraded, StoreReplaced
+from holdfast.errors import (
+    HandleClosed,
+    InvalidEntry,
+    SessionNotFound,
+    StoreDegraded,
+    StoreReplaced,
+)
+from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.model.parts import Text
 from holdfast.stores import standing
@@ -23,11 +30,11 @@ SECONDS = 10.0
 class Bench:
     """A writer on a database of its own, with one session in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.path = path
         self.database = SqliteDatabase(path)
         self.commits = 0
-        self.writer = Writer(self.database, on_commit=self._committed)
+        self.writer = Writer(self.database, on_commit=self._committed, redactor=redactor)
         self.key = self.do(_create).key
 
     def _committed(self) -> None:
@@ -240,9 +247,35 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
 def test_a_flush_makes_the_deltas_of_a_stream_durable(bench: Bench) -> None:
     buffer = bench.stream(bench.begin())
     buffer.add(e.Delta(0, 0, "text", "so far"))
-    bench.do(lambda engine: engine.flush(buffer))
+    bench.do(lambda engine: engine.flush([buffer]))
     with bench.database.reading() as reader:
         assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
+
+
+def test_a_redaction_that_fails_for_a_moment_leaves_no_hole_in_a_stream(tmp_path: Path) -> None:
+    fails = threading.Event()
+
+    def redact(text: str) -> str:
+        if fails.is_set():
+            raise OSError("the redaction's own service is away")
+        return text
+
+    bench = Bench(tmp_path / "work.db", Redactor(redact))
+    claim = bench.begin()
+    buffer = bench.stream(claim)
+    fails.set()
+    buffer.add(e.Delta(0, 0, "text", "one "))
+    buffer.add(e.Delta(0, 4, "text", "two"))
+    refused = bench.do(lambda engine: engine.flush([buffer]))
+    assert isinstance(refused[id(buffer)], InvalidEntry)
+    fails.clear()
+    after = e.ModelCallEnded(id="none", turn_id="t")
+    bench.do(lambda g: g.end_message(bench.key, claim, "m", "partial", buffer, after, 1))
+    body = bench.entries()[-1].body
+    assert isinstance(body, e.MessageEnded)
+    assert body.parts == (Text("one two"),)
+    assert bench.writer.close(SECONDS)
+    bench.database.close()
 
 
 def test_closing_writes_everything_that_was_handed_over(tmp_path: Path) -> None:

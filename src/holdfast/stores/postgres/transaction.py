@@ -12,14 +12,14 @@ Rule 3: an entry is taken to be new when it is gathered. If its identity is ther
 """
 
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import StoreError
 from holdfast.journal.codec import encode, to_bytes, to_text
 from holdfast.journal.usage import Spent
-from holdfast.stores.base import Restart, SessionRow, Unlocked
+from holdfast.stores.base import Flush, Restart, SessionRow, Unlocked
 from holdfast.stores.postgres.connection import Connection, Line, run
 from holdfast.stores.postgres.keys import (
     columns,
@@ -505,11 +505,12 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
 
     # -- deltas and blobs ----------------------------------------------------------------------
 
-    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
-        self.writes += 1
-        self._deltas_waiting.append((*split(key), seq, number, data))
-        self._changed_keys.add(key)
-        self._dirty.add(key)
+    def put_deltas(self, flushes: Sequence[Flush]) -> None:
+        self.writes += len(flushes)
+        for key, seq, number, data in flushes:
+            self._deltas_waiting.append((*split(key), seq, number, data))
+            self._changed_keys.add(key)
+            self._dirty.add(key)
 
     def drop_deltas(self, key: int, seq: int) -> None:
         if any(waiting[:3] == (*split(key), seq) for waiting in self._deltas_waiting):

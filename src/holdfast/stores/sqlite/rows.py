@@ -23,7 +23,7 @@ from holdfast.journal.derived import TURNS
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import Description, SessionInfo
-from holdfast.stores.base import Listing, SessionRow, UsageQuery
+from holdfast.stores.base import Flush, Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
 from holdfast.stores.sqlite.queries import SQL
@@ -424,8 +424,10 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))
 
-    def put_deltas(self, key: int, seq: int, number: int, data: bytes) -> None:
-        self._write(SQL.put_deltas, (key, seq, number, data))
+    def put_deltas(self, flushes: Sequence[Flush]) -> None:
+        if flushes:
+            self.writes += len(flushes)
+            self.connection.executemany(SQL.put_deltas, flushes)
 
     def drop_deltas(self, key: int, seq: int) -> None:
         self._write(SQL.drop_deltas, (key, seq))

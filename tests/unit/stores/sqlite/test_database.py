@@ -110,9 +110,13 @@ def test_a_reader_sees_one_moment(database: SqliteDatabase) -> None:
 def test_a_flush_of_the_same_number_replaces_the_one_before(database: SqliteDatabase) -> None:
     (key,) = create(database, row())
     with database.writing() as tx:
-        tx.put_deltas(key, 2, 1, encode((e.Delta(0, 0, "text", "a"),)))
-        tx.put_deltas(key, 2, 1, encode((e.Delta(0, 0, "text", "ab"),)))
-        tx.put_deltas(key, 2, 2, encode((e.Delta(0, 2, "text", "c"),)))
+        tx.put_deltas([(key, 2, 1, encode((e.Delta(0, 0, "text", "a"),)))])
+        tx.put_deltas(
+            [
+                (key, 2, 1, encode((e.Delta(0, 0, "text", "ab"),))),
+                (key, 2, 2, encode((e.Delta(0, 2, "text", "c"),))),
+            ]
+        )
     with database.reading() as reader:
         assert [number for number, _ in reader.deltas(key, 2)] == [1, 2]
         assert [number for number, _ in reader.deltas(key, 2, after=1)] == [2]
