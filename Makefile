@@ -31,8 +31,9 @@ lint: $(STAMP)  ## check style, format and the direction of imports
 type: $(STAMP)  ## check types
 	@$(BIN)/mypy
 
-bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite, and beside what frameworks ship
+bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.postgres
 	@.benchvenv/bin/python -m benchmarks.peers
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, for ten minutes

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
@@ -82,8 +80,7 @@ def main() -> int:
         machine=where,
         results=results,
     )
-    if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(run)))
+    report.keep(options.out, "holdfast", run)
     if options.write_docs:
         report.write_document(run)
     return 0
@@ -97,7 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    report.add_out(parser)
     parser.add_argument("--write-docs", action="store_true", help="renew docs/performance.md")
     parser.add_argument("--commit", help="name the commit instead of asking git")
     parser.add_argument("--date", help="name the date instead of asking git")

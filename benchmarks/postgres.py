@@ -354,6 +354,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.postgres", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
+    report.add_out(parser)
     parser.add_argument("--write-docs", action="store_true", help="renew docs/scale.md")
     options = parser.parse_args()
     blocks = 6 if options.quick else options.blocks
@@ -372,9 +373,10 @@ def main() -> int:
     results += [on_paper(10_000), on_paper(10_000_000)]
     print(report.table(results))
     commit, date = report.commit_and_date()
+    machine = f"PostgreSQL 18, {where}"
+    run = report.Run(commit=commit, date=date, blocks=blocks, machine=machine, results=results)
+    report.keep(options.out, "postgres", run)
     if options.write_docs:
-        machine = f"PostgreSQL 18, {where}"
-        run = report.Run(commit=commit, date=date, blocks=blocks, machine=machine, results=results)
         report.write_document(run, DOCUMENT)
     return 0
 

@@ -1,5 +1,6 @@
 """The table, on the screen and in the document."""
 
+import argparse
 import os
 import platform
 import subprocess
@@ -14,6 +15,8 @@ from benchmarks.results import Result
 from holdfast.stores.sqlite.files import file_system
 
 DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "performance.md"
+OUT: Final = Path(__file__).parent / "out"
+"""Results of a run belong to the machine it ran on; git ignores them."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,18 @@ def _git(root: Path, *arguments: str) -> str:
         ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
     )
     return done.stdout.strip()
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=OUT, help=f"default: {OUT.parent.name}/out"
+    )
+
+
+def keep(folder: Path, name: str, found: object) -> None:
+    """All figures of a run, for a program."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
 
 
 def table(results: Sequence[Result]) -> str:

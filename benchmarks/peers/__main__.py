@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic
 
 import anyio
-import msgspec
 
 from benchmarks import report
 from benchmarks.peers import plots, tables
@@ -43,7 +42,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=30, help="blocks of each store (default 30)")
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    report.add_out(parser)
     parser.add_argument(
         "--write-docs", action="store_true", help="renew docs/performance.md and its plots"
     )
@@ -54,12 +53,13 @@ def main() -> int:
     where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
     found = anyio.run(run, options)
     print(tables.show(found))
-    if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    report.keep(options.out, "peers", found)
+    figures = [one for one in found if isinstance(one, Figure)]
+    plots.draw(figures, options.out)
     if options.write_docs:
         commit, date = report.commit_and_date()
         tables.write(found, f"Commit {commit}, {date}; {where}; {options.blocks} blocks of each.")
-        plots.draw([one for one in found if isinstance(one, Figure)])
+        plots.draw(figures, plots.DOCUMENTED)
     return 0
 
 

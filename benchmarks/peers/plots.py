@@ -1,6 +1,7 @@
 """The same figures drawn: SVG for the document, PNG for those who cannot show it."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,16 +12,17 @@ import matplotlib.pyplot as plt
 
 from benchmarks.peers.work import Figure
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "plots"
+DOCUMENTED: Final = Path(__file__).parents[2] / "docs" / "plots"
 _OURS: Final = "#0b6e4f"
 
 
-def draw(figures: Sequence[Figure]) -> None:
-    FOLDER.mkdir(exist_ok=True)
+def draw(figures: Sequence[Figure], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     mpl.rcParams["svg.hashsalt"] = "holdfast"  # the same figures give the same file
-    _plot(figures, "append", "peers-append", "messages in the session", "one append, ms", _millis)
-    _plot(figures, "together", "peers-together", "sessions at once", "appends a second", _rate)
-    _plot(figures, "load all", "peers-load", "messages in the session", "loading all, ms", _millis)
+    plot = partial(_plot, folder, figures)
+    plot("append", "peers-append", "messages in the session", "one append, ms", _millis)
+    plot("together", "peers-together", "sessions at once", "appends a second", _rate)
+    plot("load all", "peers-load", "messages in the session", "loading all, ms", _millis)
 
 
 def _millis(figure: Figure) -> float:
@@ -32,7 +34,7 @@ def _rate(figure: Figure) -> float:
 
 
 def _plot(
-    figures: Sequence[Figure], work: str, name: str, across: str, up: str, value: Any
+    folder: Path, figures: Sequence[Figure], work: str, name: str, across: str, up: str, value: Any
 ) -> None:
     drawing, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
     mine = [one for one in figures if one.work == work]
@@ -51,6 +53,6 @@ def _plot(
     axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
     axes.grid(visible=True, alpha=0.3)
     drawing.legend(loc="outside right upper", fontsize="small", frameon=False)
-    drawing.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
-    drawing.savefig(FOLDER / f"{name}.png", dpi=120)
+    drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    drawing.savefig(folder / f"{name}.png", dpi=120)
     plt.close(drawing)
