@@ -12,6 +12,10 @@ from holdfast.session.history import CompactSettings, ForkSettings
 
 Audience = Literal["both", "person", "model"]
 
+_audience = click.option(
+    "--from", "audience", type=click.Choice(["both", "person", "model"]), default="both"
+)
+
 
 @command(
     ('holdfast compact ID --through 8 --summary "The linker was missing."', "fold the first 8"),
@@ -80,7 +84,7 @@ def undo(frame: Frame, session_id: str, seq: int | None) -> None:
 )
 @session_argument
 @click.argument("seq", type=SEQ)
-@click.option("--from", "audience", type=click.Choice(["both", "person", "model"]), default="both")
+@_audience
 def hide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
     """Hide a message from the person, from models, or both."""
     with frame.open() as store:
@@ -95,7 +99,7 @@ def hide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
 )
 @session_argument
 @click.argument("seq", type=SEQ)
-@click.option("--from", "audience", type=click.Choice(["both", "person", "model"]), default="both")
+@_audience
 def unhide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
     """Show a message again that was hidden."""
     with frame.open() as store:

@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.testing.validators.media import Media, data_url
-from holdfast.testing.validators.report import NONE, Report, Shape, Types, Violation, tag
+from holdfast.testing.validators.report import (
+    NONE,
+    Report,
+    Shape,
+    Types,
+    Violation,
+    check_complete,
+    tag,
+)
 
 RULES: Mapping[str, str] = {
     "not-json": "the body is JSON",
@@ -100,16 +108,8 @@ def openai_chat(
     valid = [_message(report, one, f"messages[{index}]") for index, one in enumerate(messages)]
     _pairs(report, messages, valid)
     if complete:
-        _complete(report, messages)
+        check_complete(report, messages)
     return report.found
-
-
-def _complete(report: Report, messages: Sequence[Mapping[str, Any]]) -> None:
-    if not messages:
-        report.add("empty-request", "messages", "there is no message")
-    elif tag(messages[-1], "role") == "assistant":
-        where = f"messages[{len(messages) - 1}]"
-        report.add("ends-with-assistant", where, "the last message is the assistant's")
 
 
 def _message(report: Report, message: object, where: str) -> bool:

@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.testing.validators.media import Media
-from holdfast.testing.validators.report import NONE, Report, Shape, Types, Violation, tag
+from holdfast.testing.validators.report import (
+    NONE,
+    Report,
+    Shape,
+    Types,
+    Violation,
+    check_complete,
+    tag,
+)
 
 RULES: Mapping[str, str] = {
     "not-json": "The request body is not valid JSON",
@@ -119,16 +127,8 @@ def anthropic(
     if valid and valid[-1] and messages[-1]["role"] == "assistant":
         _ending(report, messages[-1], f"messages[{len(messages) - 1}]")
     if complete:
-        _complete(report, messages)
+        check_complete(report, messages)
     return report.found
-
-
-def _complete(report: Report, messages: Sequence[Mapping[str, Any]]) -> None:
-    if not messages:
-        report.add("empty-request", "messages", "there is no message")
-    elif tag(messages[-1], "role") == "assistant":
-        where = f"messages[{len(messages) - 1}]"
-        report.add("ends-with-assistant", where, "the last message is the assistant's")
 
 
 def _ending(report: Report, message: Mapping[str, Any], where: str) -> None:

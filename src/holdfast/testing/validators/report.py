@@ -1,7 +1,7 @@
 """What a validator finds, and the checks that all formats share: JSON, shapes, names, media."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -139,3 +139,12 @@ def kind(value: object) -> str:
     """A type's name in the words of JSON."""
     names = {NONE: "null", dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return names.get(type(value), type(value).__name__)
+
+
+def check_complete(report: Report, messages: Sequence[Mapping[str, Any]]) -> None:
+    """A list of messages that a model is to go on from."""
+    if not messages:
+        report.add("empty-request", "messages", "there is no message")
+    elif tag(messages[-1], "role") == "assistant":
+        where = f"messages[{len(messages) - 1}]"
+        report.add("ends-with-assistant", where, "the last message is the assistant's")
