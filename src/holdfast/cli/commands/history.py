@@ -13,7 +13,12 @@ from holdfast.session.history import CompactSettings, ForkSettings
 Audience = Literal["both", "person", "model"]
 
 _audience = click.option(
-    "--from", "audience", type=click.Choice(["both", "person", "model"]), default="both"
+    "--from",
+    "audience",
+    type=click.Choice(["both", "person", "model"]),
+    default="both",
+    show_default=True,
+    help="Whom it concerns.",
 )
 
 

@@ -48,7 +48,7 @@ CHOSEN_BY = {
 @click.option("--until", type=MOMENT, help="Changed at or before.")
 @click.option("--parent", metavar="ID", type=SESSION, help="Subagents of this session.")
 @click.option("--fork-of", metavar="ID", type=SESSION, help="Forks of this session.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True)
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
 @click.option("--before", metavar="ID", type=SESSION, help="The page after this session.")
 def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> None:
     """List sessions, the last changed first."""
@@ -109,6 +109,7 @@ def project_root(project: str) -> str:
     type=click.Choice(["model", "session", "project", "day", "all"]),
     default="model",
     show_default=True,
+    help="A line for each of these.",
 )
 @click.option("--session", metavar="ID", type=SESSION, help="Of this session only.")
 @click.option("--project", metavar="ROOT", help="Of the project with this root folder.")

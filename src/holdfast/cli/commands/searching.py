@@ -34,8 +34,20 @@ from holdfast.session.options import SearchFilters
 @click.option("--since", type=MOMENT, help="Said at or after: 2026-11-15, yesterday, 2h …")
 @click.option("--until", type=MOMENT, help="Said at or before.")
 @click.option("--no-reasoning", is_flag=True, help="Do not look in what models thought.")
-@click.option("--order", type=click.Choice(["newest", "best"]), default="newest", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "best"]),
+    default="newest",
+    show_default=True,
+    help="What comes first.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many.",
+)
 def search(frame: Frame, words: tuple[str, ...], *, no_reasoning: bool, **filters: Any) -> int:
     """Find messages by their words.
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     ("holdfast serve --host 0.0.0.0 --allow-host box.lan", "for others; needs a token"),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8420,
+    show_default=True,
+    help="Where it listens; 0 takes a free one.",
+)
 @click.option("--model", metavar="NAME", help="Which model answers; HOLDFAST_MODEL sets it too.")
 @click.option(
     "--root",
