@@ -4,6 +4,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,13 +65,18 @@ def main() -> int:
     blocks = 6 if options.quick else options.blocks
     scale = 0.1 if options.quick else 1.0
     results: list[Result] = []
+    failed: list[str] = []
     where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
     for name in names:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
-            found = (MEASUREMENTS | ONLY_IF_NAMED)[name](Setting(Path(folder), blocks, scale))
+        try:
+            with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
+                setting = Setting(Path(folder), blocks, scale)
+                results += (MEASUREMENTS | ONLY_IF_NAMED)[name](setting)
+        except Exception:  # noqa: BLE001  (the others have taken minutes: none is lost for it)
+            traceback.print_exc()
+            failed.append(name)
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
-        results += found
     print(report.table(results))
     commit, date = report.commit_and_date()
     run = report.Run(
@@ -83,7 +89,9 @@ def main() -> int:
     report.keep(options.out, "holdfast", run)
     if options.write_docs:
         report.write_document(run)
-    return 0
+    if failed:
+        print(f"not measured, see above: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _options() -> argparse.Namespace:

@@ -36,10 +36,10 @@ def million(setting: Setting) -> list[Result]:
     with Store(path, indexing=False) as store:
         long, short, tail = (store.session(session_id) for session_id in ids)
         return [
-            _pages(path, long, short, count),
             *_loading(long, count),
             _last(long, short, count, setting.blocks),
             _requests(long, tail, count, setting.blocks),
+            _pages(path, long, short, count),
         ]
 
 
