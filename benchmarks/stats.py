@@ -77,12 +77,15 @@ def timed(work: Callable[[], object], units: int) -> float:
     return (perf_counter() - began) / units
 
 
-def bytes_written() -> int:
-    """What this process has caused to be written to disks; nothing where that is not told."""
+def bytes_written(counter: str = "write_bytes") -> int:
+    """What this process has caused to be written to disks; nothing where that is not told.
+
+    With "wchar": what it has handed to the system to be written, byte by byte.
+    """
     told = Path("/proc/self/io")
     if not told.exists():
         return 0
-    return int(dict(line.split(": ") for line in told.read_text().splitlines())["write_bytes"])
+    return int(dict(line.split(": ") for line in told.read_text().splitlines())[counter])
 
 
 def micros(seconds: Sequence[float]) -> str:
