@@ -362,6 +362,7 @@ def main() -> int:
     where = report.machine(server.folder)
     try:
         server.create()
+        machine = f"PostgreSQL {server.version}, {where}"
         for measure in MEASUREMENTS:
             began = time.monotonic()
             setting = Setting(server.folder, blocks, 0.1 if options.quick else 1.0)
@@ -373,7 +374,6 @@ def main() -> int:
     print(report.table(results))
     commit, date = report.commit_and_date()
     if options.write_docs:
-        machine = f"PostgreSQL 18, {where}"
         run = report.Run(commit=commit, date=date, blocks=blocks, machine=machine, results=results)
         report.write_document(run, DOCUMENT)
     return 0

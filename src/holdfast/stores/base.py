@@ -96,6 +96,17 @@ class Unlocked(Exception):
         self.keys = keys
 
 
+class Held(Exception):
+    """Somebody else keeps a session locked that an operation needs: others go first, it comes back.
+
+    After `seconds` whoever waits for it is told.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 class Restart(Exception):
     """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
 
@@ -191,7 +202,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """What is known of this session is still true as long as this number is the same.
 
         What the caller expects may be taken for granted, if the commit then makes sure of it.
-        Raises Unlocked where sessions are locked one by one, before anything is written.
+        Raises Unlocked where sessions are locked one by one, before anything is written, and Held.
         """
         ...
 

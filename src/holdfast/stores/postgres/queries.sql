@@ -19,6 +19,18 @@ JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, se
 ORDER BY tenant, session
 FOR UPDATE OF sessions;
 
+-- held_sessions --
+-- Locks what of these is free, and finds what is not: somebody else has it.
+WITH free AS MATERIALIZED (
+    SELECT s.tenant, s.session FROM holdfast.sessions AS s
+    JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
+    ORDER BY s.tenant, s.session
+    FOR UPDATE OF s SKIP LOCKED
+)
+SELECT s.tenant, s.session FROM holdfast.sessions AS s
+JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
+WHERE NOT EXISTS (SELECT 1 FROM free WHERE free.tenant = s.tenant AND free.session = s.session);
+
 -- check_sessions --
 -- Locks sessions that are as they are known to be; fails if one of them is not.
 SELECT 1 / (count(*) = %(count)s)::int, array_agg(held.tenant) FILTER (WHERE held.wanted),
@@ -346,7 +358,9 @@ SELECT until > clock_timestamp() FROM holdfast.holders WHERE holder = %(holder)s
 -- renew --
 INSERT INTO holdfast.holders AS h (holder, until)
 VALUES (%(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s::double precision))
-ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until);
+ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
+RETURNING (SELECT m.value FROM holdfast.meta AS m WHERE m.name = 'oldest'),
+          (SELECT m.value FROM holdfast.meta AS m WHERE m.name = 'version');
 
 -- release --
 DELETE FROM holdfast.holders WHERE holder = %(holder)s;
@@ -392,9 +406,10 @@ SELECT tenant, session, indexed FROM holdfast.sessions WHERE behind AND indexed 
 ORDER BY updated_at_us, tenant, session LIMIT %(limit)s;
 
 -- lock_index --
+-- A row that somebody writes to at this moment is left alone: its turn comes.
 SELECT tenant, session, indexed FROM holdfast.sessions
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
-ORDER BY tenant, session FOR UPDATE OF sessions;
+ORDER BY tenant, session FOR UPDATE OF sessions SKIP LOCKED;
 
 -- save_indexed --
 UPDATE holdfast.sessions AS s SET indexed = done.seq, behind = s.head > done.seq

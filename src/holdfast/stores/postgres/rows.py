@@ -11,10 +11,12 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import Description, SessionInfo
 from holdfast.stores.base import Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
-from holdfast.stores.postgres.connection import Connection, run
+from holdfast.stores.postgres.connection import run
 from holdfast.stores.postgres.keys import identity_key, join, of, tenant_number
 from holdfast.stores.postgres.queries import Queries
 from holdfast.stores.postgres.search import PostgresSearch
+from holdfast.stores.postgres.waiting import Connection
+from holdfast.stores.texts import as_bytes, folded, shown
 
 EVERYTHING: Final = 2**62
 
@@ -30,6 +32,10 @@ class PostgresReader(PostgresSearch, JournalReader):
     def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
         """All rows of one statement; bytes come as they are."""
         return run(self._connection, sql, bindings, binary=True).fetchall()
+
+    def take_time(self) -> None:
+        """What follows looks at everything, and may take as long as that takes."""
+        self._connection.unhurried = True
 
     def fetch_one(self, sql: str, bindings: dict[str, Any]) -> Any:
         found = self.fetch(sql, bindings)
@@ -163,7 +169,7 @@ class PostgresReader(PostgresSearch, JournalReader):
         return [
             SessionInfo(
                 id=to_text(session_id),
-                about=_shown(about),
+                about=shown(about),
                 tenant=listing.tenant,
                 created_at_us=created_at_us,
                 updated_at_us=updated_at_us,
@@ -265,6 +271,7 @@ class PostgresReader(PostgresSearch, JournalReader):
         ]
 
     def holds(self, fragment: bytes) -> bool:
+        self.take_time()
         return bool(self.fetch_one(self._sql.holds, {"fragment": fragment})[0])
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
@@ -277,6 +284,7 @@ class PostgresReader(PostgresSearch, JournalReader):
         return self.fetch_one(self._sql.has_blob, wanted) is not None
 
     def counts(self) -> dict[str, int]:
+        self.take_time()
         names = ("sessions", "entries", "deltas", "blobs")
         return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
 
@@ -284,20 +292,3 @@ class PostgresReader(PostgresSearch, JournalReader):
 def _spent(row: Any) -> Spent:
     day, provider, model, *numbers = row
     return Spent(day, to_text(provider), to_text(model), *numbers)
-
-
-def as_bytes(text: str | None) -> bytes | None:
-    return None if text is None else to_bytes(text)
-
-
-def folded(title: str | None) -> bytes | None:
-    """A title as it is searched: without regard to case."""
-    return None if title is None else to_bytes(title.casefold())
-
-
-def _shown(about: bytes) -> Description:
-    """A damaged session is listed all the same, and says so when it is opened."""
-    try:
-        return decode(about, Description)
-    except ValueError:
-        return Description(extra={"damaged": True})
