@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import AsyncStore, Message, Session, Store, StoreBusy, StoreDegraded, Stream, Text
-from holdfast.stores.postgres import PostgresDatabase, connection
+from holdfast.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 
@@ -137,8 +137,8 @@ def test_a_stream_that_cannot_be_written_for_too_long_says_so(store: Store, serv
 
 def test_the_same_on_the_asynchronous_face(server: Shared) -> None:
     async def main() -> None:
-        database = PostgresDatabase(server.server.url(), wait_seconds=WAIT)
-        async with AsyncStore(database, indexing=False) as store:
+        opened = PostgresDatabase(server.server.url(), wait_seconds=WAIT)
+        async with AsyncStore(opened, indexing=False) as store:
             stuck = await store.create_session(id="stuck")
             free = await store.create_session(id="free")
             with held(server, "stuck") as other:
@@ -171,7 +171,7 @@ def test_a_client_that_is_frozen_in_a_transaction_lets_go(
 ) -> None:
     """One of ours: the server ends its transaction, and with it its locks."""
     session = store.create_session(id="stuck")
-    monkeypatch.setattr(connection, "_IDLE_SECONDS", 1)
+    monkeypatch.setattr(database, "_IDLE_SECONDS", 1)
     frozen = PostgresDatabase(server.server.url())
     with frozen.reading() as reader:
         key = reader.find_key("default", "stuck")

@@ -259,8 +259,11 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """Keep a blob for this session; False when there is no such blob."""
         ...
 
-    def collect_blobs(self) -> int:
-        """Remove blobs that nothing refers to and whose writer is gone; returns how many."""
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        """Remove blobs that nothing refers to and whose writer is gone; returns how many.
+
+        `if_due` is said by whoever closes a store: where it takes long, others may have done it.
+        """
         ...
 
 

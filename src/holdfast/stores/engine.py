@@ -494,8 +494,8 @@ class Engine(ImportOperations):
             self._tx.put_blob(tenant, name, data, holder)
         return name
 
-    def collect_blobs(self) -> int:
-        return self._tx.collect_blobs()
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        return self._tx.collect_blobs(if_due=if_due)
 
     def _keep_rest(
         self,

@@ -40,8 +40,8 @@ _DEFAULTS: Final = {
 }
 _TLS: Final = ("certificate", "does not support SSL", "sslmode", "tlsv1 alert", "sslv3 alert")
 
-_IDLE_SECONDS: Final = 10
-"""After which the server gives up a transaction whose client says nothing, and its locks."""
+_READING_SECONDS: Final = 600.0
+"""For how long a client that reads may be busy between two statements: it locks nothing."""
 
 
 # It warns of every connection that is lost in a pipeline. Whoever wants to hear of it still does;
@@ -84,12 +84,14 @@ class Settings(msgspec.Struct, frozen=True):
     durability: Durability
     wait_seconds: float
     answer_seconds: float
+    idle_seconds: float = _READING_SECONDS
+    """After which the server gives up a transaction whose client says nothing, and its locks."""
 
     def parameters(self, synchronous_commit: str) -> dict[str, str]:
         return {
             # None at all would be for ever.
             "lock_timeout": f"{max(1, int(self.wait_seconds * 1000))}ms",
-            "idle_timeout": f"{_IDLE_SECONDS}s",
+            "idle_timeout": f"{int(self.idle_seconds * 1000)}ms",
             "synchronous_commit": self._durable(synchronous_commit),
         }
 
@@ -218,6 +220,10 @@ def in_our_words(error: psycopg.Error, what: str) -> StoreError:
             return StoreNotOurs(f"{what}: the schema holds no store of Holdfast ({said})")
         case pg.DeadlockDetected() | pg.SerializationFailure():
             return StoreBusy(f"{what}: others were in the way; try again ({said})")
+        case pg.QueryCanceled():
+            return StoreDegraded(
+                f"{what}: the server gave it up ({said}); nothing was acknowledged"
+            )
         case Silent():
             return StoreDegraded(
                 f"{what}: {said}; nothing was acknowledged, the same store works again when the "

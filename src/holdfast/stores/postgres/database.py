@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-import msgspec
 import psycopg
 from psycopg import errors as pg
 
@@ -56,6 +55,9 @@ _AGAIN: Final = (pg.DeadlockDetected, pg.SerializationFailure)
 _QUEUE_SECONDS: Final = 1.0
 """How long a transaction stands in line for its sessions before it goes on without those that
 somebody keeps."""
+
+_IDLE_SECONDS: Final = 10.0
+"""After which the server ends a transaction of a writer that was frozen, and lets its locks go."""
 
 _LOOK_SECONDS: Final = 0.05
 """Between two looks whether they are free again."""
@@ -140,10 +142,10 @@ class PostgresDatabase:
         return connect(self._address, self._settings)
 
     def _connect_writer(self) -> Line:
-        queueing = min(self._settings.wait_seconds, _QUEUE_SECONDS)
-        return connect(
-            self._address, msgspec.structs.replace(self._settings, wait_seconds=queueing)
-        )
+        asked = self._settings
+        queueing = min(asked.wait_seconds, _QUEUE_SECONDS)
+        settings = Settings(asked.durability, queueing, asked.answer_seconds, _IDLE_SECONDS)
+        return connect(self._address, settings)
 
     def _reconnected(self) -> Line:
         return patiently(self._connect, self._reconnect_seconds)

@@ -121,7 +121,7 @@ SELECT DISTINCT seq FROM holdfast.deltas WHERE tenant = %(tenant)s AND session =
 
 -- find_ids --
 SELECT id FROM holdfast.session_ids
-WHERE tenant = %(tenant)s AND id >= %(prefix)s AND substr(id, 1, length(%(prefix)s)) = %(prefix)s
+WHERE tenant = %(tenant)s AND id >= %(prefix)s AND (%(beyond)s::bytea IS NULL OR id < %(beyond)s)
 ORDER BY id LIMIT %(limit)s;
 
 -- unscrubbed --
@@ -285,6 +285,15 @@ SELECT 1 FROM holdfast.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s F
 -- refer --
 INSERT INTO holdfast.blob_references (tenant, session, digest)
 VALUES (%(tenant)s, %(session)s, %(digest)s) ON CONFLICT DO NOTHING;
+
+-- collecting_is_due --
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.meta
+    WHERE name = 'collected' AND value > extract(epoch FROM clock_timestamp())::bigint - 86400);
+
+-- collecting --
+INSERT INTO holdfast.meta (name, value) VALUES ('collected', extract(epoch FROM clock_timestamp())::bigint)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- loose_blobs --
 SELECT b.tenant, b.digest, b.holder FROM holdfast.blobs AS b

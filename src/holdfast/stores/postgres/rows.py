@@ -131,7 +131,9 @@ class PostgresReader(PostgresSearch, JournalReader):
         return [seq for (seq,) in self.fetch(self._sql.streams, of(key))]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        wanted = {"tenant": tenant_number(tenant), "prefix": to_bytes(prefix), "limit": limit}
+        first = to_bytes(prefix)
+        wanted = {"tenant": tenant_number(tenant), "prefix": first, "limit": limit}
+        wanted["beyond"] = _beyond(first)
         return [to_text(session_id) for (session_id,) in self.fetch(self._sql.find_ids, wanted)]
 
     def forks_of(self, key: int) -> list[int]:
@@ -287,6 +289,12 @@ class PostgresReader(PostgresSearch, JournalReader):
         self.take_time()
         names = ("sessions", "entries", "deltas", "blobs")
         return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
+
+
+def _beyond(prefix: bytes) -> bytes | None:
+    """The first of what comes after all that begins like this; None if nothing does."""
+    whole = prefix.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
 
 
 def _spent(row: Any) -> Spent:

@@ -547,7 +547,12 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self.send(self._sql.refer, reference)
         return True
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        """Goes over all blobs of all hosts: of those who close a store, one a day does it."""
+        if if_due and not self.fetch(self._sql.collecting_is_due):
+            return 0
+        self.send(self._sql.collecting)
+        self.take_time()
         loose = [one for one in self.fetch(self._sql.loose_blobs) if not self.is_alive(one[2])]
         return self._drop_blobs(loose)
 

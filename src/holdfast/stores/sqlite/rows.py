@@ -441,7 +441,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self._write(SQL.refer, (blob_key, key))
         return True
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, *, if_due: bool = False) -> int:
         gone = 0
         loose: list[Any] = self._execute(SQL.loose_blobs).fetchall()
         for key, holder in loose:
