@@ -19,6 +19,25 @@ def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
     assert "p+w" not in address.shown
 
 
+def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says is not overridden by defaults of ours; what the URL says comes first."""
+    assert conninfo_to_dict(read_url("postgresql://h/db").conninfo)["connect_timeout"] == "5"
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "7")
+    monkeypatch.setenv("PGHOST", "there")
+    told = conninfo_to_dict(read_url("postgresql:///db").conninfo)
+    assert "connect_timeout" not in told
+    assert "application_name" not in told
+    assert read_url("postgresql:///db").shown.startswith("db on there")
+    stated = read_url("postgresql://h/db?connect_timeout=9&application_name=mine").conninfo
+    assert conninfo_to_dict(stated)["connect_timeout"] == "9"
+    assert conninfo_to_dict(stated)["application_name"] == "mine"
+
+
+def test_not_waiting_is_not_waiting_for_ever() -> None:
+    """No lock timeout at all would be what 0 means to the server."""
+    assert Settings("full", 0, 30).parameters("on")["lock_timeout"] == "1ms"
+
+
 def test_a_schema_has_a_default_and_a_plain_name() -> None:
     assert read_url("postgresql://h/db").schema == "holdfast"
     for bad in ("Up", "a-b", "1a", "a%22", "x" * 49):
@@ -39,7 +58,7 @@ def test_a_schema_has_a_default_and_a_plain_name() -> None:
 def test_durability_is_never_weaker_than_asked_for(
     durability: str, configured: str, used: str
 ) -> None:
-    settings = Settings("full" if durability == "full" else "normal", 30)
+    settings = Settings("full" if durability == "full" else "normal", 30, 30)
     assert settings.parameters(configured)["synchronous_commit"] == used
 
 
