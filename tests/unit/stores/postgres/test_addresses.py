@@ -6,6 +6,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import StoreError
 from holdfast.stores.postgres.connection import Settings, read_url
 from holdfast.stores.postgres.keys import join, split, tenant_number
+from holdfast.stores.postgres.rows import _beyond
 
 
 def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
@@ -66,3 +67,11 @@ def test_a_key_is_its_tenant_and_its_session() -> None:
     tenant = tenant_number("\ud800 any name")
     assert 0 <= tenant < 2**63
     assert split(join(tenant, 2**63 - 1)) == (tenant, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "beyond"),
+    [(b"", None), (b"\xff\xff", None), (b"ab", b"ac"), (b"a\xff", b"b"), (b"\0", b"\1")],
+)
+def test_what_comes_after_all_that_begins_alike(prefix: bytes, beyond: bytes | None) -> None:
+    assert _beyond(prefix) == beyond
