@@ -9,11 +9,18 @@ import time
 from hashlib import blake2b
 from typing import Final
 
+from psycopg import errors as pg
+
 from holdfast.errors import StoreNewer, StoreNotOurs, StoreReadOnly
 from holdfast.stores.numbered import Migration, build, numbered
 from holdfast.stores.postgres.connection import Address, Line
 from holdfast.stores.postgres.queries import in_schema
 from holdfast.stores.postgres.waiting import Connection
+
+_QUEUE_SECONDS: Final = 0.2
+"""How long a migration stands in line for a table: all others who want it stand behind it."""
+
+_STEP_ASIDE_SECONDS: Final = 0.1
 
 OLDEST: Final = 1
 """The oldest version of this code that may open what this version writes."""
@@ -43,17 +50,37 @@ def bring_up_to_date(line: Line, address: Address, wait_seconds: float) -> None:
         raise StoreReadOnly(f"{shown}: a standby in recovery holds no store yet; name the primary")
     # A table may be large, and others are at work in it: this takes as long as it takes.
     connection.unhurried = True
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            _migrate(connection, schema, shown, deadline)
+        except (pg.LockNotAvailable, pg.DeadlockDetected):
+            # Somebody who is in the way is let through: nothing was changed, so nothing is kept.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_STEP_ASIDE_SECONDS)
+        else:
+            break
+    connection.unhurried = False
+
+
+def _migrate(connection: Connection, schema: str, shown: str, deadline: float) -> None:
     with connection.transaction():
-        waiting = f"{max(1, int(wait_seconds * 1000))}ms"
-        connection.execute("SELECT set_config('lock_timeout', %s, true)", (waiting,))
+        _set_patience(connection, deadline - time.monotonic())
         # For this transaction only: a lock of the session would stay behind in a pooler.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(schema),))
+        # Shorter than it takes the server to find that two wait for each other, and to choose one.
+        _set_patience(connection, _QUEUE_SECONDS)
         at = _version(connection, schema, shown)
         if at == 0:
             _begin(connection, schema)
         for one in migrations()[at:]:
             _apply(connection, schema, one)
-    connection.unhurried = False
+
+
+def _set_patience(connection: Connection, seconds: float) -> None:
+    waiting = f"{max(1, int(seconds * 1000))}ms"
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", (waiting,))
 
 
 def _begin(connection: Connection, schema: str) -> None:
