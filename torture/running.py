@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from torture.campaign import Campaign, Failure, Round, Size, Stopped
+from torture.campaign import Campaign, Failure, Places, Round, Size, Stopped
 from torture.campaigns import load
 
 _MEMORY = Path("/dev/shm")
@@ -48,12 +48,25 @@ class Total(msgspec.Struct):
 
 
 def run_round(
-    campaign: Campaign, seed: int, *, only: int | None = None, until_failure: bool = False
+    campaign: Campaign,
+    seed: int,
+    *,
+    only: int | None = None,
+    until_failure: bool = False,
+    places: Places | None = None,
 ) -> Outcome:
-    """One round, here and now."""
+    """One round, here and now; on files, if nothing else is said."""
     began, used = time.monotonic(), _cpu()
     with _folder(None) as folder, _folder(_MEMORY) as quick:
-        round_ = Round(campaign.name, seed, folder, quick, only=only, until_failure=until_failure)
+        round_ = Round(
+            campaign.name,
+            seed,
+            folder,
+            quick,
+            only=only,
+            until_failure=until_failure,
+            places=places,
+        )
         try:
             campaign.run(round_)
         except Stopped:

@@ -2,32 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.crash.processes import Nursery
-from tests.postgres_fixtures import shared
+from tests.postgres_fixtures import OnServer, shared
+from torture.campaign import Files, Places
 
-ON_POSTGRES = {
-    *("test_stop_and_follow", "test_sleeping_holder", "test_interrupted_turns"),
-    *("test_many_processes", "test_recovery_races"),
-}
-"""Whose tests run on both stores. The others look into SQLite's file, or count its statements."""
-
-LONG_ON_POSTGRES = {"test_stop_races"}
-"""Hundreds of races each: on a server they are for `make torture`."""
+STORES = ("sqlite", "postgres")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "path" in metafunc.fixturenames:
-        module = metafunc.module.__name__.rsplit(".", 1)[-1]
-        stores: list[Any] = ["sqlite"]
-        if module in ON_POSTGRES:
-            stores.append("postgres")
-        elif module in LONG_ON_POSTGRES:
-            stores.append(pytest.param("postgres", marks=pytest.mark.campaign))
-        metafunc.parametrize("path", stores, indirect=True)
+    """Every test that asks for a place runs on both stores."""
+    if "places" in metafunc.fixturenames:
+        metafunc.parametrize("places", STORES, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +34,15 @@ def nursery(_one_nursery: Nursery) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def path(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> str:
-    """Where the test's store lies; nothing is there yet."""
-    if request.param == "sqlite":
-        return str(tmp_path / "store.db")
-    server = shared("18")
-    server.empty()
+def places(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Places:
+    """Where the stores of a test lie; nothing is there yet."""
+    found = Files(tmp_path) if request.param == "sqlite" else OnServer(shared("18"))
     # Nobody waits for ten seconds here: the lease of a process that was killed runs out at once.
-    nursery.on_death = server.end_lease
-    return server.server.url()
+    nursery.on_death = found.died
+    return found
+
+
+@pytest.fixture
+def path(places: Places) -> str:
+    """Where the test's one store lies."""
+    return places.at("store.db")

@@ -17,6 +17,7 @@ def main() -> None:
     # Imported once, here, so that children begin warm.
     importlib.import_module("holdfast.session.aio")
     importlib.import_module("holdfast.stores.sqlite")
+    importlib.import_module("holdfast.stores.postgres")
     importlib.import_module("anyio._backends._asyncio")
     importlib.import_module("anyio._backends._trio")
     woken, wake = os.pipe()

@@ -91,18 +91,19 @@ class Child:
         """kill -9, and wait until nothing is left of the process."""
         self.signal(signal.SIGKILL)
         self.wait()
-        if self._nursery.on_death is not None:
-            self._nursery.on_death(self.pid)
 
     def wait(self, seconds: float = PATIENCE) -> int:
         """The exit code, or minus the number of the signal that ended it."""
-        return self._nursery.status_of(self.pid, seconds)
+        status = self._nursery.status_of(self.pid, seconds)
+        if status == -signal.SIGKILL and self._nursery.on_death is not None:
+            self._nursery.on_death(self.pid)
+        return status
 
 
 class Nursery:
     """Forks the children of one test process and learns of their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_death: Callable[[int], None] | None = None) -> None:
         self._control, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.nursery", str(theirs.fileno())],
@@ -111,7 +112,8 @@ class Nursery:
         )
         theirs.close()
         self._lines = self._control.makefile("rb")
-        self.on_death: Callable[[int], None] | None = None
+        self.on_death = on_death
+        """Told of every process that was killed, before anybody goes on."""
         self._alive: dict[int, Child] = {}
         self._statuses: dict[int, int] = {}
 

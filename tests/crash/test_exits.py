@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
+import psycopg
 import pytest
 import trio
 
@@ -32,8 +34,14 @@ class WriteLock:
     """Keeps every writer of the store waiting, as a slow disk would."""
 
     def __init__(self, path: str) -> None:
-        self._connection = apsw.Connection(path)
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection: Any
+        if "://" in path:
+            self._connection = psycopg.connect(path.partition("?")[0], autocommit=True)
+            self._connection.execute("BEGIN")
+            self._connection.execute("LOCK TABLE holdfast.sessions IN EXCLUSIVE MODE")
+        else:
+            self._connection = apsw.Connection(path)
+            self._connection.execute("BEGIN IMMEDIATE")
 
     def release(self) -> None:
         self._connection.execute("ROLLBACK")
@@ -368,6 +376,9 @@ def test_an_asynchronous_generator_is_left(
 # -- ten thousand --------------------------------------------------------------------------------
 
 STREAMS = 10_000
+FEWER = 1_000
+"""On a server, where each of them is several round trips."""
+
 GROWTH_BYTES = 16 * 1024 * 1024
 """What the process may have grown by between the first thousand streams and the last."""
 
@@ -378,11 +389,11 @@ LOG_BYTES = 32 * 1024 * 1024
 """The log is begun anew when it has been copied into the file, every 16 MB or so."""
 
 
-def cancel_streams(parent: Channel, path: str) -> None:
-    """Starts and cancels ten thousand streams; tells how much memory was used, early and late."""
+def cancel_streams(parent: Channel, path: str, streams: int) -> None:
+    """Starts and cancels thousands of streams; tells how much memory was used, early and late."""
     store = Store(path, durability="normal")
     grown = []
-    for number in range(STREAMS // 100):
+    for number in range(streams // 100):
         session = store.create_session(id=f"session-{number % 10}")
         with session.turn(None) as turn:
             for count in range(100):
@@ -394,7 +405,7 @@ def cancel_streams(parent: Channel, path: str) -> None:
                         raise asyncio.CancelledError
                 except asyncio.CancelledError:
                     pass
-        if number + 1 in (STREAMS // 1000, STREAMS // 100):
+        if number + 1 in (max(2, streams // 1000), streams // 100):
             grown.append(_memory())
     parent.send([grown, store.counts()["deltas"]])
     parent.receive()
@@ -411,17 +422,20 @@ def _memory() -> int:
 @pytest.mark.timeout(120)
 def test_ten_thousand_streams_are_started_and_cancelled(nursery: Nursery, path: str) -> None:
     """No delta row is left, memory stays flat, and the files are no larger than what was said."""
-    child = nursery.start(cancel_streams, path)
+    is_file = "://" not in path
+    streams = STREAMS if is_file else FEWER
+    child = nursery.start(cancel_streams, path, streams)
     (early, late), deltas = child.receive(100)
     assert deltas == 0
     assert late - early < GROWTH_BYTES
-    assert Path(path).stat().st_size < FILE_BYTES
-    assert Path(f"{path}-wal").stat().st_size < LOG_BYTES
+    if is_file:
+        assert Path(path).stat().st_size < FILE_BYTES
+        assert Path(f"{path}-wal").stat().st_size < LOG_BYTES
     child.send("close")
     assert child.wait() == 0
     with Store(path) as store:
         check_store(store)
         partials = [m for n in range(10) for m in answers(store.session(f"session-{n}"))]
-        assert len(partials) == STREAMS
+        assert len(partials) == streams
         assert {m.state for m in partials} == {"partial"}
     check_file(path)

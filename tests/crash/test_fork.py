@@ -87,13 +87,13 @@ def in_child(store: Store, turn: Turn, reply: Stream, call: Tool, number: int) -
 
 
 def _files_of_process() -> dict[int, str]:
-    """The open descriptors of this process that belong to a store, where the system tells."""
+    """The open descriptors of this process that may be a store's, where the system tells."""
     found = {}
     folder = Path("/proc/self/fd")
     for link in folder.iterdir() if folder.exists() else ():
         with contextlib.suppress(OSError):
             target = str(link.readlink())
-            if ".db" in target:
+            if ".db" in target or target.startswith("socket:"):
                 found[int(link.name)] = target
     return found
 

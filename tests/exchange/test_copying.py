@@ -1,6 +1,7 @@
 """Copies between stores: the same bytes, whatever the stores are, however often it broke off."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from holdfast import Image, Message, Store, Text, ToolCall
 from holdfast.cli.app import make_group
 from holdfast.exchange.copying import copy_sessions
 from holdfast.exchange.own import export_lines
+from tests.crash.processes import Channel, Nursery
 from tests.postgres_fixtures import shared
 
 
@@ -132,4 +134,27 @@ def test_the_command_copies_and_says_what_it_did(filled: Store, file: str, url: 
     nowhere = run.invoke(make_group(), ["copy", f"{file}x", url])
     assert nowhere.exit_code != 0
     with Store(url) as server:
+        assert exports(filled) == exports(server)
+
+
+def copy_until_killed(parent: Channel, source: str, target: str) -> None:
+    with Store(source) as there, Store(target) as here:
+        for number, _ in enumerate(copy_sessions(there, here)):
+            parent.send(number)
+
+
+@pytest.mark.crash
+def test_a_copy_that_was_killed_goes_on(filled: Store, file: str, url: str) -> None:
+    """kill -9 at moments of its own: nothing is there twice or half, and the next one ends it."""
+    nursery = Nursery(shared("18").end_lease)
+    try:
+        for number in range(4):
+            child = nursery.start(copy_until_killed, file, url)
+            child.expect(0)
+            time.sleep(number * 0.01)
+            child.kill()
+    finally:
+        nursery.close()
+    with Store(url) as server:
+        assert {one.action for one in copy_sessions(filled, server)} <= {"copied", "unchanged"}
         assert exports(filled) == exports(server)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from holdfast import AsyncStore, Store
 from holdfast.testing.memory import MemoryDisk
+from tests.postgres_fixtures import shared
 
 _WINDOW_SECONDS = 0.002
 """Short, so that deltas are flushed while scenarios run."""
@@ -33,3 +34,18 @@ class FileStores:
 
     def sync(self) -> Store:
         return Store(self._path, durability="normal", window_seconds=_WINDOW_SECONDS)
+
+
+class ServerStores:
+    """Stores on one server."""
+
+    def __init__(self, _folder: Path) -> None:
+        server = shared("18")
+        server.empty()
+        self._url = server.server.url()
+
+    def aio(self) -> AsyncStore:
+        return AsyncStore(self._url, durability="normal", window_seconds=_WINDOW_SECONDS)
+
+    def sync(self) -> Store:
+        return Store(self._url, durability="normal", window_seconds=_WINDOW_SECONDS)

@@ -20,6 +20,8 @@ class Proxy:
         self._mutex = threading.Lock()
         self._open = True
         self._traps: list[tuple[bytes, Fate, bool]] = []
+        self.instead: tuple[bytes, bytes] | None = None
+        """What of the server's words is said otherwise; both are of one length."""
         self.sprung = threading.Event()
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -80,7 +82,7 @@ class Proxy:
         there.start()
 
         def back() -> None:
-            self._pass(server, client)
+            self._pass_back(server, client)
             there.join(5)
             client.close()
             server.close()
@@ -121,9 +123,11 @@ class Proxy:
         else:
             server.shutdown(socket.SHUT_RDWR)
 
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+    def _pass_back(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
+                if self.instead is not None:
+                    data = data.replace(*self.instead)
                 with contextlib.suppress(OSError):
                     target.sendall(data)
         with contextlib.suppress(OSError):

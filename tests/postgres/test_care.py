@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Message, SessionDamaged, Store, Text, UsageError
 from holdfast.doctor import examine
+from holdfast.stores.postgres import PostgresDatabase
 from holdfast.stores.postgres.care import advice
 from tests.postgres_fixtures import Shared
 
@@ -121,3 +122,38 @@ def test_indexes_are_made_anew(server: Shared) -> None:
         store.rebuild_indexes()
         session.note("after", None)
         assert session.head == 2
+
+
+def test_loose_blobs_are_collected_by_one_of_those_who_close_a_store(server: Shared) -> None:
+    """It goes over all blobs, so it is not done by everybody who leaves; whoever asks for it gets
+    it done at once."""
+
+    def leave_blob(text: bytes) -> None:
+        with Store(server.server.url()) as store:
+            store.put_blob(text)
+
+    server.server.execute("DELETE FROM holdfast.meta WHERE name = 'collected'")
+    leave_blob(b"one")
+    with Store(server.server.url()) as store:
+        assert store.counts()["blobs"] == 1
+        server.server.execute("DELETE FROM holdfast.meta WHERE name = 'collected'")
+    leave_blob(b"two")  # the closing before it took the first
+    with Store(server.server.url()) as store:
+        assert store.counts()["blobs"] == 1
+    with Store(server.server.url()) as store:
+        assert store.counts()["blobs"] == 1, "it was done today"
+        assert store.collect_blobs() == 1
+        assert store.counts()["blobs"] == 0
+
+
+def test_ids_are_found_by_how_they_begin(server: Shared) -> None:
+    database = PostgresDatabase(server.server.url())
+    with Store(database) as store:
+        names = ["a", "ab", "abc", "ac", "b", "é", "\ud800"]
+        for name in names:
+            store.create_session(id=name)
+        with database.reading() as reader:
+            assert reader.find_ids("default", "ab", 9) == ["ab", "abc"]
+            assert reader.find_ids("default", "", 9) == names
+            assert reader.find_ids("default", "é", 9) == ["é"]
+            assert reader.find_ids("default", "a", 2) == ["a", "ab"]

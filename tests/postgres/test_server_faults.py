@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,10 +20,10 @@ from holdfast import (
     Text,
 )
 from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.connection import _check_version
 from tests.crash.journals import check_sound
-from tests.postgres_fixtures import Shared
-from tests.servers import Server, free_port
+from tests.postgres.proxy import Proxy
+from tests.postgres_fixtures import Shared, shared
+from tests.servers import Server, free_port, is_installed
 
 SOON = 1.0
 STATED = 8.0
@@ -167,10 +167,19 @@ def test_an_unprivileged_role_in_a_schema_of_its_own(server: Shared) -> None:
     server.server.execute("DROP SCHEMA theirs CASCADE")
 
 
-def test_an_old_server_is_refused() -> None:
+def test_an_old_server_is_refused(server: Shared, wire: Callable[[], Proxy]) -> None:
+    """There is none here: the newest says of itself that it is older."""
+    wire_ = wire()
+    wire_.instead = (b"server_version\0" + b"18.", b"server_version\0" + b"14.")
     with pytest.raises(ServerTooOld, match="PostgreSQL 14; a store needs 15"):
-        _check_version(140_012)
-    _check_version(150_000)
+        Store(server.server.url(port=wire_.port))
+    wire_.instead = (b"server_version\0" + b"18.", b"server_version\0" + b"15.")
+    Store(server.server.url(port=wire_.port)).close()
+
+
+def test_the_servers_of_these_tests_are_what_they_are_called() -> None:
+    for version in ("18", "15"):
+        assert is_installed(version) is False or shared(version).server.version.startswith(version)
 
 
 def test_a_schema_that_is_not_ours_is_left_alone(server: Shared) -> None:
@@ -219,6 +228,9 @@ def test_a_standby_is_read_and_can_be_promoted(own: Server) -> None:
         while not standby.execute("SELECT 1 FROM holdfast.entries OFFSET 4"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        with Store(own.url()) as store:
+            said = [one.what for one in store.check_file()]
+            assert [one for one in said if "follow asynchronously" in one]
         with open_store(standby) as store:
             session = store.session(session_id)
             assert prompts(session) == ["before"]
@@ -249,7 +261,8 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
         server.create()
         place = small / "space"
         place.mkdir()
-        os.chown(place, *(server._as[name] for name in ("user", "group")))
+        assert server.owner is not None
+        os.chown(place, *server.owner)
         small.chmod(0o755)
         server.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
         server.execute("ALTER DATABASE postgres SET default_tablespace = small")

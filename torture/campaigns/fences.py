@@ -80,7 +80,7 @@ class Rivals:
 
 
 def run(round_: Round) -> None:
-    path, nursery = str(round_.folder / "store.db"), Nursery()
+    path, nursery = round_.places.at("store.db"), Nursery(round_.places.died)
     try:
         with Store(path) as store:
             store.create_session(id="s")

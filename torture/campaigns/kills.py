@@ -7,6 +7,7 @@ a recovery; 128 seeds in a row stop at every one. The others kill at moments tha
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from holdfast import Store
 from tests.crash import workload
 from tests.crash.journals import check_file, check_sound
 from tests.crash.processes import Channel, Nursery
-from torture.campaign import Campaign, Round, Sizes
+from torture.campaign import Campaign, Places, Round, Sizes
 
 WINDOW: Final = 0.050
 MARGIN: Final = 0.250
@@ -35,6 +36,9 @@ _STRIDE: Final = 16
 _KINDS: Final = 8
 
 _NEVER: Final = 10**9
+
+_AT_ANY_TIME: Final = ("holdfast-lease", "holdfast-listener", "holdfast-watcher")
+"""Threads whose statements come when they come."""
 
 
 # -- what is killed ------------------------------------------------------------------------------
@@ -63,13 +67,18 @@ def stream(parent: Channel, path: str, notes: str, seed: int) -> None:
 
 
 class Countdown:
-    """Kills this process at the n-th boundary of a statement, on any connection."""
+    """Kills this process at the n-th boundary of a statement, on any connection it opens."""
 
-    def __init__(self, boundary: int) -> None:
+    def __init__(self, path: str, boundary: int) -> None:
         self._boundary = boundary
+        self._mutex = threading.Lock()
         self.passed = 0
+        if "://" in path:
+            self._watch_server()
+        else:
+            apsw.connection_hooks.append(self._watch_file)
 
-    def watch(self, connection: apsw.Connection) -> None:
+    def _watch_file(self, connection: apsw.Connection) -> None:
         mask = apsw.SQLITE_TRACE_STMT | apsw.SQLITE_TRACE_PROFILE
         connection.trace_v2(mask, self._event)
 
@@ -77,15 +86,37 @@ class Countdown:
         # Polling for other processes' commits happens at any time and any number of times.
         if "data_version" in str(event.get("sql", "")) or event.get("trigger"):
             return
-        self.passed += 1
-        if self.passed == self._boundary:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._passed_one()
+
+    def _watch_server(self) -> None:
+        """Before a statement is handed over, and before and after every wait for the server."""
+        from holdfast.stores.postgres.waiting import Connection
+
+        def counted(call: Any, after: bool) -> Any:  # noqa: FBT001
+            def instead(*args: Any, **kwargs: Any) -> Any:
+                ours = not threading.current_thread().name.startswith(_AT_ANY_TIME)
+                if ours:
+                    self._passed_one()
+                result = call(*args, **kwargs)
+                if ours and after:
+                    self._passed_one()
+                return result
+
+            return instead
+
+        Connection.execute = counted(Connection.execute, after=False)
+        Connection.wait = counted(Connection.wait, after=True)
+
+    def _passed_one(self) -> None:
+        with self._mutex:
+            self.passed += 1
+            if self.passed == self._boundary:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def every_kind(parent: Channel, path: str, notes: str, boundary: int) -> None:
     """Makes a store, a session and a turn with every kind of step; dies at the boundary."""
-    countdown = Countdown(boundary)
-    apsw.connection_hooks.append(countdown.watch)
+    countdown = Countdown(path, boundary)
     log = workload.Log(notes)
     with Store(path, durability="normal") as store:  # the moments are the same, only quicker
         session = store.create_session(id="s")
@@ -108,8 +139,7 @@ def in_the_middle(parent: Channel, path: str) -> None:
 
 def again(parent: Channel, path: str, boundary: int) -> None:
     """Opens what was left of that, and dies while it recovers."""
-    countdown = Countdown(boundary)
-    apsw.connection_hooks.append(countdown.watch)
+    countdown = Countdown(path, boundary)
     with Store(path, durability="normal") as store:
         store.session("s")
     parent.send(countdown.passed)
@@ -121,15 +151,16 @@ def again(parent: Channel, path: str, boundary: int) -> None:
 class Kills:
     """Children of one round, and what is checked when each is dead."""
 
-    def __init__(self, nursery: Nursery, folder: Path, chance: Any) -> None:
+    def __init__(self, nursery: Nursery, folder: Path, places: Places, chance: Any) -> None:
         self._nursery = nursery
         self._folder = folder
+        self._places = places
         self._chance = chance
         self._killed: list[workload.Killed] = []
 
     def at_a_random_moment(self, number: int) -> None:
         """The same store is killed again and again; nothing of all its processes is missing."""
-        path, notes = str(self._folder / "random.db"), str(self._folder / f"{number}.notes")
+        path, notes = self._places.at("random.db"), str(self._folder / f"{number}.notes")
         child = self._nursery.start(work, path, notes, self._chance.randrange(10**9))
         if self._chance.random() < 0.9:
             child.expect("working")  # the others are killed while they open the store
@@ -141,7 +172,7 @@ class Kills:
         check_file(path)
 
     def in_a_stream(self, number: int) -> None:
-        path, notes = str(self._folder / f"{number}.db"), str(self._folder / f"stream-{number}")
+        path, notes = self._places.at(f"{number}.db"), str(self._folder / f"stream-{number}")
         child = self._nursery.start(stream, path, notes, number)
         child.expect("working")
         time.sleep(0.1 + self._chance.random() * 0.1)
@@ -152,12 +183,12 @@ class Kills:
 
     def at_a_statement(self, boundary: int) -> int:
         """How many boundaries the scenario passed; 0 if it was killed at one."""
-        path, notes = self._folder / f"{boundary}.db", str(self._folder / f"{boundary}.notes")
-        child = self._nursery.start(every_kind, str(path), notes, boundary)
+        path, notes = self._places.at(f"{boundary}.db"), str(self._folder / f"{boundary}.notes")
+        child = self._nursery.start(every_kind, path, notes, boundary)
         status = child.wait()
         assert status in (0, -signal.SIGKILL)
         passed = int(child.receive()) if status == 0 else 0
-        with _reopened(str(path), durability="normal") as store:
+        with _reopened(path, durability="normal") as store:
             workload.check(store, [workload.Killed(notes, time.monotonic())], 0.3)
             # Whatever the moment was, the store takes up work as if nothing had been.
             log = workload.Log(f"{notes}-after")
@@ -165,11 +196,11 @@ class Kills:
             workload.Worker(session, log, 2).every_kind()
             both = [workload.Killed(notes, 0.0), workload.Killed(f"{notes}-after", 0.0)]
             workload.check(store, both, 0.0)
-        check_file(str(path))
+        check_file(path)
         return passed
 
     def at_a_statement_of_a_recovery(self, boundary: int) -> int:
-        path = str(self._folder / f"recovery-{boundary}.db")
+        path = self._places.at(f"recovery-{boundary}.db")
         child = self._nursery.start(in_the_middle, path)
         child.expect("streaming")
         child.kill()
@@ -199,9 +230,9 @@ def _reopened(path: str, **settings: Any) -> Iterator[Store]:
 
 
 def run(round_: Round) -> None:
-    nursery = Nursery()
+    nursery = Nursery(round_.places.died)
     try:
-        kills = Kills(nursery, round_.folder, round_.chance)
+        kills = Kills(nursery, round_.folder, round_.places, round_.chance)
         kind = round_.seed % _KINDS
         if kind in (0, 4):
             recovery = kind == 4

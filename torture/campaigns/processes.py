@@ -64,7 +64,7 @@ def _name(body: e.Body) -> str:
 
 
 def run(round_: Round) -> None:
-    path, nursery = str(round_.folder / "store.db"), Nursery()
+    path, nursery = round_.places.at("store.db"), Nursery(round_.places.died)
     try:
         with Store(path) as store:
             store.create_session(id="shared")

@@ -164,9 +164,9 @@ PAIRS: Final[list[tuple[Player, Player]]] = [
 
 
 def run(round_: Round) -> None:
-    path = str(round_.folder / "store.db")
+    path = round_.places.at("store.db")
     holder, rival = PAIRS[round_.seed % len(PAIRS)]
-    nursery = Nursery()
+    nursery = Nursery(round_.places.died)
     try:
         with Store(path) as store:
             session = store.create_session(id="s")

@@ -44,3 +44,6 @@ LEASE_SECONDS: Final = 10.0
 
 RECONNECT_SECONDS: Final = 10.0
 """How long a server that cannot be reached is tried again before the caller is told."""
+
+ANSWER_SECONDS: Final = 30.0
+"""How long a server that is connected may say nothing while somebody waits for its answer."""

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from holdfast.errors import StoreError
 from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
+    ANSWER_SECONDS,
     FLUSH_BYTES,
     LEASE_SECONDS,
     LOCK_WAIT_SECONDS,
@@ -35,6 +36,7 @@ class Options:
         flush_bytes: int = FLUSH_BYTES,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
         lease_seconds: float = LEASE_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
         network: bool = False,
         indexing: bool = True,
         clock: Clock = system_clock,
@@ -50,6 +52,7 @@ class Options:
         self.flush_bytes = flush_bytes
         self.lock_wait_seconds = lock_wait_seconds
         self.lease_seconds = lease_seconds
+        self.answer_seconds = answer_seconds
         self.network = network
         self.indexing = indexing
         self.clock = clock
@@ -118,6 +121,7 @@ def _on_server(url: str, options: Options) -> Database:
         durability=options.durability,
         wait_seconds=options.lock_wait_seconds,
         lease_seconds=options.lease_seconds,
+        answer_seconds=options.answer_seconds,
     )
 
 

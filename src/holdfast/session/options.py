@@ -33,6 +33,7 @@ class OpenSettings(TypedDict, total=False):
     flush_bytes: int
     lock_wait_seconds: float
     lease_seconds: float
+    answer_seconds: float
     network: bool
     indexing: bool
     clock: Clock

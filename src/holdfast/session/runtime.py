@@ -197,7 +197,7 @@ class Runtime:
                 self.writer.submit(Op(turn.close_write(reason)))
                 self.turn_ended(turn.claim.turn_id)
             # Blobs that nothing came to refer to before their writer was gone.
-            self.writer.submit(Op(lambda engine: engine.collect_blobs()))
+            self.writer.submit(Op(lambda engine: engine.collect_blobs(if_due=True)))
             ended = self.writer.close(seconds)
             self.watcher.close()
             if self._pool is not None:

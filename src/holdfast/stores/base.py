@@ -99,6 +99,17 @@ class Unlocked(Exception):
         self.keys = keys
 
 
+class Held(Exception):
+    """Somebody else keeps a session locked that an operation needs: others go first, it comes back.
+
+    After `seconds` whoever waits for it is told.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 class Restart(Exception):
     """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
 
@@ -194,7 +205,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """What is known of this session is still true as long as this number is the same.
 
         What the caller expects may be taken for granted, if the commit then makes sure of it.
-        Raises Unlocked where sessions are locked one by one, before anything is written.
+        Raises Unlocked where sessions are locked one by one, before anything is written, and Held.
         """
         ...
 
@@ -251,8 +262,11 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """Keep a blob for this session; False when there is no such blob."""
         ...
 
-    def collect_blobs(self) -> int:
-        """Remove blobs that nothing refers to and whose writer is gone; returns how many."""
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        """Remove blobs that nothing refers to and whose writer is gone; returns how many.
+
+        `if_due` is said by whoever closes a store: where it takes long, others may have done it.
+        """
         ...
 
 

@@ -39,7 +39,7 @@ from holdfast.journal.identity import (
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
-from holdfast.stores.base import Flush
+from holdfast.stores.base import Flush, Held
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.importing import ImportOperations
 from holdfast.stores.sessions import crashed, interrupted
@@ -405,14 +405,14 @@ class Engine(ImportOperations):
         self._tx.put_deltas(self._flush_of(buffer))
         self._write(standing, body, at_us)
 
-    def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, HoldfastError]:
+    def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, HoldfastError | Held]:
         """Write what streams were given since their last flush. One that is refused stops no other.
 
         Returns why it was, by the identity of its buffer, which has again what it had.
         """
         self.need({buffer.key for buffer in buffers})
         flushes: list[Flush] = []
-        refused: dict[int, HoldfastError] = {}
+        refused: dict[int, HoldfastError | Held] = {}
         for buffer in buffers:
             if buffer.closed:
                 continue
@@ -420,7 +420,7 @@ class Engine(ImportOperations):
             try:
                 self._claimed(self._live(buffer.key), Claim(buffer.turn_id, buffer.fence))
                 flushes += self._flush_of(buffer)
-            except HoldfastError as error:
+            except (HoldfastError, Held) as error:
                 self.give_back(mark)
                 refused[id(buffer)] = error
         self._tx.put_deltas(flushes)
@@ -509,8 +509,8 @@ class Engine(ImportOperations):
             self._tx.put_blob(tenant, name, data, holder)
         return name
 
-    def collect_blobs(self) -> int:
-        return self._tx.collect_blobs()
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        return self._tx.collect_blobs(if_due=if_due)
 
     def _keep_rest(
         self,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # who does not search does not wait for these to be imported
     from holdfast.journal.queries import Query
 
 Order = Literal["newest", "best"]
+Made = Sequence[tuple["Unindexed", "Document | None"]]
+"""Entries to be indexed, each with its document; None where there is nothing to find in it."""
 
 SLICE_ENTRIES: Final = 200
 SLICE_SECONDS: Final = 0.005
@@ -64,7 +66,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     mark: int
-    entries: "Sequence[tuple[Unindexed, Document | None]]"
+    entries: Made
 
 
 class SearchReader(Protocol):
@@ -106,8 +108,8 @@ class SearchTransaction(SearchReader, Protocol):
         """
         ...
 
-    def take_slice(self, batch: Batch) -> bool:
-        """Whether this is still what the index lacks; if so, nobody else indexes it meanwhile."""
+    def take_slice(self, batch: Batch) -> Made:
+        """What of this the index still lacks, and nobody else indexes meanwhile."""
         ...
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:

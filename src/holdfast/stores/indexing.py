@@ -65,6 +65,10 @@ class Idleness:
         self._behind_since = self._clock() if more else None
         self.due = self._behind_since
 
+    def passed_over(self) -> None:
+        """Somebody else has what was read, or keeps it locked: look again in a moment."""
+        self.due = self._clock() + _IDLE_SECONDS
+
     def failed(self, error: BaseException) -> None:
         """What is damaged, or may not be written, rests until asked for; anything else may pass."""
         self._resting = isinstance(error, SearchDamaged | StoreReadOnly)

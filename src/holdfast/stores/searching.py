@@ -32,10 +32,11 @@ def _made(reader: Reader, one: Unindexed) -> Document | None:
 
 def index_batch(tx: Transaction, batch: Batch, over: Callable[[], bool]) -> bool:
     """Index what was read, until time is over; whether anything was. Raises SearchDamaged."""
-    if not batch.entries or not tx.take_slice(batch):
+    ours = tx.take_slice(batch) if batch.entries else ()
+    if not ours:
         return False  # nothing is missing, or somebody else was quicker
     done = []
-    for one, made in batch.entries:
+    for one, made in ours:
         if made is not None:
             tx.put_document(one.key, made)
         done.append(one)

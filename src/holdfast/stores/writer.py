@@ -8,7 +8,7 @@ handler runs in; an interrupted caller abandons its wait, never the write.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -16,12 +16,13 @@ from holdfast.errors import (
     HandleClosed,
     HoldfastError,
     SearchDamaged,
+    StoreBusy,
     StoreDegraded,
     StoreError,
 )
 from holdfast.journal.redaction import Redactor
 from holdfast.model.limits import WINDOW_SECONDS
-from holdfast.stores.base import Database, Restart, Transaction, Unlocked
+from holdfast.stores.base import Database, Held, Restart, Transaction, Unlocked
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.indexing import Idleness
@@ -40,8 +41,10 @@ _CROWD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.25
 """How long after a failed flush the next one is tried."""
 
+_HELD_SECONDS: Final = 0.05
+"""How long after it met a session that others keep locked an operation is tried again."""
 
-_REFUSALS: Final = (HoldfastError, NeedsBody, Unlocked)
+_REFUSALS: Final = (HoldfastError, NeedsBody, Unlocked, Held)
 """What an operation may raise and leave the others in its commit alone."""
 
 
@@ -109,6 +112,10 @@ class Op(Generic[T]):
         return self.value
 
 
+_Deferred = list[tuple[Op[Any], NeedsBody | Held]]
+"""What could not be done in a commit, and why."""
+
+
 class _Signal:
     """Wakes the writer for something that is not an operation."""
 
@@ -139,6 +146,10 @@ class Writer:
         self._queue: SimpleQueue[Op[Any] | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
         self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
+        self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
+        self._held_since: dict[
+            StreamBuffer, float
+        ] = {}  # streams that wait for one, and since when
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
@@ -201,14 +212,16 @@ class Writer:
 
     def _run(self) -> None:
         closing = False
-        while not closing:
-            ops, closing = self._gather()
+        while not closing or self._aside:
+            ops, closed = self._gather()
+            closing = closing or closed
             due = self._flush_is_due()
             if due or closing:
                 ops.extend(self._flushes())
             if ops or closing or due:
-                # What is owed comes first: a turn may be waiting for it to be over.
-                ops = [*self._take_owed(), *ops]
+                # What is owed comes first: a turn may be waiting for it to be over. What was put
+                # aside comes before what was said later.
+                ops = [*self._take_owed(), *self._aside, *ops]
             if ops:
                 self._last_batch = len(ops)
                 self._idleness.wrote()
@@ -280,7 +293,7 @@ class Writer:
 
     def _commit(self, ops: Sequence[Op[Any]]) -> None:
         """One transaction for all; one each when an operation broke it for the others."""
-        deferred: list[tuple[Op[Any], NeedsBody]] = []
+        deferred: _Deferred = []
         began = time.monotonic()
         try:
             deferred += self._transact(ops)
@@ -294,11 +307,28 @@ class Writer:
             for op in ops:
                 op.error = error
         self.tally.committed(len(ops), time.monotonic() - began)
-        self._settle(ops, deferred)
-        for op, needed in deferred:
+        bodies = [(op, why) for op, why in deferred if isinstance(why, NeedsBody)]
+        held = [(op, why) for op, why in deferred if isinstance(why, Held)]
+        self._settle(ops, {*(op for op, _ in bodies), *self._put_aside(held)})
+        for op, needed in bodies:
             self._commit_with_body(op, needed)
 
-    def _commit_alone(self, op: Op[Any]) -> list[tuple[Op[Any], NeedsBody]]:
+    def _put_aside(self, held: Sequence[tuple[Op[Any], Held]]) -> list[Op[Any]]:
+        """Those that go on waiting for their session; the others are told."""
+        now = time.monotonic()
+        for op, why in held:
+            if now < self._aside.setdefault(op, now + why.seconds):
+                self._wake_in(_HELD_SECONDS)
+            else:
+                op.error = _kept_locked(why)
+                del self._aside[op]
+        return [op for op, _ in held if op in self._aside]
+
+    def _wake_in(self, seconds: float) -> None:
+        soon = time.monotonic() + seconds
+        self._deadline = soon if self._deadline is None else min(self._deadline, soon)
+
+    def _commit_alone(self, op: Op[Any]) -> "_Deferred":
         op.error = None
         try:
             return self._transact([op])
@@ -308,15 +338,15 @@ class Writer:
             op.error = error
             return []
 
-    def _judge_broken(self, op: Op[Any], broken: "_Broken") -> list[tuple[Op[Any], NeedsBody]]:
-        if isinstance(broken.cause, NeedsBody):
+    def _judge_broken(self, op: Op[Any], broken: "_Broken") -> "_Deferred":
+        if isinstance(broken.cause, NeedsBody | Held):
             return [(op, broken.cause)]
         op.error = self._database.explain(broken.cause)
         return []
 
-    def _transact(self, ops: Sequence[Op[Any]]) -> list[tuple[Op[Any], NeedsBody]]:
+    def _transact(self, ops: Sequence[Op[Any]]) -> "_Deferred":
         while True:
-            deferred: list[tuple[Op[Any], NeedsBody]] = []
+            deferred: _Deferred = []
             try:
                 with self._database.writing() as tx:
                     self._engine.begin(tx)
@@ -334,7 +364,7 @@ class Writer:
             return deferred
 
     def _apply(
-        self, tx: Transaction, ops: Sequence[Op[Any]], deferred: list[tuple[Op[Any], NeedsBody]]
+        self, tx: Transaction, ops: Sequence[Op[Any]], deferred: "_Deferred"
     ) -> tuple[list[Op[Any]], set[int]]:
         """Carry operations out; those that could not be yet, and the sessions to be locked first.
 
@@ -356,7 +386,7 @@ class Writer:
                 if isinstance(error, Unlocked):
                     waiting.append(op)
                     keys.update(error.keys)
-                elif isinstance(error, NeedsBody):
+                elif isinstance(error, NeedsBody | Held):
                     deferred.append((op, error))
                 else:
                     op.error = error
@@ -372,7 +402,9 @@ class Writer:
             if batch.entries:
                 op = Op(lambda engine: engine.index(batch))
                 self._transact([op])
-                op.result()
+                if not op.result():
+                    self._idleness.passed_over()
+                    return
             self._idleness.indexed(more=bool(batch.entries))
         except BaseException as error:  # noqa: BLE001  (told to whoever searches)
             self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
@@ -394,15 +426,15 @@ class Writer:
         self._commit([store])
         if store.error is not None:
             op.error = store.error
-            self._settle([op], [])
+            self._settle([op], ())
         else:
             self._commit([op])
 
-    def _settle(
-        self, ops: Sequence[Op[Any]], deferred: Sequence[tuple[Op[Any], NeedsBody]]
-    ) -> None:
-        later = {id(op) for op, _ in deferred}
-        done = [op for op in ops if id(op) not in later] if later else ops
+    def _settle(self, ops: Sequence[Op[Any]], later: Collection[Op[Any]]) -> None:
+        done = [op for op in ops if op not in later] if later else ops
+        if self._aside:
+            for op in done:
+                self._aside.pop(op, None)
         self._judge(done)
         self._on_commit()
         # The last thing to do: a caller that wakes wants the interpreter, which this thread holds.
@@ -428,6 +460,10 @@ class Writer:
         refused = {} if flush.error is not None else flush.value
         for buffer in flush.buffers:
             error = flush.error or refused.get(id(buffer))
+            if isinstance(error, Held):
+                self._come_back_to(buffer, error)
+                continue
+            self._held_since.pop(buffer, None)
             if isinstance(error, HoldfastError) and not isinstance(error, StoreError):
                 buffer.error = error  # the turn is over; its end keeps the text as late
             elif error is not None:
@@ -441,6 +477,16 @@ class Writer:
         self._armed = True
         self._deadline = time.monotonic() + _RETRY_SECONDS
 
+    def _come_back_to(self, buffer: StreamBuffer, held: Held) -> None:
+        """A stream of a session that others keep locked: no error, unless it takes too long."""
+        now = time.monotonic()
+        if now - self._held_since.setdefault(buffer, now) > held.seconds:
+            self._retry(buffer, _kept_locked(held))
+        else:
+            self._dirty.put(buffer)
+            self._armed = True
+            self._wake_in(_HELD_SECONDS)
+
 
 class _Owed(Op[Any]):
     """An operation that nobody waits for and that is tried again while the store fails."""
@@ -448,7 +494,7 @@ class _Owed(Op[Any]):
     __slots__ = ()
 
 
-class _Flush(Op[dict[int, HoldfastError]]):
+class _Flush(Op[dict[int, HoldfastError | Held]]):
     """The writer's own operation: nobody waits for it."""
 
     __slots__ = ("buffers",)
@@ -456,6 +502,13 @@ class _Flush(Op[dict[int, HoldfastError]]):
     def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
         super().__init__(lambda engine: engine.flush(buffers))
         self.buffers = buffers
+
+
+def _kept_locked(held: Held) -> StoreBusy:
+    return StoreBusy(
+        f"somebody else has kept the session locked for {held.seconds:g} s; nothing was written, "
+        "try again"
+    )
 
 
 class _Broken(Exception):

@@ -351,7 +351,7 @@ class MemoryTransaction(MemoryReader):
             self.undo.append(lambda: self._disk.references.discard(reference))
         return True
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, *, if_due: bool = False) -> int:
         kept = {blob for blob, _ in self._disk.references}
         loose = [
             name

@@ -8,7 +8,7 @@ from holdfast.journal.queries import Phrase, holds, occurs, phrases
 from holdfast.journal.words import unbroken, words
 from holdfast.model.entries import Entry
 from holdfast.stores.base import SessionRow
-from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
+from holdfast.stores.indexed import Batch, Lineage, Made, Search, Unindexed
 
 
 class MemorySearch:
@@ -58,8 +58,8 @@ class MemorySearch:
     def put_document(self, key: int, document: Document) -> None:
         """Found by reading."""
 
-    def take_slice(self, batch: Batch) -> bool:
-        return False
+    def take_slice(self, batch: Batch) -> Made:
+        return ()
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         """There is no mark."""

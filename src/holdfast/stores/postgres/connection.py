@@ -1,6 +1,7 @@
 """Connecting to a server the one way we do, and PostgreSQL's errors in our words."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -22,14 +23,14 @@ from holdfast.errors import (
     StoreReadOnly,
 )
 from holdfast.stores.postgres.queries import DEFAULT_SCHEMA, check_schema
+from holdfast.stores.postgres.waiting import Connection, Silent
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 Durability = Literal["full", "normal"]
 
 OLDEST_SERVER: Final = 15
 
 _DEFAULTS: Final = {
-    "application_name": "holdfast",
+    "fallback_application_name": "holdfast",
     # A server that went away without a word is noticed in seconds, not in hours.
     "connect_timeout": "5",
     "keepalives_idle": "5",
@@ -37,8 +38,10 @@ _DEFAULTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-_IDLE_SECONDS: Final = 10
-"""After which the server gives up a transaction whose client says nothing, and its locks."""
+_TLS: Final = ("certificate", "does not support SSL", "sslmode", "tlsv1 alert", "sslv3 alert")
+
+_READING_SECONDS: Final = 600.0
+"""For how long a client that reads may be busy between two statements: it locks nothing."""
 
 
 # It warns of every connection that is lost in a pipeline. Whoever wants to hear of it still does;
@@ -66,21 +69,29 @@ def read_url(url: str) -> Address:
     except psycopg.ProgrammingError as error:
         raise StoreError(f"the address of the PostgreSQL server cannot be read: {error}") from error
     stated = {name: str(value) for name, value in given.items() if value is not None}
-    host = given.get("host") or given.get("hostaddr") or "the local socket"
-    shown = f"{given.get('dbname') or 'the default database'} on {host}, schema {schema}"
-    return Address(make_conninfo(**{**_DEFAULTS, **stated}), check_schema(schema), shown)
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST")
+    where = host or "the local socket"
+    shown = f"{given.get('dbname') or 'the default database'} on {where}, schema {schema}"
+    defaults = dict(_DEFAULTS)
+    if os.environ.get("PGCONNECT_TIMEOUT"):
+        del defaults["connect_timeout"]  # what is in the environment counts, as for libpq
+    return Address(make_conninfo(**{**defaults, **stated}), check_schema(schema), shown)
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What every transaction runs under."""
+    """What every transaction runs under: how long a lock is waited for, and any answer."""
 
     durability: Durability
     wait_seconds: float
+    answer_seconds: float
+    idle_seconds: float = _READING_SECONDS
+    """After which the server gives up a transaction whose client says nothing, and its locks."""
 
     def parameters(self, synchronous_commit: str) -> dict[str, str]:
         return {
-            "lock_timeout": f"{int(self.wait_seconds * 1000)}ms",
-            "idle_timeout": f"{_IDLE_SECONDS}s",
+            # None at all would be for ever.
+            "lock_timeout": f"{max(1, int(self.wait_seconds * 1000))}ms",
+            "idle_timeout": f"{int(self.idle_seconds * 1000)}ms",
             "synchronous_commit": self._durable(synchronous_commit),
         }
 
@@ -134,8 +145,9 @@ def connect(address: Address, settings: Settings) -> Line:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
     # Nothing is prepared: it saves little on partitioned tables, a pooler may not keep it, and what
     # was prepared in a pipeline that failed is not there afterwards.
-    connection = psycopg.connect(address.conninfo, autocommit=True, prepare_threshold=None)
+    connection = Connection.connect(address.conninfo, autocommit=True, prepare_threshold=None)
     try:
+        connection.answer_seconds = settings.answer_seconds
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         return Line(connection, settings)
@@ -160,6 +172,12 @@ def run(
 ) -> psycopg.Cursor[tuple[Any, ...]]:
     """One statement of ours; nothing that a user wrote is ever part of its text."""
     return connection.execute(sql.encode(), bindings, binary=binary)
+
+
+def refuses_encryption(error: psycopg.Error) -> bool:
+    """A certificate that is not trusted, or TLS where there is none: waiting does not mend it."""
+    said = str(error)
+    return error.sqlstate is None and any(one in said for one in _TLS)
 
 
 @contextmanager
@@ -202,6 +220,17 @@ def in_our_words(error: psycopg.Error, what: str) -> StoreError:
             return StoreNotOurs(f"{what}: the schema holds no store of Holdfast ({said})")
         case pg.DeadlockDetected() | pg.SerializationFailure():
             return StoreBusy(f"{what}: others were in the way; try again ({said})")
+        case pg.QueryCanceled():
+            return StoreDegraded(
+                f"{what}: the server gave it up ({said}); nothing was acknowledged"
+            )
+        case Silent():
+            return StoreDegraded(
+                f"{what}: {said}; nothing was acknowledged, the same store works again when the "
+                "server does"
+            )
+        case psycopg.OperationalError() if refuses_encryption(error):
+            return StoreError(f"{what}: no encrypted connection that both sides accept ({said})")
         case psycopg.OperationalError():
             return StoreDegraded(
                 f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "

@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,12 @@ import psycopg
 from psycopg import errors as pg
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreReadOnly
-from holdfast.model.limits import LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
+from holdfast.model.limits import (
+    ANSWER_SECONDS,
+    LEASE_SECONDS,
+    LOCK_WAIT_SECONDS,
+    RECONNECT_SECONDS,
+)
 from holdfast.stores.base import BackupReceipt, Restart, Traces
 from holdfast.stores.postgres import care
 from holdfast.stores.postgres.connection import (
@@ -31,19 +37,30 @@ from holdfast.stores.postgres.connection import (
     run,
     translated,
 )
-from holdfast.stores.postgres.keys import columns, new_number
+from holdfast.stores.postgres.keys import columns, join, new_number
 from holdfast.stores.postgres.leases import Lease
 from holdfast.stores.postgres.migrate import bring_up_to_date
 from holdfast.stores.postgres.pool import Pool, patiently
 from holdfast.stores.postgres.queries import queries
 from holdfast.stores.postgres.rows import PostgresReader
 from holdfast.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
+from holdfast.stores.postgres.waiting import Silent
 from holdfast.stores.postgres.watching import Watching
 
 _LOSSES_MAX: Final = 5
 """How often in a row a transaction is begun anew because its connection was lost."""
 
 _AGAIN: Final = (pg.DeadlockDetected, pg.SerializationFailure)
+
+_QUEUE_SECONDS: Final = 1.0
+"""How long a transaction stands in line for its sessions before it goes on without those that
+somebody keeps."""
+
+_IDLE_SECONDS: Final = 10.0
+"""After which the server ends a transaction of a writer that was frozen, and lets its locks go."""
+
+_LOOK_SECONDS: Final = 0.05
+"""Between two looks whether they are free again."""
 
 
 class _Writing:
@@ -84,9 +101,10 @@ class PostgresDatabase:
         wait_seconds: float = LOCK_WAIT_SECONDS,
         lease_seconds: float = LEASE_SECONDS,
         reconnect_seconds: float = RECONNECT_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._address = read_url(url)
-        self._settings = Settings(durability, wait_seconds)
+        self._settings = Settings(durability, wait_seconds, answer_seconds)
         self._reconnect_seconds = reconnect_seconds
         self._sql = queries(self._address.schema)
         self._names: dict[int, str] = {}
@@ -95,21 +113,22 @@ class PostgresDatabase:
         self._careful = False
         self._losses = 0
         self._unsure: set[int] = set()
+        self._held: set[int] = set()
+        self._look_at = 0.0
+        self._queueing_since: float | None = None
         self._closed = False
         self._pid = os.getpid()
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
         self._pool = Pool(self._reconnected, wait_seconds)
-        self._lease = Lease(
-            self._connect, self._sql, self._address.schema, self.holder, lease_seconds
-        )
+        self._lease = Lease(self._connect, self._sql, self._address, self.holder, lease_seconds)
         self._watching = Watching(self._pool, self._connect, self._sql, self._address.schema)
         with translated(f"opening {self._address.shown}"):
             self._open()
 
     def _open(self) -> None:
-        line = self._connect()
+        line = self._connect_writer()
         try:
-            bring_up_to_date(line, self._address.schema, self._address.shown)
+            bring_up_to_date(line, self._address, self._settings.wait_seconds)
             if not line.standby:
                 self._lease.take(line)
         except BaseException:
@@ -122,18 +141,25 @@ class PostgresDatabase:
     def _connect(self) -> Line:
         return connect(self._address, self._settings)
 
+    def _connect_writer(self) -> Line:
+        asked = self._settings
+        queueing = min(asked.wait_seconds, _QUEUE_SECONDS)
+        settings = Settings(asked.durability, queueing, asked.answer_seconds, _IDLE_SECONDS)
+        return connect(self._address, settings)
+
     def _reconnected(self) -> Line:
         return patiently(self._connect, self._reconnect_seconds)
 
     def _writing_line(self) -> Line:
         if self._writer is None or self._writer.broken:
-            self._writer = self._reconnected()
+            self._writer = patiently(self._connect_writer, self._reconnect_seconds)
         if self._writer.standby:
             # It may have been promoted since.
             self._writer.close()
-            self._writer = self._reconnected()
+            self._writer = patiently(self._connect_writer, self._reconnect_seconds)
             if self._writer.standby:
                 raise StoreReadOnly(f"{self._address.shown} is a standby in recovery")
+        self._writer.connection.unhurried = False
         return self._writer
 
     # -- transactions --------------------------------------------------------------------------
@@ -146,9 +172,10 @@ class PostgresDatabase:
         return _Writing(self)
 
     def begin(self) -> PostgresTransaction:
-        if self._unsure:
+        self._lease.check()
+        if (self._unsure or self._held) and time.monotonic() >= self._look_at:
             with translated(f"writing to {self._address.shown}"):
-                self._settle(None)
+                self._look_at_held()
         first, self._first = self._first, frozenset()
         careful, self._careful = self._careful, False
         return PostgresTransaction(
@@ -158,7 +185,30 @@ class PostgresDatabase:
             holder=self.holder,
             first=first,
             careful=careful,
+            held=self._held | self._unsure,
+            wait_seconds=self._settings.wait_seconds,
         )
+
+    def _look_at_held(self) -> None:
+        """Which sessions are free again; what is known of those that were in doubt is not true."""
+        self._unsure = self._find_held(self._unsure, restamp=True)
+        self._held = self._find_held(self._held)
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+
+    def _find_held(self, keys: Collection[int], *, restamp: bool = False) -> set[int]:
+        """Which of these somebody else keeps locked; the others may get new stamps."""
+        if not keys:
+            return set()
+        line = self._writing_line()
+        with line.connection.transaction():
+            if line.pooled:
+                run(line.connection, self._sql.set_locally, line.parameters)
+            rows = run(line.connection, self._sql.held_sessions, columns(sorted(keys))).fetchall()
+            held = {join(*row) for row in rows}
+            if restamp:
+                free = columns(sorted(set(keys) - held))
+                run(line.connection, self._sql.restamp, {**free, "stamp": new_number()})
+        return held
 
     def lock_first(self, keys: Collection[int]) -> None:
         """The next transaction begins with locking these."""
@@ -180,6 +230,7 @@ class PostgresDatabase:
             self.undo(tx)
             raise
         self._losses = 0
+        self._queueing_since = None
         self._names.update(tx.tenants)
         if tx.notices:
             self._lease.notify(tx.notices & tx.changed)
@@ -197,6 +248,7 @@ class PostgresDatabase:
     def _was_committed(self, tx: PostgresTransaction, error: psycopg.Error) -> bool:
         """Find out, when it can be known to be over; it is over afterwards in any case."""
         self._unsure.update(tx.locked)
+        self._look_at = 0.0
         try:
             return self._settle(tx.evidence)
         except (psycopg.Error, StoreError) as unreachable:
@@ -216,9 +268,11 @@ class PostgresDatabase:
         line = self._writing_line()
         keys = sorted(self._unsure)
         found = None
+        # It may well be at work still, so this waits longer than in line; and hears the answer.
+        seconds = min(self._settings.wait_seconds, self._settings.answer_seconds / 2)
+        waiting = {**line.parameters, "lock_timeout": f"{max(1, int(seconds * 1000))}ms"}
         with line.connection.transaction():
-            if line.pooled:
-                run(line.connection, self._sql.set_locally, line.parameters)
+            run(line.connection, self._sql.set_locally, waiting)
             run(line.connection, self._sql.lock_sessions, columns(keys)).fetchall()
             if evidence is not None:
                 found = run(line.connection, evidence.sql, evidence.bindings).fetchone()
@@ -248,16 +302,34 @@ class PostgresDatabase:
             self._careful = True
             self._first = frozenset(tx.locked)
             return Restart("something was there already")
-        if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
+        if isinstance(error, pg.LockNotAvailable) and self._goes_on_without(tx):
+            self._first = frozenset(tx.locked)
+            return Restart("somebody keeps a session locked")
+        passing = isinstance(error, _AGAIN) or (lost and not isinstance(error, Silent))
+        if passing and self._losses < _LOSSES_MAX:
             self._losses += 1
             self._first = frozenset(tx.locked)
             return Restart("the connection was lost")
         self._losses = 0
+        self._queueing_since = None
         return self.explain(error)  # type: ignore[return-value]
+
+    def _goes_on_without(self, tx: PostgresTransaction) -> bool:
+        """Whether it is known what was waited for in vain, or it was not for too long yet."""
+        now = time.monotonic()
+        try:
+            held = self._find_held(tx.locked)
+        except (psycopg.Error, StoreError):
+            held = set()  # a whole table is locked, or the server went away: the next try tells
+        self._held |= held
+        self._look_at = now + _LOOK_SECONDS
+        self._queueing_since = self._queueing_since or now
+        return bool(held) or now - self._queueing_since < self._settings.wait_seconds
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
         """One consistent moment. Never held open across a yield to a caller."""
+        self._lease.check()
         with translated(f"reading {self._address.shown}"), self._pool.reading() as line:
             yield PostgresReader(line.connection, self._sql, self._names)
 
@@ -287,6 +359,7 @@ class PostgresDatabase:
         """If interrupted: some indexes are made anew, the others are as they were."""
         with translated(f"looking after {self._address.shown}"):
             line = self._reconnected()
+            line.connection.unhurried = True
             try:
                 run(line.connection, f'REINDEX SCHEMA CONCURRENTLY "{self._address.schema}"')
             finally:

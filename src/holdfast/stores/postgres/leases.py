@@ -12,9 +12,10 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import HoldfastError
-from holdfast.stores.postgres.connection import Line, run
+from holdfast.errors import HoldfastError, StoreNewer
+from holdfast.stores.postgres.connection import Address, Line, run
 from holdfast.stores.postgres.keys import split
+from holdfast.stores.postgres.migrate import check_allowed
 from holdfast.stores.postgres.queries import Queries
 
 _RETRY_SECONDS: Final = 1.0
@@ -26,11 +27,17 @@ class Lease:
     """Keeps one holder's right to run turns, for as long as the server can be reached."""
 
     def __init__(
-        self, connect: Callable[[], Line], sql: Queries, schema: str, holder: str, seconds: float
+        self,
+        connect: Callable[[], Line],
+        sql: Queries,
+        address: Address,
+        holder: str,
+        seconds: float,
     ) -> None:
         self._connect = connect
         self._sql = sql
-        self._schema = schema
+        self._address = address
+        self._refused: str | None = None
         self._holder = holder
         self._seconds = seconds
         self._line: Line | None = None
@@ -62,7 +69,7 @@ class Lease:
 
     def _run(self) -> None:
         due = time.monotonic() + self._seconds / 3
-        while not self._closed:
+        while not self._closed and self._refused is None:
             self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
             renewing = time.monotonic() >= due
@@ -84,16 +91,30 @@ class Lease:
             return
         if self._line is None or self._line.broken:
             self._line = self._connect()
+            # In time for another try before the lease has run out.
+            connection = self._line.connection
+            connection.answer_seconds = min(connection.answer_seconds, self._seconds / 3)
         if renewing:
             self._renew(self._line)
         if notices and not self._closed:
-            channels = [channel(self._schema, key) for key in notices]
+            channels = [channel(self._address.schema, key) for key in notices]
             run(self._line.connection, self._sql.notify, {"channels": channels})
             time.sleep(_GATHER_SECONDS)
 
     def _renew(self, line: Line) -> None:
         lease = {"holder": self._holder, "seconds": self._seconds}
-        run(line.connection, self._sql.renew, lease)
+        row = run(line.connection, self._sql.renew, lease).fetchone()
+        assert row is not None
+        try:
+            check_allowed(*row, self._address.shown)
+        except StoreNewer as newer:
+            self._refused = str(newer)
+            raise
+
+    def check(self) -> None:
+        """Raises StoreNewer: a newer version has since changed what this one cannot use."""
+        if self._refused is not None:
+            raise StoreNewer(self._refused)
 
     def _end(self) -> None:
         try:

@@ -9,10 +9,18 @@ import time
 from hashlib import blake2b
 from typing import Final
 
+from psycopg import errors as pg
+
 from holdfast.errors import StoreNewer, StoreNotOurs, StoreReadOnly
 from holdfast.stores.numbered import Migration, build, numbered
-from holdfast.stores.postgres.connection import Connection, Line
+from holdfast.stores.postgres.connection import Address, Line
 from holdfast.stores.postgres.queries import in_schema
+from holdfast.stores.postgres.waiting import Connection
+
+_QUEUE_SECONDS: Final = 0.2
+"""How long a migration stands in line for a table: all others who want it stand behind it."""
+
+_STEP_ASIDE_SECONDS: Final = 0.1
 
 OLDEST: Final = 1
 """The oldest version of this code that may open what this version writes."""
@@ -29,24 +37,50 @@ def migrations() -> list[Migration]:
     return numbered("holdfast.stores.postgres")
 
 
-def bring_up_to_date(line: Line, schema: str, shown: str) -> None:
+def bring_up_to_date(line: Line, address: Address, wait_seconds: float) -> None:
     """Create the store or migrate it. Whoever comes second finds nothing left to do.
 
     If interrupted: all that was missing is there with its record, or nothing is.
     """
+    schema, shown = address.schema, address.shown
     connection, newest = line.connection, len(migrations())
     if _version(connection, schema, shown) == newest:
         return
     if line.standby:
         raise StoreReadOnly(f"{shown}: a standby in recovery holds no store yet; name the primary")
+    # A table may be large, and others are at work in it: this takes as long as it takes.
+    connection.unhurried = True
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            _migrate(connection, schema, shown, deadline)
+        except (pg.LockNotAvailable, pg.DeadlockDetected):
+            # Somebody who is in the way is let through: nothing was changed, so nothing is kept.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_STEP_ASIDE_SECONDS)
+        else:
+            break
+    connection.unhurried = False
+
+
+def _migrate(connection: Connection, schema: str, shown: str, deadline: float) -> None:
     with connection.transaction():
+        _set_patience(connection, deadline - time.monotonic())
         # For this transaction only: a lock of the session would stay behind in a pooler.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(schema),))
+        # Shorter than it takes the server to find that two wait for each other, and to choose one.
+        _set_patience(connection, _QUEUE_SECONDS)
         at = _version(connection, schema, shown)
         if at == 0:
             _begin(connection, schema)
         for one in migrations()[at:]:
             _apply(connection, schema, one)
+
+
+def _set_patience(connection: Connection, seconds: float) -> None:
+    waiting = f"{max(1, int(seconds * 1000))}ms"
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", (waiting,))
 
 
 def _begin(connection: Connection, schema: str) -> None:
@@ -93,13 +127,19 @@ def _version(connection: Connection, schema: str, shown: str) -> int:
         in_schema("SELECT name, value FROM holdfast.meta", schema).encode()
     ).fetchall()
     stored: dict[str, int] = dict(rows)
+    version = int(stored.get("version", 0))
+    check_allowed(stored.get("oldest", 0), version, shown)
+    return min(version, len(migrations()))
+
+
+def check_allowed(oldest: int, version: int, shown: str) -> None:
+    """Raises StoreNewer if only newer versions of this code may use the store."""
     newest = len(migrations())
-    if stored.get("oldest", 0) > newest:
+    if oldest > newest:
         raise StoreNewer(
-            f"{shown} was written by a newer Holdfast (format {stored['version']}, this one knows "
-            f"{newest}); install the newer version to open it"
+            f"{shown} was written by a newer Holdfast (format {version}, this one knows {newest}); "
+            "install the newer version to open it"
         )
-    return min(int(stored.get("version", 0)), newest)
 
 
 def _lock(schema: str) -> int:

@@ -14,7 +14,8 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import StoreBusy
-from holdfast.stores.postgres.connection import Line
+from holdfast.stores.postgres.connection import Line, refuses_encryption
+from holdfast.stores.postgres.waiting import Silent
 
 _KEPT: Final = 4
 _MOST: Final = 16
@@ -58,6 +59,9 @@ class Pool:
                 return line
             try:
                 line.connection.execute(_BEGIN)
+            except Silent:
+                self._drop_idle()  # the others would be as silent, one after the other
+                raise
             except psycopg.Error:
                 line.close()
                 continue
@@ -65,6 +69,7 @@ class Pool:
 
     def _give_back(self, line: Line) -> None:
         # A read transaction has nothing to keep, so ending it is always a rollback.
+        line.connection.unhurried = False
         try:
             line.connection.execute("ROLLBACK")
         except psycopg.Error:
@@ -77,6 +82,9 @@ class Pool:
 
     def close(self) -> None:
         self._closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
@@ -100,7 +108,9 @@ def patiently(connect: Callable[[], Line], seconds: float) -> Line:
 
 
 def _may_pass(error: psycopg.OperationalError) -> bool:
-    """A wrong password, user or database does not mend itself."""
+    """A wrong password, user, database or certificate does not mend itself."""
     state = error.sqlstate or ""
     said = str(error)
+    if refuses_encryption(error):
+        return False
     return not (state[:2] in ("28", "3D") or "password" in said or "does not exist" in said)

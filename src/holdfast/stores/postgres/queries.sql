@@ -19,6 +19,18 @@ JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, se
 ORDER BY tenant, session
 FOR UPDATE OF sessions;
 
+-- held_sessions --
+-- Locks what of these is free, and finds what is not: somebody else has it.
+WITH free AS MATERIALIZED (
+    SELECT s.tenant, s.session FROM holdfast.sessions AS s
+    JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
+    ORDER BY s.tenant, s.session
+    FOR UPDATE OF s SKIP LOCKED
+)
+SELECT s.tenant, s.session FROM holdfast.sessions AS s
+JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
+WHERE NOT EXISTS (SELECT 1 FROM free WHERE free.tenant = s.tenant AND free.session = s.session);
+
 -- check_sessions --
 -- Locks sessions that are as they are known to be; fails if one of them is not.
 SELECT 1 / (count(*) = %(count)s)::int, array_agg(held.tenant) FILTER (WHERE held.wanted),
@@ -109,7 +121,7 @@ SELECT DISTINCT seq FROM holdfast.deltas WHERE tenant = %(tenant)s AND session =
 
 -- find_ids --
 SELECT id FROM holdfast.session_ids
-WHERE tenant = %(tenant)s AND id >= %(prefix)s AND substr(id, 1, length(%(prefix)s)) = %(prefix)s
+WHERE tenant = %(tenant)s AND id >= %(prefix)s AND (%(beyond)s::bytea IS NULL OR id < %(beyond)s)
 ORDER BY id LIMIT %(limit)s;
 
 -- unscrubbed --
@@ -274,6 +286,15 @@ SELECT 1 FROM holdfast.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s F
 INSERT INTO holdfast.blob_references (tenant, session, digest)
 VALUES (%(tenant)s, %(session)s, %(digest)s) ON CONFLICT DO NOTHING;
 
+-- collecting_is_due --
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.meta
+    WHERE name = 'collected' AND value > extract(epoch FROM clock_timestamp())::bigint - 86400);
+
+-- collecting --
+INSERT INTO holdfast.meta (name, value) VALUES ('collected', extract(epoch FROM clock_timestamp())::bigint)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
 -- loose_blobs --
 SELECT b.tenant, b.digest, b.holder FROM holdfast.blobs AS b
 WHERE NOT EXISTS (SELECT 1 FROM holdfast.blob_references AS r WHERE r.tenant = b.tenant AND r.digest = b.digest)
@@ -346,7 +367,9 @@ SELECT until > clock_timestamp() FROM holdfast.holders WHERE holder = %(holder)s
 -- renew --
 INSERT INTO holdfast.holders AS h (holder, until)
 VALUES (%(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s::double precision))
-ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until);
+ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
+RETURNING (SELECT m.value FROM holdfast.meta AS m WHERE m.name = 'oldest'),
+          (SELECT m.value FROM holdfast.meta AS m WHERE m.name = 'version');
 
 -- release --
 DELETE FROM holdfast.holders WHERE holder = %(holder)s;
@@ -392,9 +415,10 @@ SELECT tenant, session, indexed FROM holdfast.sessions WHERE behind AND indexed 
 ORDER BY updated_at_us, tenant, session LIMIT %(limit)s;
 
 -- lock_index --
+-- A row that somebody writes to at this moment is left alone: its turn comes.
 SELECT tenant, session, indexed FROM holdfast.sessions
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
-ORDER BY tenant, session FOR UPDATE OF sessions;
+ORDER BY tenant, session FOR UPDATE OF sessions SKIP LOCKED;
 
 -- save_indexed --
 UPDATE holdfast.sessions AS s SET indexed = done.seq, behind = s.head > done.seq

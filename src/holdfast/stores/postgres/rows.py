@@ -11,10 +11,12 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import Description, SessionInfo
 from holdfast.stores.base import Listing, SessionRow, UsageQuery
 from holdfast.stores.lineage import JournalReader
-from holdfast.stores.postgres.connection import Connection, run
+from holdfast.stores.postgres.connection import run
 from holdfast.stores.postgres.keys import identity_key, join, of, tenant_number
 from holdfast.stores.postgres.queries import Queries
 from holdfast.stores.postgres.search import PostgresSearch
+from holdfast.stores.postgres.waiting import Connection
+from holdfast.stores.texts import as_bytes, folded, shown
 
 EVERYTHING: Final = 2**62
 
@@ -30,6 +32,10 @@ class PostgresReader(PostgresSearch, JournalReader):
     def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
         """All rows of one statement; bytes come as they are."""
         return run(self._connection, sql, bindings, binary=True).fetchall()
+
+    def take_time(self) -> None:
+        """What follows looks at everything, and may take as long as that takes."""
+        self._connection.unhurried = True
 
     def fetch_one(self, sql: str, bindings: dict[str, Any]) -> Any:
         found = self.fetch(sql, bindings)
@@ -125,7 +131,9 @@ class PostgresReader(PostgresSearch, JournalReader):
         return [seq for (seq,) in self.fetch(self._sql.streams, of(key))]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        wanted = {"tenant": tenant_number(tenant), "prefix": to_bytes(prefix), "limit": limit}
+        first = to_bytes(prefix)
+        wanted = {"tenant": tenant_number(tenant), "prefix": first, "limit": limit}
+        wanted["beyond"] = _beyond(first)
         return [to_text(session_id) for (session_id,) in self.fetch(self._sql.find_ids, wanted)]
 
     def forks_of(self, key: int) -> list[int]:
@@ -163,7 +171,7 @@ class PostgresReader(PostgresSearch, JournalReader):
         return [
             SessionInfo(
                 id=to_text(session_id),
-                about=_shown(about),
+                about=shown(about),
                 tenant=listing.tenant,
                 created_at_us=created_at_us,
                 updated_at_us=updated_at_us,
@@ -265,6 +273,7 @@ class PostgresReader(PostgresSearch, JournalReader):
         ]
 
     def holds(self, fragment: bytes) -> bool:
+        self.take_time()
         return bool(self.fetch_one(self._sql.holds, {"fragment": fragment})[0])
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
@@ -277,27 +286,17 @@ class PostgresReader(PostgresSearch, JournalReader):
         return self.fetch_one(self._sql.has_blob, wanted) is not None
 
     def counts(self) -> dict[str, int]:
+        self.take_time()
         names = ("sessions", "entries", "deltas", "blobs")
         return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
+
+
+def _beyond(prefix: bytes) -> bytes | None:
+    """The first of what comes after all that begins like this; None if nothing does."""
+    whole = prefix.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
 
 
 def _spent(row: Any) -> Spent:
     day, provider, model, *numbers = row
     return Spent(day, to_text(provider), to_text(model), *numbers)
-
-
-def as_bytes(text: str | None) -> bytes | None:
-    return None if text is None else to_bytes(text)
-
-
-def folded(title: str | None) -> bytes | None:
-    """A title as it is searched: without regard to case."""
-    return None if title is None else to_bytes(title.casefold())
-
-
-def _shown(about: bytes) -> Description:
-    """A damaged session is listed all the same, and says so when it is opened."""
-    try:
-        return decode(about, Description)
-    except ValueError:
-        return Description(extra={"damaged": True})

@@ -14,7 +14,7 @@ from holdfast.journal.documents import Document
 from holdfast.journal.queries import Either, Every, Phrase, Query, phrases
 from holdfast.journal.words import indexed, unbroken
 from holdfast.model.entries import Entry
-from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
+from holdfast.stores.indexed import Batch, Lineage, Made, Search, Unindexed
 from holdfast.stores.postgres.keys import columns, join, of, split, tenant_number
 from holdfast.stores.postgres.queries import Queries
 
@@ -139,14 +139,20 @@ class PostgresIndex(PostgresSearch):
         """Send what waits."""
         raise NotImplementedError
 
-    def take_slice(self, batch: Batch) -> bool:
-        """Whoever locks these rows first indexes them; the other reads again."""
+    def take_time(self) -> None:
+        """What follows may take as long as it takes."""
+        raise NotImplementedError
+
+    def take_slice(self, batch: Batch) -> Made:
+        """Whoever locks these rows first indexes them; what somebody else has is left to later."""
         first: dict[int, int] = {}
         for one, _ in batch.entries:
             first.setdefault(one.key, one.seq)
         rows = self.fetch(self._sql.lock_index, columns(sorted(first)))
-        marks = {join(tenant, session): indexed_seq for tenant, session, indexed_seq in rows}
-        return all(marks.get(key) == seq - 1 for key, seq in first.items())
+        ours = {
+            key for key, at in ((join(*row[:2]), row[2]) for row in rows) if first[key] == at + 1
+        }
+        return [made for made in batch.entries if made[0].key in ours]
 
     def put_document(self, key: int, document: Document) -> None:
         """Gathered: a slice is written with a few statements, however many documents it has."""
@@ -196,6 +202,7 @@ class PostgresIndex(PostgresSearch):
         """The server's own vacuum does it."""
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
+        self.take_time()
         kept = self.fetch(self._sql.search_state)
         wanted = bool(kept and kept[0][0]) if substrings is None else substrings
         self.send(self._sql.empty_index)

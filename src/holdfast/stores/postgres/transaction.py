@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import StoreError
 from holdfast.journal.codec import encode, to_bytes, to_text
 from holdfast.journal.usage import Spent
-from holdfast.stores.base import Flush, Restart, SessionRow, Unlocked
-from holdfast.stores.postgres.connection import Connection, Line, run
+from holdfast.stores.base import Flush, Held, Restart, SessionRow, Unlocked
+from holdfast.stores.postgres.connection import Line, run
 from holdfast.stores.postgres.keys import (
     columns,
     identity_key,
@@ -31,9 +31,11 @@ from holdfast.stores.postgres.keys import (
     tenant_number,
 )
 from holdfast.stores.postgres.queries import Queries
-from holdfast.stores.postgres.rows import PostgresReader, as_bytes, folded
+from holdfast.stores.postgres.rows import PostgresReader
 from holdfast.stores.postgres.search import PostgresIndex
+from holdfast.stores.postgres.waiting import Connection
 from holdfast.stores.rebuild import labels_of
+from holdfast.stores.texts import as_bytes, folded
 
 _GONE: Final = -1
 """The stamp of a session that does not exist any more."""
@@ -75,13 +77,17 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         holder: str,
         first: Collection[int] = (),
         careful: bool = False,
+        held: Collection[int] = (),
+        wait_seconds: float = 0.0,
     ) -> None:
         self._open = line
         self._line: Line | None = None
         self._sql = sql
         self._names = names
         self._holder = holder
-        self._first = frozenset(first)
+        self._held = frozenset(held)
+        self._wait_seconds = wait_seconds
+        self._first = frozenset(first) - self._held
         self._careful = careful
         self._stamp = new_number()
         self._locked: dict[int, Any] = {}
@@ -134,6 +140,10 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         run(line.connection, "BEGIN")
         if line.pooled:
             run(line.connection, self._sql.set_locally, line.parameters)
+
+    def take_time(self) -> None:
+        """What follows may take as long as it takes: it goes over all of something."""
+        self.line.connection.unhurried = True
 
     def _lock_rows(self, connection: Connection, keys: list[int]) -> None:
         if not keys:
@@ -290,6 +300,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             return _GONE if row is None else int(row[4])
         if key in self._checked:
             return self._checked[key]
+        if key in self._held:
+            raise Held(self._wait_seconds)
         if expected is None or expected == _GONE or self._first:
             self.need((key,))
             return self.stamp(key)
@@ -298,7 +310,9 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
     def need(self, keys: Collection[int]) -> None:
         if self._first and self._line is None:
             self._begin(())
-        missing = [key for key in keys if key not in self._locked and key not in self._stamps]
+        # What is held by others is told to whoever comes to it: the rest does not wait for it.
+        there = (self._locked, self._stamps, self._held)
+        missing = [key for key in keys if not any(key in one for one in there)]
         if missing:
             raise Unlocked(missing)
 
@@ -464,6 +478,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         return True
 
     def erase_session(self, key: int) -> int:
+        self.take_time()
         entries = self.head_count(key)
         for sql in (
             self._sql.erase_entries,
@@ -533,7 +548,12 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self.send(self._sql.refer, reference)
         return True
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        """Goes over all blobs of all hosts: of those who close a store, one a day does it."""
+        if if_due and not self.fetch(self._sql.collecting_is_due):
+            return 0
+        self.send(self._sql.collecting)
+        self.take_time()
         loose = [one for one in self.fetch(self._sql.loose_blobs) if not self.is_alive(one[2])]
         return self._drop_blobs(loose)
 

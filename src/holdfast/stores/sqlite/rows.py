@@ -28,6 +28,7 @@ from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.search import SqliteIndex, SqliteSearch
+from holdfast.stores.texts import as_bytes, folded, shown
 
 _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
@@ -134,15 +135,15 @@ class SqliteReader(SqliteSearch, JournalReader):
                 "tenant": to_bytes(listing.tenant),
                 "deleted": listing.deleted,
                 "archived": listing.archived,
-                "type": _bytes(listing.type),
-                "project": _bytes(listing.project),
+                "type": as_bytes(listing.type),
+                "project": as_bytes(listing.project),
                 "interrupted": listing.interrupted,
                 "pinned": listing.pinned,
-                "title": _folded(listing.title),
-                "tag": _bytes(listing.tag),
-                "model": _bytes(listing.model),
-                "parent": _bytes(listing.parent),
-                "fork_of": _bytes(listing.fork_of),
+                "title": folded(listing.title),
+                "tag": as_bytes(listing.tag),
+                "model": as_bytes(listing.model),
+                "parent": as_bytes(listing.parent),
+                "fork_of": as_bytes(listing.fork_of),
                 "since_us": listing.since_us,
                 "until_us": listing.until_us,
                 "before_us": before_us,
@@ -153,7 +154,7 @@ class SqliteReader(SqliteSearch, JournalReader):
         return [
             SessionInfo(
                 id=to_text(row[0]),
-                about=_shown(row[1]),
+                about=shown(row[1]),
                 tenant=to_text(row[2]),
                 created_at_us=row[3],
                 updated_at_us=row[4],
@@ -229,9 +230,9 @@ class SqliteReader(SqliteSearch, JournalReader):
             SQL.usage,
             {
                 "tenant": to_bytes(query.tenant),
-                "session": _bytes(query.session),
-                "project": _bytes(query.project),
-                "model": _bytes(query.model),
+                "session": as_bytes(query.session),
+                "project": as_bytes(query.project),
+                "model": as_bytes(query.model),
                 "since_day": query.since_day,
                 "until_day": query.until_day,
             },
@@ -325,11 +326,11 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
                 about.deleted,
                 encode(about),
                 to_bytes(about.type),
-                _bytes(None if about.project is None else about.project.root),
-                _folded(about.title),
+                as_bytes(None if about.project is None else about.project.root),
+                folded(about.title),
                 about.status,
                 about.pinned,
-                _bytes(None if about.parent is None else about.parent.session_id),
+                as_bytes(None if about.parent is None else about.parent.session_id),
                 row.key,
             ),
         )
@@ -442,7 +443,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self._write(SQL.refer, (blob_key, key))
         return True
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, *, if_due: bool = False) -> int:
         gone = 0
         loose: list[Any] = self._execute(SQL.loose_blobs).fetchall()
         for key, holder in loose:
@@ -462,20 +463,3 @@ def identity_key(session: int, identity: str) -> bytes:
     hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
     minted = _MINTED.match(data)
     return (unhexlify(minted[1]) if minted is not None else hashed[:6]) + hashed
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else to_bytes(text)
-
-
-def _folded(title: str | None) -> bytes | None:
-    """A title as it is searched: without regard to case."""
-    return None if title is None else to_bytes(title.casefold())
-
-
-def _shown(about: bytes) -> Description:
-    """A damaged session is listed all the same, and says so when it is opened."""
-    try:
-        return decode(about, Description)
-    except ValueError:
-        return Description(extra={"damaged": True})

@@ -19,7 +19,7 @@ from holdfast.journal.documents import Document
 from holdfast.journal.queries import Either, Every, Phrase, Query
 from holdfast.journal.words import indexed, unbroken
 from holdfast.model.entries import Entry
-from holdfast.stores.indexed import Batch, Lineage, Search, Unindexed
+from holdfast.stores.indexed import Batch, Lineage, Made, Search, Unindexed
 from holdfast.stores.sqlite.queries import SQL
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
@@ -173,8 +173,8 @@ class SqliteIndex(SqliteSearch):
                 folded = (unbroken(text) for text in texts)
                 self._change(_for_substrings(SQL.put_words), (number, *folded))
 
-    def take_slice(self, batch: Batch) -> bool:
-        return self.index_mark() == batch.mark
+    def take_slice(self, batch: Batch) -> Made:
+        return batch.entries if self.index_mark() == batch.mark else ()
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         last = done[-1]

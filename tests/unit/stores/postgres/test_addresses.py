@@ -6,6 +6,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import StoreError
 from holdfast.stores.postgres.connection import Settings, read_url
 from holdfast.stores.postgres.keys import join, split, tenant_number
+from holdfast.stores.postgres.rows import _beyond
 
 
 def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
@@ -17,6 +18,25 @@ def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
     assert (told["host"], told["port"], told["password"]) == ("h1,h2", "1,2", "p+w")
     assert (told["options"], told["connect_timeout"]) == ("-c geqo=off", "9")
     assert "p+w" not in address.shown
+
+
+def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says is not overridden by defaults of ours; what the URL says comes first."""
+    assert conninfo_to_dict(read_url("postgresql://h/db").conninfo)["connect_timeout"] == "5"
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "7")
+    monkeypatch.setenv("PGHOST", "there")
+    told = conninfo_to_dict(read_url("postgresql:///db").conninfo)
+    assert "connect_timeout" not in told
+    assert "application_name" not in told
+    assert read_url("postgresql:///db").shown.startswith("db on there")
+    stated = read_url("postgresql://h/db?connect_timeout=9&application_name=mine").conninfo
+    assert conninfo_to_dict(stated)["connect_timeout"] == "9"
+    assert conninfo_to_dict(stated)["application_name"] == "mine"
+
+
+def test_not_waiting_is_not_waiting_for_ever() -> None:
+    """No lock timeout at all would be what 0 means to the server."""
+    assert Settings("full", 0, 30).parameters("on")["lock_timeout"] == "1ms"
 
 
 def test_a_schema_has_a_default_and_a_plain_name() -> None:
@@ -39,7 +59,7 @@ def test_a_schema_has_a_default_and_a_plain_name() -> None:
 def test_durability_is_never_weaker_than_asked_for(
     durability: str, configured: str, used: str
 ) -> None:
-    settings = Settings("full" if durability == "full" else "normal", 30)
+    settings = Settings("full" if durability == "full" else "normal", 30, 30)
     assert settings.parameters(configured)["synchronous_commit"] == used
 
 
@@ -47,3 +67,11 @@ def test_a_key_is_its_tenant_and_its_session() -> None:
     tenant = tenant_number("\ud800 any name")
     assert 0 <= tenant < 2**63
     assert split(join(tenant, 2**63 - 1)) == (tenant, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "beyond"),
+    [(b"", None), (b"\xff\xff", None), (b"ab", b"ac"), (b"a\xff", b"b"), (b"\0", b"\1")],
+)
+def test_what_comes_after_all_that_begins_alike(prefix: bytes, beyond: bytes | None) -> None:
+    assert _beyond(prefix) == beyond
