@@ -8,7 +8,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -146,9 +146,13 @@ class Agent:
             tool = tools[call.name]
             arguments = tool.args_validator.validate_json(call.arguments or "{}")
             value = await self._toolset.call_tool(call.name, arguments, ctx, tool)
+        except HoldfastError:  # the store or the turn, not the tool
+            raise
+        except ToolFailed as failed:
+            return failed.message, True
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
             return describe(error), True
-        return (value if isinstance(value, str) else repr(value)), False
+        return ToolReturnPart(call.name, value, call.id).model_response_str(), False
 
 
 class _Told(AbstractCapability[Running]):
