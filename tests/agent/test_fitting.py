@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from holdfast import AsyncSession, AsyncStore
 from holdfast.agent import Agent
@@ -65,6 +65,47 @@ def test_a_long_session_is_summarised_before_it_overflows(tmp_path: Path) -> Non
             assert "They talked about kelp." in model.asked[1], "a summary was forgotten"
 
     asyncio.run(main())
+
+
+def test_a_long_turn_is_summarised_while_it_runs(tmp_path: Path) -> None:
+    """It goes on from a summary, its prompt and the last result; the journal has all of them."""
+    window, calls = 4000, 12
+    sent: list[str] = []
+
+    def look(number: int) -> str:
+        return f"result {number}: " + "blah " * 400
+
+    async def model(
+        messages: list[ModelMessage], _: AgentInfo
+    ) -> AsyncIterator[str | DeltaToolCalls]:
+        sent.append(repr(messages))
+        number = len(sent)
+        if number > calls:
+            yield "Done."
+            return
+        arguments = f'{{"number": {number}}}'
+        yield {0: DeltaToolCall(name="look", json_args=arguments, tool_call_id=f"c{number}")}
+
+    async def main() -> None:
+        summary = Model()
+        made = FunctionModel(summary._aside, stream_function=model)
+        agent = Agent(made, tools=[look], window=window)
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            await ask(agent, session, "Look at everything.")
+            results = [one for one in await session.messages() if one.role == "tool"]
+            assert len(results) == calls
+            assert (await session.turns())[0].status == "completed"
+            assert await store.examine_session(session.id) == []
+
+    asyncio.run(main())
+    assert len(sent) == calls + 1
+    for number, request in enumerate(sent):
+        assert "Look at everything." in request, "the prompt was forgotten"
+        assert not number or f"result {number}: " in request, "the last result was forgotten"
+        assert len(request) < window * 4, "it was sent more than fits"
+    assert "They talked about kelp." in sent[-1]
+    assert "result 1: " not in sent[-1]
 
 
 def test_a_title_is_made_after_the_first_exchange(tmp_path: Path) -> None:

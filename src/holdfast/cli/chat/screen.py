@@ -61,7 +61,7 @@ class Screen:
         self._reading: asyncio.Task[str] | None = None
         self._left = False
         self._prompt: PromptSession[str] = PromptSession(
-            message=self._message,
+            message=self.message,
             key_bindings=self._keys(),
             history=InMemoryHistory(),
             refresh_interval=_REFRESH_SECONDS,
@@ -110,7 +110,7 @@ class Screen:
 
     # -- the line ------------------------------------------------------------------------------
 
-    def _message(self) -> FormattedText:
+    def message(self) -> FormattedText:
         """What stands above the line, and what the line begins with."""
         view = self.view
         shown: list[tuple[str, str]] = []
