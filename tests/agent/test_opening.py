@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Project, Session, Store
 from tests.agent.conftest import Chat
-from tests.agent.scripting import begun, exchange, newest, said, until, until_said
+from tests.agent.scripting import begun, exchange, said, until, until_said
 from tests.agent.scripting import ended as has_ended
 from tests.agent.terminal import Terminal
 from tests.recorders.server import Scripted
@@ -119,19 +119,3 @@ def test_what_there_is_not(chat: Chat, store: Store) -> None:
     unknown.shows("nobody:x")
     assert unknown.process.wait(50) == 2
     assert [one.id for one in store.sessions()] == [known]
-
-
-def test_a_prompt_is_kept_as_it_was_typed(
-    chat: Chat, server: Scripted, store: Store, project: Project
-) -> None:
-    """Marks that are not seen belong to the text; bytes that are no text would break requests."""
-    store.create_session(title="Marks", project=project)
-    terminal = chat("--resume")
-    terminal.shows("/help lists")
-    session = newest(store)
-    server.scripts.append(said("Yes."))
-    terminal.enter("shalom\u200f?")
-    until(session, has_ended)
-    assert session.messages()[0].text == "shalom\u200f?"
-    assert server.requests[0]["messages"][-1]["content"] == "shalom\u200f?"
-    assert terminal.leave() == 0
