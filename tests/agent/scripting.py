@@ -1,7 +1,8 @@
 """What a provider of OpenAI's shape answers, and what of a session a test waits for."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast import Entry, Session, Store
@@ -18,6 +19,18 @@ def said(*words: str) -> Script:
 def begun(*words: str) -> Script:
     """An answer that never comes to its end."""
     return answer("openai-chat", list(words), stalls=True)
+
+
+def held(free: threading.Event, *words: str) -> Script:
+    """An answer whose first word comes at once, and the rest when it is let go."""
+
+    class Held(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            yield self[0]
+            free.wait(60)
+            yield from self[1:]
+
+    return Script(Held(said(*words).events))
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> Script:
