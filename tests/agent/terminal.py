@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -24,11 +25,17 @@ SECONDS = 50.0
 class Terminal:
     """The command in a pty; everything it has shown is kept."""
 
-    def __init__(self, *arguments: str, folder: Path, more: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        more: Mapping[str, str],
+        python: Path = Path(sys.executable),
+    ) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
+            [python, "-m", "holdfast.cli", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -42,7 +49,9 @@ class Terminal:
         self._shown = ""
         self._changed = threading.Condition()
         self._over = False
-        threading.Thread(target=self._read, daemon=True).start()
+        self._hang_up, self._hung_up = os.pipe()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -91,10 +100,18 @@ class Terminal:
         self.process.kill()
         self.process.wait(SECONDS)
 
+    def close(self) -> int:
+        """Close the window while the command runs in it; the exit code."""
+        os.write(self._hung_up, b"x")
+        self._reader.join()
+        os.close(self._ours)
+        return self.process.wait(SECONDS)
+
     def _read(self) -> None:
         while True:
             try:
-                piece = os.read(self._ours, 65536)
+                ready, _, _ = select.select([self._ours, self._hang_up], [], [])
+                piece = os.read(self._ours, 65536) if self._hang_up not in ready else b""
             except OSError:  # the other side is closed
                 piece = b""
             with self._changed:

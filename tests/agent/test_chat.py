@@ -10,6 +10,7 @@ from holdfast import Entry, Session, Store
 from holdfast.agent.embedded import model_file, serving_model
 from holdfast.model import entries as e
 from tests.agent.proxy import Proxy, between
+from tests.agent.scripting import ended, newest, until
 from tests.agent.terminal import Terminal
 
 pytestmark = [
@@ -30,12 +31,6 @@ def model() -> Iterator[str]:
 def proxy(model: str) -> Iterator[Proxy]:
     with between(model) as running:
         yield running
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "work.db") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -60,18 +55,6 @@ def chat(tmp_path: Path, proxy: Proxy, store: Store) -> Iterator[Callable[..., T
         terminal.kill()
 
 
-def the_session(store: Store) -> Session:
-    return store.session(store.sessions()[0].id)
-
-
-def until(session: Session, found: Callable[[e.Body], bool], after: int = 0) -> Entry:
-    """Wait until the journal has such an entry."""
-    for item in session.follow(after=after):
-        if isinstance(item, Entry) and found(item.body):
-            return item
-    raise AssertionError("the store was closed")
-
-
 def until_said(session: Session, after: int) -> str:
     """Wait until an answer has begun; what it says so far."""
     text = ""
@@ -83,15 +66,11 @@ def until_said(session: Session, after: int) -> str:
     raise AssertionError("the store was closed")
 
 
-def ended(body: e.Body) -> bool:
-    return isinstance(body, e.TurnEnded)
-
-
 def test_stopped_then_asked_again(
     chat: Callable[..., Terminal], store: Store, proxy: Proxy
 ) -> None:
     terminal = chat()
-    session = the_session(store)
+    session = newest(store)
     proxy.hold()
     terminal.enter(PROMPT)
     said = until_said(session, 0)
@@ -117,7 +96,7 @@ def test_stopped_then_asked_again(
 
 def test_killed_and_resumed(chat: Callable[..., Terminal], store: Store, proxy: Proxy) -> None:
     terminal = chat()
-    session = the_session(store)
+    session = newest(store)
     proxy.hold()
     terminal.enter(PROMPT)
     said = until_said(session, 0)
@@ -145,7 +124,7 @@ def test_what_is_typed_meanwhile_is_asked_next(
     chat: Callable[..., Terminal], store: Store, proxy: Proxy
 ) -> None:
     terminal = chat()
-    session = the_session(store)
+    session = newest(store)
     proxy.hold()
     terminal.enter("Say hello.")
     until_said(session, 0)

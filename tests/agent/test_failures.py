@@ -1,27 +1,30 @@
 """A provider that refuses, breaks off or is not there: the turn fails, and what came is kept."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore, Store
+from holdfast import AsyncStore, Project, Store
 from holdfast.agent import ModelUnavailable, agent_for
-from holdfast.agent.choosing import DEFAULTS, VARIABLE, find_model
+from holdfast.agent.choosing import VARIABLE, find_model
+from tests.agent.conftest import Chat
+from tests.agent.scripting import refused
 from tests.agent.terminal import Terminal
 from tests.cli.running import run_in_terminal, run_process
 from tests.recorders.saying import answer
-from tests.recorders.server import Script, Scripted, serving
+from tests.recorders.server import Script, Scripted
 
 TRIES = 3
 """The SDK repeats what failed by the provider's fault twice."""
 
-
-@pytest.fixture
-def server() -> Iterator[Scripted]:
-    with serving() as running:
-        yield running
+REPEATED = (429, 500)
+REFUSALS = {
+    401: "who are you?",
+    404: "the model m does not exist",
+    429: "too many requests",
+    500: "we are sorry",
+}
 
 
 def broken() -> Script:
@@ -29,7 +32,7 @@ def broken() -> Script:
     return Script(script.events[:3], "broken")
 
 
-@pytest.mark.parametrize("status", [401, 429, 500])
+@pytest.mark.parametrize("status", REFUSALS)
 def test_a_refusal_fails_the_turn_with_its_reason(
     tmp_path: Path, server: Scripted, status: int
 ) -> None:
@@ -74,38 +77,39 @@ def follow_to_the_end(store: Store, *, turns: int) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_failed_prompt_is_offered_again(tmp_path: Path, server: Scripted) -> None:
-    refusal = Script(body={"error": {"message": "who are you?"}}, status=401)
-    server.scripts.extend([refusal, answer("openai-chat", ["Here ", "I ", "am."])])
-    server.scripts.append(answer("openai-chat", ["A title"]))
-    more = {"HOLDFAST_STORE": str(tmp_path / "w.db"), VARIABLE: f"{server.url}/v1#m"}
-    with Terminal("chat", folder=tmp_path, more=more) as terminal:
-        terminal.shows("/help lists")
-        terminal.enter("Hello?")
-        failed = terminal.shows("The turn failed: ModelAuthenticationError: status_code: 401")
-        terminal.shows("Hello?", after=failed)
-        terminal.enter("")
-        terminal.shows("Here I am.", after=failed)
-        with Store(tmp_path / "w.db") as store:
-            follow_to_the_end(store, turns=2)
-        assert terminal.leave() == 0
-    with Store(tmp_path / "w.db") as store:
-        session = store.session(store.sessions()[0].id)
-        assert [turn.status for turn in session.turns()] == ["failed", "completed"]
+def test_a_failed_prompt_is_offered_again(
+    chat: Chat, store: Store, project: Project, server: Scripted
+) -> None:
+    """Whatever went wrong: the reason is said, what came stays, Enter asks again."""
+    session = store.create_session(title="Failures", project=project)
+    terminal = chat("--resume")
+    terminal.shows("/help lists")
+    terminal.type("Hello?")
+    for status, why in REFUSALS.items():
+        server.scripts.extend([refused(status, why)] * (TRIES if status in REPEATED else 1))
+        again(terminal, "The turn failed: ", f"status_code: {status}", why)
+    server.scripts.append(broken())
+    again(terminal, "The answer is", "(cut off here)", "The turn failed: ")
+    server.scripts.append(answer("openai-chat", ["Here ", "I ", "am."]))
+    before = len(terminal.text)
+    terminal.enter("")
+    terminal.shows("Here I am.", after=before)
+    follow_to_the_end(store, turns=len(REFUSALS) + 2)
+    assert terminal.leave() == 0
+    assert [turn.status for turn in session.turns()] == ["failed"] * 5 + ["completed"]
+    for turn, status in zip(session.turns(), REFUSALS, strict=False):
+        assert f"status_code: {status}" in (turn.reason or "")
+    partial = [one for one in session.messages() if one.state == "partial"]
+    assert [one.text for one in partial] == ["The answer is "]
 
 
-def test_no_model_and_no_key_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*DEFAULTS, VARIABLE):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("holdfast.agent.embedded.model_file", lambda: None)
-
-    async def main() -> None:
-        async with agent_for(None):
-            raise AssertionError("there was a model")
-
-    with pytest.raises(ModelUnavailable, match="holdfast model install") as raised:
-        asyncio.run(main())
-    assert "\n" not in str(raised.value)
+def again(terminal: Terminal, *expected: str) -> None:
+    """Send what is in the line; it fails so, and then it is in the line again."""
+    place = len(terminal.text)
+    terminal.enter("")
+    for one in expected:
+        place = terminal.shows(one, after=place)
+    terminal.shows("Hello?", after=place)
 
 
 @pytest.mark.parametrize("name", ["nothing", "nobody:model", "openai:gpt-5", ""])

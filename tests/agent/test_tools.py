@@ -3,8 +3,10 @@
 import asyncio
 import os
 import select
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 from pydantic_ai.exceptions import ToolFailed
@@ -31,7 +33,10 @@ def test_files_are_listed_read_searched_and_written(workspace: Workspace, tmp_pa
     assert workspace.list_files() == "binary\nsrc/"
     assert workspace.read_file("src/main.c", first_line=2) == "int linker;\n"
     assert workspace.search_files("linker") == "src/main.c:2: int linker;"
+    assert workspace.search_files("linker", path="src/main.c") == "src/main.c:2: int linker;"
     assert "none of the files" in workspace.search_files("lead")
+    with pytest.raises(ToolFailed, match="there is no file"):
+        workspace.search_files("linker", path="lib")
     workspace.write_file("new/file.txt", "text")
     assert (tmp_path / "new" / "file.txt").read_text("utf-8") == "text"
     assert [one.name for one in (tmp_path / "new").iterdir()] == ["file.txt"]
@@ -44,6 +49,44 @@ def test_no_path_leads_out_of_the_folder(workspace: Workspace, tmp_path: Path, p
         workspace.read_file(path)
     with pytest.raises(ToolFailed, match="outside"):
         workspace.write_file(path, "x")
+
+
+def test_a_script_stays_one(workspace: Workspace, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("old", "utf-8")
+    script.chmod(0o755)
+    workspace.write_file("run.sh", "new")
+    assert (script.read_text("utf-8"), script.stat().st_mode & 0o777) == ("new", 0o755)
+
+
+def test_what_cannot_be_written_leaves_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="src"):
+        workspace.write_file("src", "a folder is in the way")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["binary", "src"]
+
+
+def test_nobody_waits_for_a_pipe(workspace: Workspace, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "src" / "pipe")
+    assert workspace.search_files("linker") == "src/main.c:2: int linker;"
+    with pytest.raises(ToolFailed, match="no file"):
+        workspace.read_file("src/pipe")
+
+
+def test_of_a_file_of_any_size_a_part_is_read(workspace: Workspace, tmp_path: Path) -> None:
+    line = "0123456789abcde\n"
+    (tmp_path / "log").write_text("first\n" + line * 1_000_000 + "last\n", "utf-8")
+    tracemalloc.start()
+    shown = workspace.read_file("log", first_line=2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shown.startswith(line)
+    assert shown.endswith("last\n")
+    assert peak < 1_000_000
+
+
+def test_names_of_files_are_what_a_provider_takes(workspace: Workspace, tmp_path: Path) -> None:
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).touch()
+    assert workspace.list_files().encode("utf-8").splitlines()[-1] == "\ufffd.txt".encode()
 
 
 def test_what_is_shown_is_bounded() -> None:
@@ -77,20 +120,74 @@ def result_of(entries: list[e.Entry]) -> tuple[ToolResult, str | None]:
     return found.result, found.output
 
 
-def test_a_command_that_prints_a_lot_is_recorded_and_shown_in_part(tmp_path: Path) -> None:
-    megabytes = 8
+@pytest.mark.parametrize("printed", [999_999, 1_000_000, 1_000_001, 3_000_000])
+def test_what_a_command_prints_is_recorded_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: int
+) -> None:
+    """And if there was more, that is said; the model is told of the end all the same."""
+    bound = 1_000_000
+    monkeypatch.setattr("holdfast.agent.tools.RECORDED_CHARS", bound)
 
     async def main() -> None:
         async with AsyncStore(tmp_path / "w.db", durability="normal") as store:
             session = await store.create_session()
-            command = f"yes 0123456789abcde | head -c {megabytes * 1024 * 1024}"
-            await run(session, tmp_path, command)
+            await run(session, tmp_path, f"yes 0123456789abcde | head -c {printed}; echo; echo end")
             result, output = result_of(await session.entries())
             assert output is not None
-            assert len(output) == megabytes * 1024 * 1024
+            kept, said, _ = output.partition("\n[What was printed after this is not recorded.]")
+            whole = printed + len("\nend\n")
+            assert len(kept) == min(whole, bound)
+            assert bool(said) is (whole > bound)
             assert isinstance(result.content, str)
             assert len(result.content) < 20_000
             assert "characters are not shown" in result.content
+            assert result.content.endswith("end\n")
+
+    asyncio.run(main())
+
+
+def test_a_command_is_over_when_its_shell_is(tmp_path: Path) -> None:
+    """What it leaves in the background is ended; what has escaped is not waited for."""
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            await run(
+                session, tmp_path, "setsid sleep 50 & echo $! > escaped; yes & echo $! > child"
+            )
+            result, _ = result_of(await session.entries())
+            assert not result.is_error
+
+    asyncio.run(main())
+    os.kill(int((tmp_path / "escaped").read_text("utf-8")), SIGKILL)
+    assert is_over(int((tmp_path / "child").read_text("utf-8")))
+
+
+def is_over(pid: int) -> bool:
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    ended, _, _ = select.select([process], [], [], 10)
+    os.close(process)
+    return bool(ended)
+
+
+def test_a_command_is_given_time_to_end(tmp_path: Path) -> None:
+    """Stop lets it clean up; only what does not listen is killed."""
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            command = "trap 'touch cleaned; exit' TERM; echo ready; while :; do sleep 0.1; done"
+            task = asyncio.create_task(run(session, tmp_path, command))
+            async for item in session.follow():
+                if isinstance(item, e.FollowedDelta) and item.call_id is not None:
+                    break
+            await session.stop()
+            with pytest.raises(TurnStopped):
+                await task
+            assert (tmp_path / "cleaned").exists()
 
     asyncio.run(main())
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from holdfast import AsyncSession, AsyncStore, Message
-from holdfast.cli.chat.screen import rendered
-from holdfast.cli.chat.view import Shown, View, whole_blocks
+from holdfast.cli.chat.screen import Screen, rendered
+from holdfast.cli.chat.view import Shown, View, call_text, whole_blocks
 from holdfast.model import entries as e
 from holdfast.model.parts import Text, ToolCall
 
@@ -105,6 +107,30 @@ def test_a_question_goes_away_when_the_turn_is_stopped(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_what_a_command_prints_is_no_token() -> None:
+    view = View()
+    view.take(e.FollowedDelta(2, "turn", "msg", "c1", e.Delta(0, 0, "output", "x" * 4000)))
+    assert view.tokens == "0 in, 0 out"
+    view.take(e.FollowedDelta(3, "turn", "msg", None, e.Delta(0, 0, "text", "x" * 4000)))
+    assert view.tokens == "0 in, 1,000 out"
+
+
+@pytest.mark.parametrize("length", [10, 300, 10_000])
+def test_a_person_is_shown_what_is_asked_about(length: int) -> None:
+    """All of a call, or both its ends and how much is missing; not the beginning alone."""
+    call = ToolCall("c1", "run_command", '{"command": "' + "x" * length + ' ; rm -rf /"}')
+    said = e.MessageRecorded(id="msg", turn_id="turn", role="assistant", parts=(call,))
+    view = View()
+    view.take(e.Entry(2, 0, said))
+    asked = e.ApprovalAsked(
+        id="a1", turn_id="turn", message_id="msg", call_id="c1", arguments_hash="x"
+    )
+    shown = "".join(one.text for one in view.take(e.Entry(3, 0, asked))) or call_text(call)
+    assert "rm -rf /" in shown
+    assert len(shown) < 5000
+    assert ("characters are not shown" in shown) is (length == 10_000)
+
+
 async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[Shown]:
     view, shown = View(), []
     async for item in session.follow():
@@ -112,6 +138,14 @@ async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[Show
         if last(item.kind):
             return shown
     raise AssertionError("the store was closed")
+
+
+def test_nor_is_what_a_person_is_asked_about() -> None:
+    with create_pipe_input() as source:
+        screen = Screen(View(), on_interrupt=lambda: None, source=source, sink=DummyOutput())
+        screen.question = "Run rm \u202egnihton\x1b[2J ?"
+        (_, text), *_ = screen.message()
+    assert text == "Run rm \\u202egnihton\\x1b[2J ? "
 
 
 def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:

@@ -28,7 +28,7 @@ READS = {
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),
-        *("changes", "queued", "approvals"),
+        *("changes", "queued", "approvals", "blob"),
     },
     "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
     from holdfast.agent.approvals import Pending, pending_approvals
-    from holdfast.agent.choosing import ModelUnavailable, agent_for
+    from holdfast.agent.choosing import agent_for
+    from holdfast.agent.embedded import ModelUnavailable
     from holdfast.agent.tools import Workspace
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
 
 _MODULES = {
     "Agent": "agent",
-    "ModelUnavailable": "choosing",
+    "ModelUnavailable": "embedded",
     "Pending": "approvals",
     "Workspace": "tools",
     "agent_for": "choosing",

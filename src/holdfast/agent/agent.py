@@ -8,13 +8,13 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart
-from pydantic_ai.models import Model
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.adapters.pydantic_ai import Approvals, Granted, Recorder, granted, history
-from holdfast.agent.fitting import compact_if_long, summarise, title_of
+from holdfast.agent.fitting import compact_if_long, compact_turn_if_long, summarise, title_of
 from holdfast.agent.tools import Running
 from holdfast.errors import HoldfastError
 from holdfast.session.aio import AsyncSession, AsyncTurn
@@ -86,7 +86,12 @@ class Agent:
         await self._agent.run(
             message_history=await self._history(session),
             deps=running,
-            capabilities=[recorder, Approvals(session, recorder, allowed=self.allowed), _Told()],
+            capabilities=[
+                recorder,
+                Approvals(session, recorder, allowed=self.allowed),
+                _Told(),
+                _Fitting(self, session),
+            ],
             usage_limits=UsageLimits(request_limit=_REQUESTS),
         )
 
@@ -101,7 +106,7 @@ class Agent:
         title = await title_of(session, self.model)
         if title:
             await session.rename(title, by="model")
-        return title
+        return session.title  # a person may have given one meanwhile
 
     async def compact(self, session: AsyncSession) -> bool:
         """Put a summary in place of everything so far; False when there is nothing to summarise.
@@ -111,6 +116,7 @@ class Agent:
         return await summarise(session, self.model, self.window)
 
     async def _history(self, session: AsyncSession) -> list[ModelMessage]:
+        """What the model would be sent now, no more than fits."""
         found = await history(session, max_tokens=int(self.window * _SENT))
         # A turn that goes on without a prompt, after an answer: somebody has to ask for more.
         if not found or not isinstance(found[-1], ModelRequest):
@@ -146,9 +152,36 @@ class Agent:
             tool = tools[call.name]
             arguments = tool.args_validator.validate_json(call.arguments or "{}")
             value = await self._toolset.call_tool(call.name, arguments, ctx, tool)
+        except HoldfastError:  # the store or the turn, not the tool
+            raise
+        except ToolFailed as failed:
+            return failed.message, True
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
             return describe(error), True
-        return (value if isinstance(value, str) else repr(value)), False
+        return ToolReturnPart(call.name, value, call.id).model_response_str(), False
+
+
+class _Fitting(AbstractCapability[Running]):
+    """A turn that becomes too long for the model while it runs is summarised as it goes.
+
+    From then on its requests are made from the journal, where all that was said and done is.
+    """
+
+    def __init__(self, agent: Agent, session: AsyncSession) -> None:
+        self._agent = agent
+        self._session = session
+        self._compacted = False
+
+    async def before_model_request(
+        self, ctx: RunContext[Running], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        if ctx.run_step > 1:
+            agent, session = self._agent, self._session
+            compacted = await compact_turn_if_long(session, agent.model, agent.window)
+            self._compacted = self._compacted or compacted
+            if self._compacted:
+                request_context.messages = await agent._history(session)
+        return request_context
 
 
 class _Told(AbstractCapability[Running]):

@@ -13,8 +13,8 @@ from pydantic_ai.models import Model, infer_model
 
 from holdfast.agent import embedded
 from holdfast.agent.agent import Agent
+from holdfast.agent.embedded import ON_BOARD, ModelUnavailable
 from holdfast.agent.tools import SHOWN_CHARS, Workspace
-from holdfast.errors import UsageError
 
 VARIABLE: Final = "HOLDFAST_MODEL"
 
@@ -26,14 +26,7 @@ DEFAULTS: Final = {
 }
 """What is used when a key is set and no model is named."""
 
-ON_BOARD: Final = "on-board"
-"""The name of the embedded model, for those who have a key and want it all the same."""
-
 _SMALL_SHOWN: Final = 1500
-
-
-class ModelUnavailable(UsageError):
-    """There is no such model, or nothing to reach it with. One line that says what to do."""
 
 
 @asynccontextmanager

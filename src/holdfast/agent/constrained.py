@@ -35,6 +35,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from holdfast.agent import embedded
+from holdfast.views import wording
+
 NAME: Final = "smollm2-135m"
 _NO_TOOL: Final = "answer"
 _ANSWER_TOKENS: Final = 600
@@ -73,6 +76,11 @@ class ConstrainedModel(WrapperModel):
         settings = OpenAIChatModelSettings(max_tokens=_ANSWER_TOKENS, frequency_penalty=0.2)
         super().__init__(OpenAIChatModel(NAME, provider=provider, settings=settings))
         self._client: AsyncOpenAI = provider.client
+
+    @property
+    def system(self) -> str:
+        """Who answers: its protocol is OpenAI's, the model is not."""
+        return embedded.ON_BOARD
 
     async def request(
         self,
@@ -201,11 +209,21 @@ def _asked(messages: Sequence[ModelMessage]) -> str | None:
     if not isinstance(newest, ModelRequest) or not newest.parts:
         return None
     last = newest.parts[-1]
-    if not isinstance(last, UserPromptPart) or not isinstance(last.content, str):
+    if not isinstance(last, UserPromptPart):
         return None
-    if last.content.startswith("["):  # a note about what happened is no request
+    asked = _words(last)
+    if asked.startswith("["):  # a note about what happened is no request
         return None
-    return last.content[-_ASKED_CHARS:]
+    return asked[-_ASKED_CHARS:]
+
+
+def _words(part: UserPromptPart) -> str:
+    """What was said; it cannot see, so of what was shown it is told that it was."""
+    if isinstance(part.content, str):
+        return part.content
+    said = [one for one in part.content if isinstance(one, str)]
+    unseen = len(part.content) - len(said)
+    return "\n".join([*said, *[wording.left_out("Something that you cannot see")] * unseen])
 
 
 # -- a history without tool calls --------------------------------------------------------------
@@ -226,6 +244,8 @@ def flat(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def _told(part: ModelRequestPart) -> ModelRequestPart:
+    if isinstance(part, UserPromptPart):
+        return UserPromptPart(_words(part))
     if not isinstance(part, ToolReturnPart):
         return part
     found = part.model_response_str(wrap_if_error=False)

@@ -17,11 +17,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from holdfast.errors import UsageError
+
+ON_BOARD: Final = "on-board"
+"""What this model is called, for those who have a key and want it all the same."""
+
 WINDOW: Final = 4096
 """Tokens that the model is given at most, its answer included."""
 
 _SLOTS: Final = 2
 """Conversations whose beginning is remembered: the one that is held, and the choice of a tool."""
+
+
+class ModelUnavailable(UsageError):
+    """There is no such model, or nothing to reach it with. One line that says what to do."""
 
 
 def model_file() -> Path | None:
@@ -37,6 +46,7 @@ def serving_model() -> Iterator[str]:
     """The address of a model of one's own, for as long as the block lasts.
 
     It does not belong to the terminal: a Ctrl+C that is meant for an answer does not reach it.
+    Raises ModelUnavailable.
     """
     command = [sys.executable, "-m", "holdfast.agent.embedded"]
     with subprocess.Popen(
@@ -51,7 +61,11 @@ def serving_model() -> Iterator[str]:
         try:
             url = process.stdout.readline().strip()
             if not url:
-                raise RuntimeError("the model did not start; 'holdfast model install' fetches it")
+                code = process.wait()
+                raise ModelUnavailable(
+                    f"the model on board did not start (exit code {code}); name another with "
+                    "--model, or see why: python -m holdfast.agent.embedded"
+                )
             yield url
         finally:
             process.kill()

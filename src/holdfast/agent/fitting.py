@@ -5,6 +5,7 @@ recorded as one; a compaction says which model made its summary, and what that c
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic_ai.direct import model_request
@@ -15,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.agent.tools import Told
 from holdfast.model.entries import Usage
+from holdfast.model.sessions import TurnInfo
 from holdfast.session.aio import AsyncSession
 
 FULL: Final = 0.6
@@ -45,23 +47,59 @@ async def compact_if_long(session: AsyncSession, model: Model, window: int) -> b
     If interrupted: it is compacted or it is not.
     """
     context = await session.context("neutral")
-    if _tokens(context.messages) < window * FULL:
+    turn = await _running(session)
+    if _tokens(context.messages) < window * FULL or turn is None:
         return False
-    running = [turn for turn in await session.turns() if turn.status == "running"]
-    if not running:
+    return await _summarise_if_it_can(session, model, window, through=turn.seq - 1)
+
+
+async def compact_turn_if_long(session: AsyncSession, model: Model, window: int) -> bool:
+    """The same in the middle of a turn: its prompts stay, and what was said and done last.
+
+    If interrupted: it is compacted or it is not.
+    """
+    context = await session.context("neutral")
+    turn = await _running(session)
+    if _tokens(context.messages) < window * FULL or turn is None:
         return False
+    prompts: list[int] = []
+    last = 0
+    for message, seqs in zip(context.messages, context.origins, strict=True):
+        if not seqs or min(seqs) <= turn.seq or message["synthetic"]:
+            continue
+        if message["role"] == "user":
+            prompts.append(min(seqs))
+        elif message["role"] == "assistant":
+            last = min(seqs)
+    if not last:
+        return False
+    return await _summarise_if_it_can(session, model, window, through=last - 1, keep=prompts)
+
+
+async def _running(session: AsyncSession) -> TurnInfo | None:
+    return next((one for one in reversed(await session.turns()) if one.status == "running"), None)
+
+
+async def _summarise_if_it_can(
+    session: AsyncSession, model: Model, window: int, *, through: int, keep: Sequence[int] = ()
+) -> bool:
     try:
-        return await summarise(session, model, window, through=running[-1].seq - 1)
+        return await summarise(session, model, window, through=through, keep=keep)
     except AgentRunError:
         return False  # the answer will fail for the same reason, and say so; or it is cut to fit
 
 
 async def summarise(
-    session: AsyncSession, model: Model, window: int, *, through: int | None = None
+    session: AsyncSession,
+    model: Model,
+    window: int,
+    *,
+    through: int | None = None,
+    keep: Sequence[int] = (),
 ) -> bool:
     """Put a summary by the model in place of what was said through this seq, or through now.
 
-    If interrupted: it is compacted or it is not.
+    What began at a seq of `keep` stays. If interrupted: it is compacted or it is not.
     """
     await session.entries(after=session.head)  # the head is as of the last read
     head = session.head
@@ -86,6 +124,7 @@ async def summarise(
         summary,
         through,
         as_of=head,
+        keep=keep,
         model=model.model_name,
         provider=model.system,
         usage=Usage(input=usage.input_tokens, output=usage.output_tokens),

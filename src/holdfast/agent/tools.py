@@ -1,16 +1,19 @@
 """What the chat agent can do: look at files, write one, run a command. All in one folder.
 
 What a tool gives back is bounded in what the model is shown. What a command prints is recorded as
-it comes, whole, and the command with all its children is ended when the turn is stopped.
+it comes, and the command with all its children is ended when the turn is stopped, and when this
+process dies, in whatever way.
 """
 
 import codecs
 import contextlib
 import os
+import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from subprocess import DEVNULL, PIPE, STDOUT
+from subprocess import PIPE, STDOUT
 from typing import Any, Final
 
 import anyio
@@ -21,6 +24,7 @@ from pydantic_ai.tools import Tool
 
 from holdfast.adapters.pydantic_ai import Recorder
 from holdfast.errors import StoreDegraded
+from holdfast.views.formats.common import clean
 
 Print = Callable[[str], None]
 
@@ -28,7 +32,7 @@ SHOWN_CHARS: Final = 16_000
 """What a model is shown of one result."""
 
 RECORDED_CHARS: Final = 64 * 1024 * 1024
-"""What is recorded of what one command prints."""
+"""What is recorded of what one command prints; then it is said that there was more."""
 
 COMMAND_SECONDS: Final = 600.0
 """A command that runs longer is ended."""
@@ -39,6 +43,25 @@ _CHUNK: Final = 64 * 1024
 _DISK_WAIT: Final = 0.02
 _DISK_SECONDS: Final = 30.0
 _TERMINATE_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 1.0
+"""After which it is looked whether a command that says nothing is over."""
+
+_LEFT_OUT: Final = "\n[What was printed after this is not recorded.]\n"
+
+_SUPERVISED: Final = """
+trap : TERM
+exec 3<&0 </dev/null
+{ read line <&3; kill -s KILL -- "-$$"; } >/dev/null 2>&1 &
+/bin/sh -c "$1" 3<&-
+code=$?
+{ kill "$!"; wait "$!"; } 2>/dev/null
+exit "$code"
+"""
+"""Runs a command; ends it, and all it has started, when nobody holds the other end of its input.
+
+The system closes that end when this process is gone, also after kill -9. The shell leads the group
+that is ended; it lets a SIGTERM pass, so that the command is given its time to end well.
+"""
 _IGNORED: Final = frozenset({".git", ".venv", "node_modules", "__pycache__", ".mypy_cache"})
 
 
@@ -99,20 +122,26 @@ class Workspace:
         file = self._inside(path)
         if not file.is_file():
             raise ToolFailed(f"there is no file {path}")
-        text = file.read_text("utf-8", "replace")
-        lines = text.splitlines(keepends=True)[max(first_line, 1) - 1 :]
-        return self._bounded("".join(lines))
+        told, line = Told(self._shown), 1
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            for piece in iter(lambda: opened.readline(_CHUNK), ""):  # a line may be of any length
+                if line >= first_line:
+                    told.add(piece)
+                line += piece.endswith("\n")
+        return told.text()
 
     def search_files(self, text: str, path: str = ".") -> str:
         """Search for a text in all files of a folder.
 
         Args:
             text: What to look for.
-            path: The folder.
+            path: The folder, or a file.
         """
-        folder = self._inside(path)
+        place = self._inside(path)
+        if not place.exists():
+            raise ToolFailed(f"there is no file and no folder {path}")
         found: list[str] = []
-        for file in _files(folder):
+        for file in _files(place) if place.is_dir() else [place]:
             for number, one in enumerate(_text_lines(file), 1):
                 if text in one:
                     found.append(f"{file.relative_to(self.root)}:{number}: {one.strip()}")
@@ -130,15 +159,21 @@ class Workspace:
         file = self._inside(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f".{file.name}.holdfast")
-        beside.write_text(content, "utf-8")
-        beside.replace(file)  # whoever reads it sees all of it, or what was there before
+        try:
+            beside.write_text(content, "utf-8")
+            if file.exists():
+                shutil.copymode(file, beside)  # a script stays one
+            beside.replace(file)  # whoever reads it sees all of it, or what was there before
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
         return f"Wrote {len(content)} characters to {path}."
 
     async def run_command(self, ctx: RunContext[Running], command: str) -> str:
         """Run a shell command.
 
         Args:
-            command: The command line.
+            command: The command line. What it leaves in the background is ended with it.
         """
         told = Told(self._shown)
         printing = ctx.deps.printing(ctx.tool_call_id)
@@ -178,6 +213,7 @@ class Told:
         self.length = 0
 
     def add(self, text: str) -> None:
+        text = clean(text)  # names of files may hold what no provider takes
         self.length += len(text)
         room = self._half - len(self._head)
         if room > 0:
@@ -200,8 +236,9 @@ def _files(folder: Path) -> Iterator[Path]:
 def _text_lines(file: Path) -> Iterable[str]:
     """The lines of a file that is text and of a size that a person would read."""
     try:
-        if file.is_symlink() or file.stat().st_size > _FILE_BYTES:
-            return ()
+        found = file.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _FILE_BYTES:
+            return ()  # nor a link, nor a pipe, which nobody may ever write to
         data = file.read_bytes()
     except OSError:
         return ()
@@ -216,8 +253,9 @@ async def _run(command: str, root: Path, printing: Print, told: Told) -> int:
 
     If interrupted: the command and everything it has started is ended before this returns.
     """
+    supervised = ["/bin/sh", "-c", _SUPERVISED, "sh", command]
     process = await anyio.open_process(
-        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, cwd=root, start_new_session=True
+        supervised, stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=root, start_new_session=True
     )
     try:
         await _read(process, printing, told)
@@ -229,19 +267,34 @@ async def _run(command: str, root: Path, printing: Print, told: Told) -> int:
 
 async def _read(process: anyio.abc.Process, printing: Print, told: Told) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    data = b"..."
+    while data:
+        data = await _receive(process)
+        text = decoder.decode(data, final=not data)
+        room = RECORDED_CHARS - told.length
+        if text and room >= 0:
+            await _print(printing, text if len(text) <= room else text[:room] + _LEFT_OUT)
+        told.add(text)
+
+
+async def _receive(process: anyio.abc.Process) -> bytes:
+    """What it prints next; nothing when it is over.
+
+    It is over when its shell is: what that has left in the background is ended, and what has
+    escaped, and holds the output open, is not waited for.
+    """
     assert process.stdout is not None
     while True:
-        try:
-            data = await process.stdout.receive(_CHUNK)
-        except anyio.EndOfStream:
-            data = b""
-        text = decoder.decode(data, final=not data)
-        if text:
-            if told.length < RECORDED_CHARS:
-                await _print(printing, text)
-            told.add(text)
-        if not data:
-            return
+        over = process.returncode is not None
+        if over:
+            _signal(process.pid, SIGKILL)
+        with anyio.move_on_after(_SILENT_SECONDS):
+            try:
+                return await process.stdout.receive(_CHUNK)
+            except anyio.EndOfStream:
+                return b""
+        if over:
+            return b""
 
 
 async def _print(printing: Print, text: str) -> None:

@@ -17,7 +17,7 @@ AWAITING_APPROVAL: Final = "awaiting_approval"
 
 _PROCESS_ENDED: Final = frozenset(
     {"crashed", "process_exit", "store_closed", "system_exit", "abandoned", "cancelled"}
-    | {"keyboard_interrupt"}
+    | {"keyboard_interrupt", "terminated", "terminal_closed", "left"}
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from holdfast.errors import BlobNotFound, TurnStopped
+from holdfast.errors import TurnStopped
 from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
@@ -146,10 +146,7 @@ class AsyncStore(AsyncUpkeep):
 
     async def blob(self, name: str) -> bytes:
         """The bytes of a blob. Raises BlobNotFound."""
-        data = await self._run(self._core.blob(name))
-        if data is None:
-            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
-        return data
+        return await self._run(self._core.blob(name))
 
     async def collect_blobs(self) -> int:
         """Remove blobs that nothing refers to; how many. If interrupted: all of them or none."""
@@ -219,6 +216,10 @@ class AsyncSession:
     async def queued(self) -> list[Message]:
         """Prompts that wait for the next turn, in order."""
         return await self._run(self._core.queued())
+
+    async def blob(self, name: str) -> bytes:
+        """The bytes of an image or a file of this session. Raises BlobNotFound."""
+        return await self._run(self._core.blob(name))
 
     async def approvals(self) -> list[e.ApprovalAsked]:
         """What waits for a person in the newest turn, also if that was interrupted."""

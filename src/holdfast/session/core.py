@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 import msgspec
 
 from holdfast.errors import (
+    BlobNotFound,
     InvalidEntry,
     SessionDeleted,
     SessionNotFound,
@@ -162,9 +163,12 @@ class StoreCore:
             )
         )
 
-    def blob(self, name: str) -> Flow[bytes | None]:
+    def blob(self, name: str) -> Flow[bytes]:
         tenant = self.runtime().tenant
-        return (yield from read(lambda reader: reader.blob(tenant, name)))
+        data = yield from read(lambda reader: reader.blob(tenant, name))
+        if data is None:
+            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
+        return data
 
     def collect_blobs(self) -> Flow[int]:
         self.runtime()
@@ -299,6 +303,9 @@ class SessionCore:
         from holdfast.session.reading import changes
 
         return changes(self, after)
+
+    def blob(self, name: str) -> Flow[bytes]:
+        return self._store.blob(name)
 
     def queued(self) -> Flow[list[Message]]:
         from holdfast.session.reading import queued

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
 
-from holdfast.errors import BlobNotFound
 from holdfast.journal.usage import Total
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
@@ -140,10 +139,7 @@ class Store(Upkeep):
 
     def blob(self, name: str) -> bytes:
         """The bytes of a blob. Raises BlobNotFound."""
-        data = self._run(self._core.blob(name))
-        if data is None:
-            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
-        return data
+        return self._run(self._core.blob(name))
 
     def collect_blobs(self) -> int:
         """Remove blobs that nothing refers to; how many. If interrupted: all of them or none."""
@@ -204,6 +200,10 @@ class Session:
     def queued(self) -> list[Message]:
         """Prompts that wait for the next turn, in order."""
         return self._run(self._core.queued())
+
+    def blob(self, name: str) -> bytes:
+        """The bytes of an image or a file of this session. Raises BlobNotFound."""
+        return self._run(self._core.blob(name))
 
     def approvals(self) -> list[e.ApprovalAsked]:
         """What waits for a person in the newest turn, also if that was interrupted."""

@@ -1,11 +1,13 @@
 """From a session's context to the history that pydantic-ai sends."""
 
+import contextlib
 import json
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     BinaryContent,
@@ -24,36 +26,36 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.adapters.pydantic_ai.parts import HELD, OURS, PARTS
+from holdfast.errors import BlobNotFound
+from holdfast.model.parts import File, Image
 from holdfast.session.aio import AsyncSession
+from holdfast.views.formats.common import clean, is_clean
+from holdfast.views.media import Media, load
 
 Said = dict[str, Any]
 """One message, or one part, of the neutral context."""
 
-Blobs = Callable[[str], Awaitable[bytes]]
-"""Reads the bytes of an image or a file; `store.blob` does."""
+Blobs = Mapping[str, bytes]
+"""The bytes of images and files, by their names."""
 
 
-async def history(
-    session: AsyncSession, *, blobs: Blobs | None = None, max_tokens: int | None = None
-) -> list[ModelMessage]:
+async def history(session: AsyncSession, *, max_tokens: int | None = None) -> list[ModelMessage]:
     """What a model would be sent now, the prompt of the running turn included.
 
     Give it as `message_history`, without a prompt of its own. It is valid whatever state the
-    session was left in: every call has its result, or says that the outcome is unknown. Without
-    `blobs`, an image or file is mentioned and not sent.
+    session was left in: every call has its result, or says that the outcome is unknown. Images and
+    PDF files are sent as they are; what no provider takes is mentioned.
     """
     settings: dict[str, Any] = {} if max_tokens is None else {"max_tokens": max_tokens}
     context = await session.context("neutral", **settings)
     data: dict[str, bytes] = {}
-    if blobs is not None:
-        for name in _blobs(context.messages):
-            data[name] = await blobs(name)
+    for name in _blobs(context.messages):
+        with contextlib.suppress(BlobNotFound):  # what is not there any more is mentioned
+            data[name] = await session.blob(name)
     return as_history(context.messages, data)
 
 
-def as_history(
-    messages: Sequence[Said], data: dict[str, bytes] | None = None
-) -> list[ModelMessage]:
+def as_history(messages: Sequence[Said], data: Blobs | None = None) -> list[ModelMessage]:
     """The neutral context in pydantic-ai's shape: one request for what stands between answers."""
     names = {
         part["id"]: part["name"]
@@ -91,15 +93,17 @@ def _response(message: Said) -> ModelResponse | None:
 def _said(part: Said, provider: str | None) -> list[ModelResponsePart]:
     match part["type"]:
         case "text":
-            return [TextPart(part["text"])]
+            return [TextPart(clean(part["text"]))]
         case "reasoning":
             signature = part.get("signature") or part.get("encrypted")
+            if not is_clean(part["text"], signature):
+                return []  # signed text can be passed on exactly, or not at all
             if signature is not None and provider is not None:
                 thought = ThinkingPart(part["text"], signature=signature, provider_name=provider)
                 return [thought]
             return [ThinkingPart(part["text"])] if part["text"] else []
         case "tool_call":
-            return [ToolCallPart(part["name"], part.get("arguments", ""), part["id"])]
+            return [ToolCallPart(part["name"], clean(part.get("arguments", "")), part["id"])]
         case _:
             return []
 
@@ -134,9 +138,10 @@ def _restored(parts: list[ModelResponsePart], beside: list[Said]) -> list[ModelR
 # -- what answers are about --------------------------------------------------------------------
 
 
-def _asked(message: Said, names: dict[str, str], data: dict[str, bytes]) -> list[ModelRequestPart]:
+def _asked(message: Said, names: dict[str, str], data: Blobs) -> list[ModelRequestPart]:
     if message["role"] == "system":
-        return [SystemPromptPart(part["text"]) for part in message["parts"] if "text" in part]
+        texts = [clean(part["text"]) for part in message["parts"] if "text" in part]
+        return [SystemPromptPart(text) for text in texts]
     made: list[ModelRequestPart] = []
     spoken: list[UserContent] = []
     for part in message["parts"]:
@@ -151,9 +156,11 @@ def _asked(message: Said, names: dict[str, str], data: dict[str, bytes]) -> list
     return made
 
 
-def _returned(part: Said, names: dict[str, str], data: dict[str, bytes]) -> ToolReturnPart:
+def _returned(part: Said, names: dict[str, str], data: Blobs) -> ToolReturnPart:
     content = part["content"]
-    if not isinstance(content, str):
+    if isinstance(content, str):
+        content = clean(content)
+    else:
         shown = [one for inner in content for one in _shown(inner, data)]
         content = shown[0] if len(shown) == 1 else shown
     # "failed" makes it an error for providers that know one; the words are those of the journal.
@@ -165,14 +172,15 @@ def _returned(part: Said, names: dict[str, str], data: dict[str, bytes]) -> Tool
     )
 
 
-def _shown(part: Said, data: dict[str, bytes]) -> list[UserContent]:
+def _shown(part: Said, data: Blobs) -> list[UserContent]:
     match part["type"]:
         case "text":
-            return [part["text"]] if part["text"] else []
-        case "image" | "file" if part["blob"] in data:
-            return [BinaryContent(data[part["blob"]], media_type=part["media_type"])]
+            return [clean(part["text"])] if part["text"] else []
         case "image" | "file":
-            return [f"[An attachment ({part['media_type']}) is left out here.]"]
+            media = load(msgspec.convert(part, Image | File), data.get)
+            if isinstance(media, Media):
+                return [BinaryContent(b64decode(media.data), media_type=media.media_type)]
+            return [media]
         case _:
             return []
 

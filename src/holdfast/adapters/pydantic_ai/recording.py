@@ -66,6 +66,7 @@ class Recorder(AbstractCapability[Any]):
         """The tools that run now; `output` of one is recorded as it is printed."""
         self._streaming = streaming
         self._answered: set[str] = set()
+        self._deferred: set[str] = set()
         self._asked: dict[int, tuple[int, str]] = {}
 
     @property
@@ -128,9 +129,11 @@ class Recorder(AbstractCapability[Any]):
             tool = self.turn.tool(call_id)
             await tool.__aenter__()
             self.tools[call_id] = tool
+        self._deferred.discard(call_id)
         try:
             value = await handler(args)
         except _DEFERRED:
+            self._deferred.add(call_id)
             raise
         except _TOLD as told:
             await self._finish(call, tool, told)
@@ -156,10 +159,14 @@ class Recorder(AbstractCapability[Any]):
         await super().on_event(ctx, event=event)
         if not isinstance(event, ToolResultEvent) or event.tool_call_id in self._answered:
             return
-        if event.tool_call_id in self.tools:
+        part, tool = event.part, self.tools.get(event.tool_call_id)
+        if tool is not None and event.tool_call_id not in self._deferred:
             return  # it is still running; what it is said to have returned is made up
         self._answered.add(event.tool_call_id)
-        part = event.part
+        if tool is not None:  # it had asked to wait, and was answered from elsewhere: by a refusal
+            del self.tools[event.tool_call_id]
+            await tool.finish(_told(part), is_error=_is_error(part))
+            return
         result = ToolResult(part.tool_call_id, _told(part), is_error=_is_error(part))
         await self.turn.record(Message(role="tool", parts=(result,)))
 
@@ -177,8 +184,10 @@ class _RecordedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
+        # Nobody says which step this is; a request that is repeated is as long as it was.
+        step = -len(messages)
         call = self._recorder.model_call(
-            self.wrapped, messages, model_settings, model_request_parameters, -1
+            self.wrapped, messages, model_settings, model_request_parameters, step
         )
         async with call as reply:
             response = await self.wrapped.request(

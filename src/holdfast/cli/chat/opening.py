@@ -19,22 +19,29 @@ def project_of(directory: Path) -> Project:
     return Project(str(directory), str(directory))
 
 
-async def open_session(
+async def find_session(
     store: AsyncStore, *, named: str | None, resume: bool, choose: bool, fork: bool
-) -> AsyncSession:
-    """The session that was asked for, or a new one. Raises SessionNotFound."""
-    project = project_of(Path.cwd())
+) -> AsyncSession | None:
+    """The session that was asked for; None if that is a new one. Raises SessionNotFound."""
     if named is not None:
         session = await store.session(await store.resolve_id(named))
     elif resume or choose or fork:
+        project = project_of(Path.cwd())
         session = await store.session(await _of_project(store, project, choose=choose))
     else:
-        return await store.create_session(project=project)
+        return None
     return await session.fork() if fork else session
 
 
+async def new_session(store: AsyncStore) -> AsyncSession:
+    """A session of the project that this folder lies in. If interrupted: it exists or not."""
+    return await store.create_session(project=project_of(Path.cwd()))
+
+
 async def _of_project(store: AsyncStore, project: Project, *, choose: bool) -> str:
-    found = await store.sessions(project=project.root, type="user", limit=LISTED)
+    all_of_it = await store.sessions(project=project.root, type="user")
+    # One in which nothing was said yet is what nobody means, unless there is no other.
+    found = [one for one in all_of_it if one.status is not None][:LISTED] or all_of_it[:1]
     if not found:
         raise SessionNotFound(
             f"there is no session of {project.root}; 'holdfast chat' begins one, "

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from holdfast.agent import agent_for
-from holdfast.cli.chat.opening import open_session
-from holdfast.cli.chat.talk import Talk
+from holdfast.cli.chat.opening import find_session, new_session
+from holdfast.cli.chat.talk import TERMINAL_CLOSED, TERMINATED, Talk
 from holdfast.cli.frame import Frame
 from holdfast.session.aio import AsyncStore
 
@@ -23,14 +24,17 @@ async def run_chat(
     where = frame.where()
     url = None if where.chosen_by == "default" else where.url
     async with AsyncStore(url) as store:
-        session = await open_session(store, **which)
+        found = await find_session(store, **which)
         async with agent_for(model, root=Path.cwd(), allowed=allowed) as agent:
+            # Not before there is somebody to talk to: a chat that cannot begin leaves nothing.
+            session = found or await new_session(store)
             talk = Talk(session, agent, url=url)
             with patch_stdout(raw=True), ended_by_signals(talk):
                 await talk.say("note", f"{agent.name}. /help lists what you can do.")
                 await talk.run()
             head = f"holdfast chat --session {talk.session.id}"
-            frame.note(f"kept; '{head}' goes on")
+            with contextlib.suppress(OSError):  # a terminal that was closed takes no note
+                frame.note(f"kept; '{head}' goes on")
 
 
 @contextlib.contextmanager
@@ -41,7 +45,11 @@ def ended_by_signals(talk: Talk) -> Iterator[None]:
     a signal of it, which means the same.
     """
     loop = asyncio.get_running_loop()
-    handlers = {SIGTERM: talk.leave, SIGHUP: talk.leave, SIGINT: talk.interrupt}
+    handlers: dict[int, Callable[[], None]] = {
+        SIGTERM: partial(talk.leave, TERMINATED),
+        SIGHUP: partial(talk.leave, TERMINAL_CLOSED),
+        SIGINT: talk.interrupt,
+    }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:

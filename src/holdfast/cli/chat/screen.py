@@ -4,8 +4,11 @@ The line can be typed in at any time, also while an answer streams. What is stil
 directly above it and moves up, as Markdown, when it is whole.
 """
 
+import asyncio
+import contextlib
 import io
 import os
+import re
 import shutil
 from collections.abc import Callable
 from typing import Final
@@ -24,10 +27,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from holdfast.cli.chat.view import Shown, View
-from holdfast.cli.safety import clean
+from holdfast.cli.safety import clean, clean_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_SECONDS: Final = 0.1
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _STYLES: Final = {
     "prompt": "bold",
     "tool": "cyan",
@@ -54,8 +58,10 @@ class Screen:
         self._frame = 0
         self.question = ""
         """Something that is asked for in place of a prompt."""
+        self._reading: asyncio.Task[str] | None = None
+        self._left = False
         self._prompt: PromptSession[str] = PromptSession(
-            message=self._message,
+            message=self.message,
             key_bindings=self._keys(),
             history=InMemoryHistory(),
             refresh_interval=_REFRESH_SECONDS,
@@ -66,8 +72,16 @@ class Screen:
 
     async def line(self) -> str:
         """The next line that is typed. Raises EOFError at the end of the input."""
-        text = await self._prompt.prompt_async(handle_sigint=False)
-        return clean(text).strip()
+        if self._left:
+            raise EOFError
+        self._reading = asyncio.ensure_future(self._prompt.prompt_async(handle_sigint=False))
+        try:
+            text = await self._reading
+        except asyncio.CancelledError:
+            if self._left:
+                raise EOFError from None
+            raise
+        return _SURROGATES.sub("\ufffd", text).strip()  # bytes that were no text
 
     def offer(self, text: str) -> None:
         """Put a text into the line, unless something is being typed there."""
@@ -77,9 +91,13 @@ class Screen:
             buffer.cursor_position = len(text)
 
     def leave(self) -> None:
-        """End the wait for a line, as if there were none any more."""
+        """End the wait for a line, as if there were none any more, and every later one."""
+        self._left = True
         if self._prompt.app.is_running:
-            self._prompt.app.exit(exception=EOFError)
+            with contextlib.suppress(Exception):  # it is ending already
+                self._prompt.app.exit(exception=EOFError)
+        elif self._reading is not None:
+            self._reading.cancel()  # it has not begun yet
 
     def refresh(self) -> None:
         self._prompt.app.invalidate()
@@ -92,7 +110,7 @@ class Screen:
 
     # -- the line ------------------------------------------------------------------------------
 
-    def _message(self) -> FormattedText:
+    def message(self) -> FormattedText:
         """What stands above the line, and what the line begins with."""
         view = self.view
         shown: list[tuple[str, str]] = []
@@ -106,7 +124,7 @@ class Screen:
             held = "queued" if view.running else "held; Enter sends it"
             shown.append(("fg:ansibrightblack", f"{len(view.queued)} prompt(s) {held}\n"))
         if self.question:
-            shown.append(("fg:ansiyellow", f"{self.question} "))
+            shown.append(("fg:ansiyellow", f"{clean_line(self.question)} "))
         else:
             shown.append(("bold", "> "))
         return FormattedText(shown)

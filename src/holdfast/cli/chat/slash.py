@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio.to_thread
 
 from holdfast.cli.chat.view import Shown
-from holdfast.exchange.exporting import EXPORTS, export_session
+from holdfast.exchange.exporting import EXPORTS, prepare_export
 from holdfast.model import entries as e
 from holdfast.model.sessions import TurnInfo
 from holdfast.session.store import Store
@@ -20,21 +20,29 @@ _SUFFIXES: Final = {"holdfast": ".jsonl", "markdown": ".md", "html": ".html"}
 
 
 class Slash(NamedTuple):
-    """What a command does, in one line, and how. `idle` ones wait until no turn runs."""
+    """What a command does, in one line, and how. `idle` ones wait until no turn runs.
+
+    `takes` is what may stand after its name.
+    """
 
     help: str
     run: "Callable[[Talk, str], Awaitable[None]]"
     idle: bool = True
+    takes: str = ""
 
 
 async def run_command(talk: "Talk", text: str) -> None:
     """Run one; an unknown one changes nothing."""
-    name, _, rest = text[1:].partition(" ")
+    name, rest = text[1:].strip(), ""
+    if " " in name:
+        name, rest = name.split(maxsplit=1)
     slash = COMMANDS.get(name)
     if slash is None:
         near = get_close_matches(name, COMMANDS, 1)
         hint = f" Did you mean /{near[0]}?" if near else " /help lists them."
         await talk.say("warning", f"There is no /{name}.{hint}")
+    elif rest and not slash.takes:
+        await talk.say("warning", f"/{name} takes nothing after it. Nothing was done.")
     elif slash.idle and talk.busy:
         await talk.say("warning", f"/{name} has to wait: a turn runs. Ctrl+C stops it.")
     else:
@@ -42,19 +50,25 @@ async def run_command(talk: "Talk", text: str) -> None:
 
 
 async def _help(talk: "Talk", _: str) -> None:
-    lines = [f"/{name:<9} {slash.help}" for name, slash in COMMANDS.items()]
-    lines.append("Ctrl+C     stop the turn; twice within two seconds: leave. Ctrl+D leaves too.")
+    names = {f"/{name} {slash.takes}": slash.help for name, slash in COMMANDS.items()}
+    names["Ctrl+C"] = "stop the turn; twice within two seconds: leave. Ctrl+D leaves too."
+    width = max(map(len, names))
+    lines = [f"{name:<{width}}  {text}" for name, text in names.items()]
     await talk.say("note", "\n".join(lines))
 
 
 async def _compact(talk: "Talk", _: str) -> None:
+    await talk.say("note", "The model is asked for a summary; Ctrl+C stops it.")
     if not await talk.agent.compact(talk.session):
         await talk.say("note", "There is nothing to summarise.")
 
 
 async def _rewind(talk: "Talk", rest: str) -> None:
     turns = await _visible(talk)
-    count = int(rest) if rest.isdigit() and int(rest) > 0 else 1
+    count = int(rest or 1) if rest.isdecimal() or not rest else 0
+    if not count:
+        await talk.say("warning", f"How many turns? {rest!r} is no number of them.")
+        return
     if not turns:
         await talk.say("note", "There is no turn to take back.")
         return
@@ -91,8 +105,11 @@ async def _retry(talk: "Talk", _: str) -> None:
 
 
 async def _continue(talk: "Talk", _: str) -> None:
-    turns = await talk.session.turns()
-    talk.begin(None, continues=turns[-1].id if turns else None)
+    turns = await _visible(talk)
+    if not turns:
+        await talk.say("note", "There is nothing to go on with.")
+        return
+    talk.begin(None, continues=turns[-1].id)
 
 
 async def _title(talk: "Talk", rest: str) -> None:
@@ -116,19 +133,27 @@ async def _context(talk: "Talk", _: str) -> None:
 
 
 async def _export(talk: "Talk", rest: str) -> None:
-    words = rest.split()
+    words = rest.split(maxsplit=1)
     to = words[0] if words else "markdown"
     if to not in EXPORTS:
         await talk.say("warning", f"No format {to!r}: it is one of {', '.join(EXPORTS)}.")
         return
     name = words[1] if len(words) > 1 else talk.session.id + _SUFFIXES.get(to, ".json")
-    size = await anyio.to_thread.run_sync(_write, talk.url, talk.session.id, to, Path(name))
+    size, losses = await anyio.to_thread.run_sync(_write, talk.url, talk.session.id, to, Path(name))
+    for loss in losses:
+        await talk.say("warning", f"Not in it: {loss}")
     await talk.say("note", f"{name}: {size:,} bytes")
 
 
-def _write(url: str | None, session_id: str, to: str, path: Path) -> int:
+def _write(url: str | None, session_id: str, to: str, path: Path) -> tuple[int, list[str]]:
+    """All of it, in a file that was not there before. If interrupted: no file, or all of it."""
     with Store(url) as store, path.open("xb") as file:
-        return sum(file.write(piece) for piece in export_session(store, session_id, to))
+        try:
+            export = prepare_export(store, session_id, to)
+            return sum(file.write(piece) for piece in export.pieces), export.losses
+        except BaseException:
+            path.unlink()  # half of a session looks like a whole one
+            raise
 
 
 async def _wait(talk: "Talk", _: str) -> None:
@@ -152,13 +177,13 @@ async def _show_queue(talk: "Talk", _: str) -> None:
 
 COMMANDS: Final[dict[str, Slash]] = {
     "compact": Slash("put a summary in place of what was said so far", _compact),
-    "rewind": Slash("take the last turn, or the last N, out of view", _rewind),
+    "rewind": Slash("take the last turn, or the last N, out of view", _rewind, takes="[N]"),
     "fork": Slash("go on in a copy; this session stays as it is", _fork),
     "retry": Slash("ask the last prompt again", _retry),
     "continue": Slash("go on with a turn that was interrupted", _continue),
-    "title": Slash("give the session a title, or show it", _title, idle=False),
+    "title": Slash("give the session a title, or show it", _title, idle=False, takes="[TEXT]"),
     "context": Slash("what the model would be sent now", _context, idle=False),
-    "export": Slash("write the session to a file: /export [FORMAT [FILE]]", _export, idle=False),
+    "export": Slash("write the session to a file", _export, idle=False, takes="[FORMAT [FILE]]"),
     "queue": Slash("show the prompts that wait", _show_queue, idle=False),
     "wait": Slash("send what is typed when the other's turn is over", _wait, idle=False),
     "takeover": Slash("end the turn that runs elsewhere, and send", _take_over, idle=False),

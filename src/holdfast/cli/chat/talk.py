@@ -5,23 +5,31 @@ follower that shows the journal. They meet in the journal only.
 """
 
 import asyncio
+import contextlib
+import sys
 import time
 from typing import Any, Final, Literal, Unpack
 
+from holdfast.adapters.pydantic_ai import granted
 from holdfast.agent import Agent
 from holdfast.agent.approvals import find_pending
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.view import Shown, View, call_text
+from holdfast.cli.failing import explain
 from holdfast.errors import HoldfastError, SessionBusy, TurnStopped
 from holdfast.model import entries as e
-from holdfast.model.messages import Message
 from holdfast.session.aio import AsyncSession
+from holdfast.session.endings import describe
 from holdfast.session.options import TurnSettings
 
 LEAVE_SECONDS: Final = 2.0
 """A second Ctrl+C within this time leaves."""
 
 STOPPED: Final = "stopped by the user"
+LEFT: Final = "left"
+TERMINATED: Final = "terminated"
+TERMINAL_CLOSED: Final = "terminal_closed"
+"""Why a turn was interrupted whose chat has ended. What waits for an approval goes on waiting."""
 
 
 class Talk:
@@ -34,11 +42,13 @@ class Talk:
         self.screen = Screen(View(), on_interrupt=self.interrupt)
         self._unsent: str | None = None
         self._turn: asyncio.Task[None] | None = None
+        self._turn_id: str | None = None
+        self._taking: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
         self._asides: set[asyncio.Task[Any]] = set()
         self._interrupted_at = -LEAVE_SECONDS
         self._stopped = False
-        self._leaving = False
+        self._left: str | None = None
 
     @property
     def view(self) -> View:
@@ -48,19 +58,31 @@ class Talk:
 
     async def run(self) -> None:
         """Talk until the person leaves."""
-        await self.open(self.session)
         try:
-            while not self._leaving:
+            await self.open(self.session)
+            while self._left is None:
                 try:
                     text = await self.screen.line()
                 except (EOFError, KeyboardInterrupt):
                     break
-                try:
-                    await self._take(text)
-                except HoldfastError as error:
-                    await self.say("warning", str(error))
+                await self._carry_out(text)
         finally:
             await self._end()
+
+    async def _carry_out(self, text: str) -> None:
+        """Do what was typed, until it is done or Ctrl+C stops it. Whatever it is, the chat goes on.
+
+        While it lasts there is no line to type in.
+        """
+        taking = self._taking = asyncio.ensure_future(self._take(text))
+        await asyncio.wait({taking})
+        if self._left is not None:
+            return
+        if taking.cancelled():
+            await self.say("warning", "Stopped.")
+            self.screen.offer(text)
+        elif (error := taking.exception()) is not None:
+            await self.say("warning", _explained(error))
 
     async def open(self, session: AsyncSession) -> None:
         """Go on with this session: show where it stands, and follow it from here."""
@@ -92,24 +114,39 @@ class Talk:
             await self.screen.show(Shown("note", f"The last turn{title}:"), *shown)
 
     async def _follow(self, session: AsyncSession, after: int) -> None:
-        async for item in session.follow(after=after):
-            shown = self.view.take(item)
-            if shown:
-                await self.screen.show(*shown)
-            self._ask()
-            self.screen.refresh()
+        try:
+            async for item in session.follow(after=after):
+                shown = self.view.take(item)
+                if shown:
+                    await self.screen.show(*shown)
+                self._ask()
+                self.screen.refresh()
+        except HoldfastError as error:
+            await self.say("warning", f"What happens is no longer shown here: {_explained(error)}")
 
     async def _end(self) -> None:
         """Leave: a turn that still runs is stopped first, and its ending is waited for."""
+        tasks = [task for task in (self._turn, self._taking, *self._asides) if task is not None]
         if self._turn is not None and not self._turn.done():
-            self._turn.cancel()
-        waiting = [task for task in (self._turn, *self._asides) if task is not None]
-        for task in self._asides:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+            await self._stop_own(self._turn)
+        for task in tasks:
+            if task is not self._turn:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
+
+    async def _stop_own(self, turn: "asyncio.Task[None]") -> None:
+        """Stop the turn that runs here, and only that; the journal says why."""
+        # A terminal that is closed ends the input first, and says so a moment later.
+        why = self._left or (LEFT if sys.stdin.isatty() else TERMINAL_CLOSED)
+        stopped = False
+        with contextlib.suppress(HoldfastError):  # a store that fails keeps nobody here
+            if self._turn_id is not None:
+                stopped = await self.session.stop(self._turn_id, reason=why)
+        if not stopped:
+            turn.cancel()
 
     async def say(self, kind: Literal["note", "warning"], text: str) -> None:
         await self.screen.show(Shown(kind, text))
@@ -117,13 +154,13 @@ class Talk:
     # -- what is typed -------------------------------------------------------------------------
 
     async def _take(self, text: str) -> None:
-        if self.view.pending:
-            await self._decide(text)
-        elif text.startswith("/"):
+        if text.startswith("/"):
             from holdfast.cli.chat.slash import run_command
 
             await self.screen.show(Shown("prompt", text))
             await run_command(self, text)
+        elif self.view.pending:
+            await self._decide(text)
         elif self.busy:
             if text:
                 await self._queue(text)
@@ -159,7 +196,9 @@ class Talk:
     async def _answer(self, prompt: str | None, settings: TurnSettings) -> None:
         try:
             async with self.session.turn(prompt, **settings) as turn:
-                await self.agent.answer(self.session, turn)
+                self._turn_id = turn.id
+                if prompt or await self._is_about_something(turn.id, settings):
+                    await self.agent.answer(self.session, turn)
         except TurnStopped:
             self._stopped = True
         except SessionBusy as busy:
@@ -168,13 +207,24 @@ class Talk:
         except Exception as error:  # noqa: BLE001  (the turn has failed, and the chat goes on)
             await self._failed(prompt, error)
             return
+        finally:
+            self._turn_id = None
         await self._answered()
+
+    async def _is_about_something(self, turn_id: str, settings: TurnSettings) -> bool:
+        """Whether there is something to answer: somebody else may have taken what was queued."""
+        if settings.get("continues") or settings.get("retry_of"):
+            return True
+        newest = await self.session.messages(last=1)
+        return bool(newest) and newest[0].turn_id == turn_id
 
     async def _failed(self, prompt: str | None, error: Exception) -> None:
         if isinstance(error, HoldfastError):
-            await self.say("warning", str(error))
+            await self.say("warning", _explained(error))
         if prompt:
             self.screen.offer(prompt)
+        else:
+            await self.say("note", "/retry asks again.")
 
     async def _answered(self) -> None:
         if self._stopped:
@@ -186,13 +236,8 @@ class Talk:
 
     async def _has_queued(self) -> bool:
         """The journal knows; the view may be a moment behind it."""
-        waiting: dict[str, str] = {}
-        for entry in await self.session.entries():
-            if isinstance(entry.body, e.PromptQueued):
-                waiting[entry.body.id] = Message("user", entry.body.parts).text
-            elif isinstance(entry.body, e.PromptTaken):
-                waiting.pop(entry.body.id, None)
-        self.view.queued = waiting
+        waiting = await self.session.queued()
+        self.view.queued = {message.id or "": message.text for message in waiting}
         return bool(waiting)
 
     async def _meet_another(self, prompt: str | None, busy: SessionBusy) -> None:
@@ -211,6 +256,12 @@ class Talk:
 
     async def resend(self, **settings: Unpack[TurnSettings]) -> None:
         """Send what was refused because the session was busy, or what is queued."""
+        if self._turn is not None and not self._turn.done():
+            await self.say("warning", "Your own turn runs, or waits already. Ctrl+C stops it.")
+            return
+        if not self._unsent and not await self._has_queued():
+            await self.say("warning", "Nothing waits to be sent. Type a prompt first.")
+            return
         prompt, self._unsent = self._unsent, None
         if prompt:
             self.view.said.append(prompt)
@@ -235,16 +286,20 @@ class Talk:
         self._interrupted_at = now
         if again:
             self.leave()
-        elif self.view.running or self.busy:
+        elif self.busy:
             self._stopped = True
             self._aside(self._stop())
+        elif self._taking is not None and not self._taking.done():
+            self._taking.cancel()
         else:
             self._aside(self.say("note", "Ctrl+C again leaves."))
 
-    def leave(self) -> None:
+    def leave(self, why: str = LEFT) -> None:
         """End the chat; a turn that runs here is interrupted, and says why."""
-        self._leaving = True
+        self._left = self._left or why
         self.screen.leave()
+        if self._taking is not None:
+            self._taking.cancel()
 
     async def _stop(self) -> None:
         if not await self.session.stop(reason=STOPPED) and self._turn is not None:
@@ -272,9 +327,19 @@ class Talk:
         )
         self.view.pending.pop(pending.asked.id, None)
         self._ask()
-        if approved and not self.busy:
+        if self.view.pending or self.busy:
+            return  # more is to be decided, or the turn that asked goes on by itself
+        asker = pending.asked.turn_id
+        if await granted(self.session, asker):
             # Its turn did not live to see it: the call runs, as approved, in one that continues it.
-            self.begin(None, continues=pending.asked.turn_id)
+            self.begin(None, continues=asker)
+
+
+def _explained(error: BaseException) -> str:
+    """What went wrong, in a line; a model's errors are pydantic-ai's, and say enough."""
+    if isinstance(error, HoldfastError | OSError | ValueError):
+        return explain(error)
+    return describe(error)
 
 
 def _starts(entry: e.Entry) -> bool:

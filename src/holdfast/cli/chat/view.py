@@ -15,6 +15,8 @@ Kind = Literal["prose", "prompt", "tool", "result", "note", "warning"]
 
 RESULT_LINES: Final = 6
 LINE_CHARS: Final = 200
+CALL_CHARS: Final = 4000
+"""What is shown of a call that a person is asked about; of a longer one, both ends."""
 
 
 class Shown(NamedTuple):
@@ -113,10 +115,10 @@ class View:
 
     def _delta(self, item: e.FollowedDelta) -> list[Shown]:
         delta = item.delta
-        self._chars += len(delta.text)
         if item.call_id is not None:
             self.output = (self.output + delta.text)[-4 * LINE_CHARS :]
             return []
+        self._chars += len(delta.text)
         if delta.type == "reasoning":
             self.activity = "thinking"
         elif delta.type == "arguments":
@@ -135,6 +137,7 @@ class View:
             case e.TurnStarted() as body:
                 self.turn_id, self.holder = body.turn_id, body.holder
                 self.activity = "waiting for the model"
+                self.pending.clear()  # the conversation has gone on without them
             case e.ModelCallStarted():
                 self.activity = "waiting for the model"
             case e.ModelCallEnded(usage=usage):
@@ -205,6 +208,8 @@ class View:
                 if call is not None:
                     self.pending[body.id] = Pending(body, call)
                     self.activity = "waiting for you"
+                    if whole_text(call) != call_text(call):  # nobody approves what is not shown
+                        return [Shown("tool", whole_text(call))]
             case e.ApprovalDecided():
                 self.pending.pop(body.id, None)
             case _:
@@ -237,9 +242,22 @@ class View:
 
 def call_text(call: ToolCall) -> str:
     """A call in one line."""
-    arguments = " ".join(call.arguments.split())
-    text = f"{call.name} {arguments}"
+    text = _call(call)
     return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
+
+
+def whole_text(call: ToolCall) -> str:
+    """A call as a person who decides on it must see it."""
+    text = _call(call)
+    missing = len(text) - CALL_CHARS
+    if missing <= 0:
+        return text
+    half = CALL_CHARS // 2
+    return f"{text[:half]}\n[… {missing} characters are not shown …]\n{text[-half:]}"
+
+
+def _call(call: ToolCall) -> str:
+    return f"{call.name} {' '.join(call.arguments.split())}"
 
 
 def _prose(text: str) -> list[Shown]:

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,9 @@ Seen = Callable[[Followed], bool]
 
 _WORDS: Final = 8
 """How much of an answer has come when it is interrupted."""
+
+_SECONDS: Final = 300.0
+"""How long an agent may take to end; a slow machine is no failure."""
 
 
 @command(
@@ -88,21 +92,21 @@ class Demonstration:
 
     def _killed(self, seen: Seen) -> None:
         with self._victim() as process:
-            self._until(seen)
+            self._until(seen, process)
             process.kill()
         self._ending()
 
     def _stopped(self) -> None:
         with self._victim() as process:
-            self._until(_Speech())
+            self._until(_Speech(), process)
             self._session.stop(reason="stopped by the user")
-            process.wait(30)
+            process.wait(_SECONDS)
         self._ending()
 
     def _continued(self) -> None:
         before = len(self._session.entries())
         with self._victim() as process:
-            process.wait(60)
+            process.wait(_SECONDS)
         self._session = self._store.session(self._session.id)
         shown = [one for one in self._session.transcript() if one.seq > before]
         self._frame.out.lines(conversation(shown, local_now(), unfold=False))
@@ -111,6 +115,7 @@ class Demonstration:
     def _victim(self) -> Iterator["subprocess.Popen[bytes]"]:
         """The agent in a process of its own, going on with the last turn."""
         turns = self._session.turns()
+        self._session.entries(after=self._session.head)  # what it is going to do comes after this
         command = [sys.executable, "-m", "holdfast.cli.demo.victim", str(self._path)]
         command += [self._session.id, turns[-1].id if turns else "", self._url]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -119,19 +124,27 @@ class Demonstration:
             finally:
                 process.kill()
 
-    def _until(self, seen: Seen) -> None:
-        """Show the journal as it grows, until this has happened."""
+    def _until(self, seen: Seen, process: "subprocess.Popen[bytes]") -> None:
+        """Show the journal as it grows, until this has happened, or nothing more can."""
         teller = Teller(local_now())
-        head = self._session.entries()[-1].seq
-        for item in self._session.follow(after=head):
+        following = self._session.follow(after=self._session.head)
+
+        def close_when_over() -> None:
+            process.wait()
+            following.close()
+
+        threading.Thread(target=close_when_over, daemon=True).start()
+        for item in following:
             for span in teller.tell(item):
                 self._frame.out.write(span.text, span.style)
             if seen(item):
                 self._frame.out.write("\n", "")
                 return
             if isinstance(item, e.Entry) and isinstance(item.body, e.TurnEnded):
-                self._say("  It came to its end first; a small model can be short.", "dim")
-                return
+                break
+        if not self._session.turns():
+            raise click.ClickException(f"the agent has ended by itself (code {process.wait()})")
+        self._say("  It came to its end first; a small model can be short.", "dim")
 
     def _ending(self) -> None:
         self._session = self._store.session(self._session.id)  # opening it closes a dead turn

@@ -1,5 +1,6 @@
 """The model on board: a small one that runs on this machine."""
 
+import importlib
 import subprocess
 import sys
 from typing import Final
@@ -42,3 +43,4 @@ def _install() -> None:
         raise click.ClickException(
             f"pip could not fetch {' and '.join(PINS)} (exit code {error.returncode})"
         ) from error
+    importlib.invalidate_caches()
