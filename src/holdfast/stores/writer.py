@@ -149,7 +149,7 @@ class Writer:
         self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
         self._held_since: dict[
             StreamBuffer, float
-        ] = {}  # streams that wait for one, and since when
+        ] = {}  # streams that do, since when
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
