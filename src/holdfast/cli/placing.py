@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 
-def name_first(
-    words: Sequence[str], find: Callable[[str], click.Command | None]
-) -> list[str]:
+def name_first(words: Sequence[str], find: Callable[[str], click.Command | None]) -> list[str]:
     """The same line, begun with the command's name; as it is where nothing stands before one.
 
     The name is the first word that names a command which has all the options that stand before it.

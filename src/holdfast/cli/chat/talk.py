@@ -190,7 +190,7 @@ class Talk:
         for entry in await self.session.entries():
             if isinstance(entry.body, e.PromptQueued):
                 waiting[entry.body.id] = Message("user", entry.body.parts).text
-            elif isinstance(entry.body, e.PromptTaken):
+            elif isinstance(entry.body, e.PromptTaken | e.PromptWithdrawn):
                 waiting.pop(entry.body.id, None)
         self.view.queued = waiting
         return bool(waiting)
