@@ -89,6 +89,12 @@ def test_without_a_model_sessions_are_read_and_who_asks_is_told_what_to_set(
         server.close()
 
 
+def test_a_tool_that_is_none_is_not_allowed(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", "--port", "0", "--allow", "run_comand")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "run_command" in done.stderr
+
+
 def test_options_of_serve_may_stand_before_it(tmp_path: Path) -> None:
     done = run(tmp_path, "--model", "nobody:nothing", "serve", "--port", "0")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -43,8 +43,9 @@ def test_streams_end_and_the_process_is_gone_in_time(serve: Serve, name: signal.
     assert time.monotonic() - began < 10
 
 
-def test_a_turn_that_clings_does_not_keep_the_process(serve: Serve) -> None:
-    server = serve("--drain", "0.2")
+@pytest.mark.parametrize("drain", ["0.2", "5"])
+def test_a_turn_that_clings_does_not_keep_the_process(serve: Serve, drain: str) -> None:
+    server = serve("--drain", drain)
     session_id = server.create()
     server.begin(session_id, "cling")
     began = time.monotonic()

@@ -54,7 +54,7 @@ function keys(event) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
   const control = event.ctrlKey || event.metaKey;
   const does = () => event.preventDefault();
-  if (control && event.key === "k") { does(); sideOpen.value = true; document.getElementById("search")?.focus(); }
+  if (control && event.key === "k") { does(); sideOpen.value = matchMedia("(max-width: 820px)").matches; document.getElementById("search")?.focus(); }
   else if (control && event.key === "j") { does(); if (may.value === "write") begin(); }
   else if (control && event.key === ".") { does(); panelOpen.value = !panelOpen.value; }
   else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
@@ -64,7 +64,7 @@ function keys(event) {
     links[Math.max(0, Math.min(links.length - 1, at + (event.key === "ArrowUp" ? -1 : 1)))]?.click();
   } else if (!typing && event.key === "/") { does(); document.getElementById("prompt")?.focus(); }
   else if (!typing && event.key === "?") { does(); dialog.value = "keys"; }
-  else if (event.key === "Escape" && sideOpen.value) { does(); sideOpen.value = false; }
+  else if (event.key === "Escape" && sideOpen.value) { does(); sideOpen.value = false; document.querySelector(".head .only-small")?.focus(); }
   else if (!typing && event.key === "Escape") document.querySelector(".stop")?.click();
 }
 

@@ -25,7 +25,7 @@ function Title({ session, onRename }) {
   useEffect(() => { field.current?.select(); }, [editing]);
   if (!editing) return html`<button type="button" title="Rename" onClick=${() => may.value === "write" && setEditing(true)}>${titleOf(session)}</button>`;
   const save = () => { setEditing(false); const name = field.current.value.trim(); if (name && name !== session.title) onRename(name); };
-  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") setEditing(false); }} />`;
+  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") { event.preventDefault(); setEditing(false); } }} />`;
 }
 
 function Menu({ conversation, session }) {
@@ -189,6 +189,7 @@ function Open({ conversation }) {
   }, [talk.found]);
   const onAsk = async (prompt) => {
     toEnd();
+    if (route.value.seq) go(address(conversation.id), { replace: true });
     // The same words after a failure are the same prompt: it may have arrived all the same.
     if (sending.current?.prompt !== prompt) sending.current = { prompt, key: newKey() };
     return attempt(async () => {

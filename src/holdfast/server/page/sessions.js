@@ -104,6 +104,10 @@ export function Sidebar({ writes, onNew, onHelp }) {
     const every = setInterval(() => { if (!document.hidden) reload(); }, 5000);
     return () => clearInterval(every);
   }, []);
+  useEffect(() => {
+    const inside = document.querySelector(".side")?.contains(document.activeElement);
+    if (open.value && !inside) document.querySelector(".brand a").focus();
+  }, [open.value]);
   const found = hits.value.length > 0;
   return html`<nav class="side" aria-label="Sessions">
     <div class="brand">
@@ -117,7 +121,7 @@ export function Sidebar({ writes, onNew, onHelp }) {
     <div class="seek">
       ${writes && html`<button type="button" class="button primary" onClick=${onNew}><${Icon} name="plus" />New session</button>`}
       <label class="search"><span class="away">Search sessions</span><${Icon} name="search" />
-        <input id="search" type="search" placeholder="Search" autocomplete="off" value=${query.value} onInput=${(event) => type(event.target.value)} onKeyDown=${(event) => { if (event.key === "Escape") { type(""); event.target.blur(); } }} /></label>
+        <input id="search" type="search" placeholder="Search" autocomplete="off" value=${query.value} onInput=${(event) => type(event.target.value)} onKeyDown=${(event) => { if (event.key === "Escape") { event.preventDefault(); type(""); event.target.blur(); } }} /></label>
       <div class="chips" role="group" aria-label="Show">${Object.entries(FILTERS).map(([name, [label]]) => html`<button type="button" class="chip" aria-pressed=${filter.value === name} onClick=${() => { filter.value = name; }}>${label}</button>`)}</div>
     </div>
     <div class="list">
