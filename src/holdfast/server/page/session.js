@@ -24,8 +24,8 @@ function Title({ session, onRename }) {
   const field = useRef(null);
   useEffect(() => { field.current?.select(); }, [editing]);
   if (!editing) return html`<button type="button" title="Rename" onClick=${() => may.value === "write" && setEditing(true)}>${titleOf(session)}</button>`;
-  const save = () => { setEditing(false); const name = field.current.value.trim(); if (name && name !== session.title) onRename(name); };
-  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") { event.preventDefault(); setEditing(false); } }} />`;
+  const save = () => { setEditing(false); const name = field.current?.value.trim(); if (name && name !== session.title) onRename(name); };
+  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") { event.preventDefault(); event.target.value = session.title ?? ""; setEditing(false); } }} />`;
 }
 
 function Menu({ conversation, session }) {
