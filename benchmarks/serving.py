@@ -22,7 +22,8 @@ from pathlib import Path
 
 from holdfast import AsyncStore
 from holdfast.server.command import serve
-from holdfast.server.state import Answering, Settings
+from holdfast.server.running import Answering
+from holdfast.server.state import Settings
 from holdfast.server.tokens import Tokens
 from holdfast.session.aio import AsyncSession, AsyncTurn
 

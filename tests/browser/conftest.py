@@ -17,8 +17,14 @@ ARGUMENTS = [
 SCREENS = ROOT / "build" / "screens"
 """Where a run keeps what its pages looked like."""
 
+LOOKS = (
+    ("light", "light", {"width": 1280, "height": 860}),
+    ("dark", "dark", {"width": 1280, "height": 860}),
+    ("phone", "light", {"width": 390, "height": 844}),
+)
 OpenPage = Callable[..., Page]
 Serve = Callable[..., Server]
+Keep = Callable[[Page, str], None]
 
 
 # Not for the whole session: while it is open an event loop runs, and no other test can run its own.
@@ -77,7 +83,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     started: list[Server] = []
 
     def start(*options: str, module: str = "tests.server.scripted") -> Server:
-        server = Server(tmp_path / "work.db", *options, module=module)
+        server = Server(tmp_path, *options, module=module)
         started.append(server)
         return server
 
@@ -87,14 +93,39 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def keep() -> Callable[[Page, str], None]:
-    """Keep what a page looks like."""
+def keep() -> Keep:
+    """Keep what a page looks like: light, dark, and on a phone, where nothing may stick out."""
     SCREENS.mkdir(parents=True, exist_ok=True)
 
     def shoot(page: Page, name: str) -> None:
-        try:
-            page.screenshot(path=SCREENS / f"{name}.png")
-        except Error as error:
-            raise AssertionError(f"no screenshot of {name}: {error}") from error
+        size = page.viewport_size
+        assert size is not None
+        for look, scheme, viewport in LOOKS:
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.set_viewport_size(viewport)  # type: ignore[arg-type]
+            try:
+                page.screenshot(path=SCREENS / f"{name}-{look}.png")
+            except Error as error:
+                raise AssertionError(f"no screenshot of {name}: {error}") from error
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+                f"{name} sticks out, {look}"
+            )
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(size)
 
     return shoot
+
+
+def said(server: Server, *prompts: str, title: str | None = "A session") -> str:
+    """A session in which these prompts were answered."""
+    session_id = server.create(title=title)
+    after = None
+    for prompt in prompts:
+        server.begin(session_id, prompt)
+        after = server.until_end(session_id, after)[-1].id
+    return session_id
+
+
+def ask(page: Page, prompt: str) -> None:
+    page.get_by_label("Your message").fill(prompt)
+    page.keyboard.press("Enter")

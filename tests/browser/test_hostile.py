@@ -81,7 +81,7 @@ def test_the_page_asks_for_a_token_and_forgets_it_with_the_tab(
 ) -> None:
     from holdfast.server.tokens import Tokens
 
-    tokens = Tokens(tmp_path / "work.db.tokens")
+    tokens = Tokens(tmp_path / "tokens.json")
     _, secret = tokens.make("laptop", "read", 0)
     server = serve()
     page = open_page(server)

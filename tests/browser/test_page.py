@@ -1,36 +1,18 @@
 """Everything on the page, in a real browser, with an agent that does what its prompt says."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import OpenPage, Serve
+from tests.browser.conftest import Keep, OpenPage, Serve, ask, said
 from tests.server.client import Server
-
-Keep = Callable[[Page, str], None]
 
 
 @pytest.fixture
 def server(serve: Serve) -> Server:
     return serve()
-
-
-def said(server: Server, *prompts: str, title: str = "A session") -> str:
-    """A session in which these prompts were answered."""
-    session_id = server.create(title=title)
-    after = None
-    for prompt in prompts:
-        server.begin(session_id, prompt)
-        after = server.until_end(session_id, after)[-1].id
-    return session_id
-
-
-def ask(page: Page, prompt: str) -> None:
-    page.get_by_label("Your message").fill(prompt)
-    page.keyboard.press("Enter")
 
 
 def answers(page: Page) -> list[str]:
@@ -53,7 +35,7 @@ def test_an_answer_streams_with_its_tools_and_reasoning(
     expect(reasoning.locator("div")).to_be_hidden()
     reasoning.locator("summary").click()
     expect(reasoning).to_contain_text("The log will say.")
-    keep(page, "conversation-light")
+    keep(page, "conversation")
     before = page.locator(".talk").inner_text()
     page.reload()
     expect(page.get_by_text("It works now.")).to_be_visible()
@@ -61,28 +43,43 @@ def test_an_answer_streams_with_its_tools_and_reasoning(
     assert [line for line in folded.splitlines() if line not in before.splitlines()] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "look"),
-    [
-        ("dark", {"color_scheme": "dark"}),
-        ("phone", {"viewport": {"width": 390, "height": 844}, "is_mobile": True}),
-    ],
+def test_home_and_an_empty_session(server: Server, open_page: OpenPage, keep: Keep) -> None:
+    page = open_page(server)
+    expect(page.get_by_text("No sessions here yet.")).to_be_visible()
+    keep(page, "home")
+    page.locator(".welcome").get_by_role("button", name="New session").click()
+    expect(page.get_by_text("Nothing was said yet.")).to_be_visible()
+    keep(page, "empty")
+
+
+LONG = (
+    "say " + "unbreakable" * 40 + "\n\n```text\n" + "a very long line of code; " * 40 + "\n```\n\n"
 )
-def test_it_fits_and_is_kept_as_it_looks(
-    server: Server, open_page: OpenPage, keep: Keep, name: str, look: dict[str, object]
-) -> None:
-    session_id = said(server, "work", "fail", title="Fix the build")
-    page = open_page(server, f"/s/{session_id}", **look)
-    page.wait_for_selector(".ending")
-    keep(page, f"conversation-{name}")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.goto("/")
-    page.wait_for_selector(".welcome")
-    keep(page, f"home-{name}")
-    page.goto("/figures")
-    page.wait_for_selector(".plot")
-    keep(page, f"figures-{name}")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+TABLE = "| a | b | c | d |\n|---|---|---|---|\n" + "| " + "| ".join(["wide" * 12] * 4) + " |"
+
+
+def test_it_fits_a_phone(server: Server, open_page: OpenPage, keep: Keep) -> None:
+    """Long words, lines of code and tables too: they scroll for themselves."""
+    session_id = said(server, "work", "fail", LONG + TABLE, title="Fix the build " * 8)
+    page = open_page(
+        server,
+        f"/s/{session_id}",
+        viewport={"width": 390, "height": 844},
+        is_mobile=True,
+        has_touch=True,
+    )
+    page.wait_for_selector(".prose table")
+    for path in (f"/s/{session_id}", "/", "/figures"):
+        page.goto(path)
+        page.wait_for_selector(".prose table, .welcome, .plot")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.goto(f"/s/{session_id}")
+    page.wait_for_selector(".prose table")
+    keep(page, "long-words")
+    page.get_by_role("button", name="Sessions").click()
+    expect(page.get_by_role("link", name=re.compile("Fix the build"))).to_be_visible()
+    page.locator(".shade").click(position={"x": 370, "y": 400})
+    expect(page.get_by_role("link", name=re.compile("Fix the build"))).to_be_hidden()
 
 
 def test_a_second_tab_and_the_back_button_show_the_same(
@@ -111,7 +108,7 @@ def test_what_is_typed_while_it_answers_waits_and_is_asked_next(
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     ask(page, "say afterwards")
     expect(page.locator(".queue")).to_contain_text("say afterwards")
-    keep(page, "queue-light")
+    keep(page, "queue")
     expect(page.locator(".message.assistant").last).to_have_text(re.compile("afterwards"))
     expect(page.locator(".queue")).to_have_count(0)
 
@@ -143,7 +140,7 @@ def test_a_call_that_waits_is_allowed_on_the_page(
     page = open_page(server, f"/s/{server.create()}")
     ask(page, "ask")
     expect(page.locator(".ask")).to_contain_text("rm -r build")
-    keep(page, "approval-light")
+    keep(page, "approval")
     page.reload()
     page.get_by_role("button", name="Allow").click()
     expect(page.locator("details.tool summary")).to_contain_text("done")
@@ -159,7 +156,7 @@ def test_rewind_undo_and_fork(server: Server, open_page: OpenPage, keep: Keep) -
     message.get_by_role("button", name="Rewind to here").click()
     expect(page.locator(".message.user")).to_have_count(1)
     expect(page.get_by_label("Your message")).to_have_value("say two")
-    keep(page, "rewound-light")
+    keep(page, "rewound")
     page.locator(".ending").get_by_role("button", name="Undo").click()
     expect(page.locator(".message.user")).to_have_count(2)
     answer = page.locator(".message.assistant").first
@@ -184,7 +181,7 @@ def test_a_compaction_is_a_fold_and_the_model_is_sent_the_summary(
     expect(fold.locator(".message")).to_have_count(0)
     fold.locator("summary").click()
     expect(fold.locator(".message")).to_have_count(4)
-    keep(page, "compaction-light")
+    keep(page, "compaction")
     ask(page, "say three")
     expect(page.locator(".panel")).to_contain_text("say three")
 
@@ -201,7 +198,7 @@ def test_search_as_you_type_filters_and_pins(
     page.keyboard.type("xylo")
     expect(page.locator(".hit").first).to_contain_text("xylophone")
     expect(page.locator(".hit mark").first).to_have_text("xylophone")
-    keep(page, "search-light")
+    keep(page, "search")
     page.keyboard.press("Escape")
     expect(page.locator(".row")).to_have_count(2)
     row = page.locator(".row", has_text="Instruments")
@@ -242,7 +239,7 @@ def test_figures_are_plotted(server: Server, open_page: OpenPage, keep: Keep) ->
     expect(
         page.get_by_role("img", name=re.compile("How turns ended: 2 in 30 days"))
     ).to_be_visible()
-    keep(page, "figures-light")
+    keep(page, "figures")
 
 
 def test_every_control_has_a_name(server: Server, open_page: OpenPage) -> None:

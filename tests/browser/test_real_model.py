@@ -1,13 +1,12 @@
 """A person, a browser, a real model: stopped, reloaded, closed, killed, nothing shown is lost."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast.agent.embedded import model_file
-from tests.browser.conftest import OpenPage, Serve
+from tests.browser.conftest import Keep, OpenPage, Serve, ask
 from tests.server.client import Server
 
 pytestmark = [
@@ -17,12 +16,6 @@ pytestmark = [
 
 MODULE = "tests.server.real"
 STORY = "Tell me a long story about a fox who learns to sail a boat across the sea."
-Keep = Callable[[Page, str], None]
-
-
-def ask(page: Page, prompt: str) -> None:
-    page.get_by_label("Your message").fill(prompt)
-    page.keyboard.press("Enter")
 
 
 def begin(page: Page, prompt: str = STORY) -> None:
@@ -64,12 +57,12 @@ def test_stop_then_reload_shows_the_partial_answer_to_the_last_word(
     page = open_page(server)
     begin(page)
     before = wait_for_words(page, 12)
-    keep(page, "streaming-light")
+    keep(page, "streaming")
     page.get_by_role("button", name="Stop").click()
     page.wait_for_selector(".ending")
     after = shown(page)
     assert letters(after).startswith(letters(before))
-    keep(page, "stopped-light")
+    keep(page, "stopped")
     page.reload()
     page.wait_for_selector(".ending")
     assert shown(page) == after
@@ -120,11 +113,11 @@ def test_a_killed_server_leaves_a_partial_answer_and_one_interruption(
     before = wait_for_words(page, 12)
     server.kill()
     expect(page.locator(".offline")).to_be_visible()
-    keep(page, "connection-lost-light")
+    keep(page, "connection-lost")
     again = serve("--port", server.url.rpartition(":")[2], module=MODULE)
     page.reload()
     page.wait_for_selector(".ending")
-    keep(page, "killed-light")
+    keep(page, "killed")
     assert letters(shown(page)).startswith(letters(before))
     expect(page.locator(".ending")).to_have_count(1)
     expect(page.locator(".message.assistant")).to_have_attribute("data-state", "partial")

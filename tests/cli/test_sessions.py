@@ -30,6 +30,16 @@ def test_sessions_are_listed_newest_first_one_line_each(holdfast: Runner, sample
     ]
 
 
+def test_a_session_without_a_title_is_listed_by_how_it_begins(
+    holdfast: Runner, sample: Sample
+) -> None:
+    holdfast("rename", sample.build, "--none")
+    holdfast("rename", sample.empty, "--none")
+    titles = {row.split("\t")[0]: row.split("\t")[3] for row in holdfast("sessions").lines}
+    assert titles[sample.build] == "Why does the build fail?"
+    assert titles[sample.empty] == "(no title)"
+
+
 @pytest.mark.parametrize(
     ("filters", "found"),
     [

@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,21 +25,34 @@ class Event(NamedTuple):
 
 
 class Server:
-    """A server in a process of its own."""
+    """A server in a process of its own; `store` is a file in the folder if it is no URL."""
 
-    def __init__(self, store: Path, *options: str, module: str = "tests.server.scripted") -> None:
-        self.log_path = store.with_suffix(f".{os.urandom(4).hex()}.log")
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        store: str = "work.db",
+        module: str = "tests.server.scripted",
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.store = store if "://" in store else str(folder / store)
+        self.log_path = folder / f"{os.urandom(4).hex()}.log"
         self._log = self.log_path.open("wb")
+        scripted = (sys.executable, "-m", module, self.store)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, str(store), *options],
+            [*(command or (*scripted, "--tokens", str(folder / "tokens.json"))), *options],
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=ROOT,
             text=True,
+            env=env,
         )
         assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip().rstrip("/")
-        assert self.url, self.log_path.read_text()
+        found = re.search(r"http://[\w.:\[\]]+", self.process.stdout.readline())
+        assert found, self.log_path.read_text()
+        self.url = found[0]
         self.http = httpx2.Client(base_url=self.url, timeout=20, trust_env=False)
 
     @property

@@ -1,6 +1,6 @@
 """A server with the real, small model on board, and no tools: what a person's page talks to.
 
-python -m tests.server.real STORE [--port N]
+python -m tests.server.real STORE --tokens FILE [--port N]
 """
 
 import argparse
@@ -13,7 +13,8 @@ from holdfast import AsyncStore
 from holdfast.agent import agent_for
 from holdfast.server.command import serve
 from holdfast.server.logs import configure
-from holdfast.server.state import Answering, Settings
+from holdfast.server.running import Answering
+from holdfast.server.state import Settings
 from holdfast.server.tokens import Tokens
 
 
@@ -27,11 +28,12 @@ async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
+    parser.add_argument("--tokens", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     configure()
     settings = Settings(port=given.port, drain_seconds=1.0, look_seconds=0.2)
-    tokens = Tokens(Path(f"{given.store}.tokens"))
+    tokens = Tokens(given.tokens)
 
     def ready(url: str) -> None:
         print(url, flush=True)

@@ -1,6 +1,6 @@
 """A server of our own with an agent that does what its prompt says, for tests of everything else.
 
-    python -m tests.server.scripted STORE [--port N] [--drain SECONDS] …
+    python -m tests.server.scripted STORE --tokens FILE [--port N] [--drain SECONDS] …
 
 prints its address and serves until it is ended. What can be prompted is in `ACTS`.
 """
@@ -15,7 +15,8 @@ from holdfast import AsyncStore
 from holdfast.model.entries import ApprovalDecided
 from holdfast.server.command import serve
 from holdfast.server.logs import configure
-from holdfast.server.state import Answering, Settings
+from holdfast.server.running import Answering
+from holdfast.server.state import Settings
 from holdfast.server.tokens import Tokens
 from holdfast.session.aio import AsyncSession, AsyncTurn
 
@@ -128,8 +129,9 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--beat", type=float, default=15.0)
     parser.add_argument("--body-bytes", type=int, default=4 * 1024 * 1024)
-    parser.add_argument("--tokens", type=Path)
+    parser.add_argument("--tokens", type=Path, required=True)
     parser.add_argument("--window", type=float, default=0.05)
+    parser.add_argument("--lease", type=float, default=10.0)
     given = parser.parse_args()
     configure()
     settings = Settings(
@@ -141,13 +143,13 @@ def main() -> None:
         body_bytes=given.body_bytes,
         look_seconds=0.2,
     )
-    tokens = Tokens(given.tokens or Path(f"{given.store}.tokens"))
+    tokens = Tokens(given.tokens)
 
     def ready(url: str) -> None:
         print(url, flush=True)
 
     def store() -> AsyncStore:
-        return AsyncStore(given.store, window_seconds=given.window)
+        return AsyncStore(given.store, window_seconds=given.window, lease_seconds=given.lease)
 
     asyncio.run(serve(store, answering, settings, tokens, ready))
 

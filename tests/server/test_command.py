@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.agent.embedded import model_file
 from tests.cli.running import COMMAND, environment
+from tests.server.client import Server
+from tests.server.nobody import NO_CHAT, NO_MODEL, serve_without
 
 
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -53,6 +55,49 @@ def test_a_model_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--port", "0", "--model", "nobody:nothing")
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
+    assert "nobody" in done.stderr
+
+
+def test_a_model_that_the_environment_names_and_that_is_none_is_said_as_well(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "serve", "--port", "0", HOLDFAST_MODEL="nobody:nothing")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "nobody" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("without", "said"), [(NO_MODEL, "--model or HOLDFAST_MODEL"), (NO_CHAT, "'holdfast[chat]'")]
+)
+def test_without_a_model_sessions_are_read_and_who_asks_is_told_what_to_set(
+    tmp_path: Path, without: dict[str, str], said: str
+) -> None:
+    server: Server = serve_without(tmp_path, without)
+    try:
+        session_id = server.create(title="Read me")
+        assert server.get(f"/api/sessions/{session_id}/transcript")["shown"] == []
+        about = server.get("/api/about")
+        assert about["model"] is None
+        asked = server.ask(session_id, "Hello?")
+        assert (asked.status_code, asked.json()["code"]) == (503, "no_model")
+        assert asked.json()["message"] == about["lacks"]
+        assert said in about["lacks"]
+        assert about["lacks"].count(".") == 1
+        assert server.get(f"/api/sessions/{session_id}")["head"] == 1
+        assert server.end() == 0
+    finally:
+        server.close()
+
+
+def test_a_tool_that_is_none_is_not_allowed(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", "--port", "0", "--allow", "run_comand")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "run_command" in done.stderr
+
+
+def test_options_of_serve_may_stand_before_it(tmp_path: Path) -> None:
+    done = run(tmp_path, "--model", "nobody:nothing", "serve", "--port", "0")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "nobody" in done.stderr
 
 

@@ -1,7 +1,14 @@
 """The interface that outside programs call, over real HTTP."""
 
+import pytest
+
 from tests.server.client import Server, texts
 from tests.server.conftest import Serve
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def test_a_session_is_created_listed_and_read(server: Server) -> None:
@@ -78,6 +85,40 @@ def test_a_stop_holds_the_queue(server: Server) -> None:
     assert len(server.get(f"/api/sessions/{session_id}")["queued"]) == 1
     server.begin(session_id, None)
     assert server.get(f"/api/sessions/{session_id}")["queued"] == []
+
+
+def test_a_prompt_that_waits_is_withdrawn(server: Server) -> None:
+    session_id = server.create()
+    server.begin(session_id, "hang")
+    gone, kept = (
+        server.ask(session_id, text, if_busy="queue").json()["prompt_id"]
+        for text in ("say gone", "say kept")
+    )
+    path = f"/api/sessions/{session_id}/queue/{gone}"
+    done = server.http.delete(path)
+    assert (done.status_code, server.http.delete(path).json()) == (200, done.json())
+    assert [one["id"] for one in server.get(f"/api/sessions/{session_id}")["queued"]] == [kept]
+    server.stop(session_id, wait_seconds=5)
+    server.begin(session_id, None)
+    server.until_end(session_id, str(done.json()["seq"] + 5))
+    messages = server.get(f"/api/sessions/{session_id}/messages")["messages"]
+    assert "say gone" not in [one["text"] for one in messages]
+    missing = server.http.delete(f"/api/sessions/{session_id}/queue/{kept}")
+    assert (missing.status_code, missing.json()["code"]) == (404, "message_not_found")
+
+
+def test_a_session_without_a_title_is_known_by_how_it_begins(server: Server) -> None:
+    session_id = server.create()
+    path = f"/api/sessions/{session_id}"
+    assert server.get(path)["session"]["opening"] is None
+    server.begin(session_id, "hang   on,\nthen " + "x" * 500)
+    server.stop(session_id, wait_seconds=5)
+    opening = server.get(path)["session"]["opening"]
+    assert opening == ("hang on, then " + "x" * 500)[:120]
+    listed = server.get("/api/sessions")["sessions"]
+    assert [one["opening"] for one in listed if one["id"] == session_id] == [opening]
+    server.http.patch(path, json={"title": "Named"})
+    assert server.get(path)["session"]["opening"] is None
 
 
 def test_a_busy_session_is_waited_for(server: Server) -> None:

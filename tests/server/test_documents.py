@@ -35,7 +35,10 @@ def test_every_line_of_the_guide_works(server: Server) -> None:
 
 def test_every_path_that_the_guide_names_is_there() -> None:
     text = SERVE.read_text(encoding="utf-8")
-    paths = {operation.path.replace("{session_id}", "ID") for operation in OPERATIONS}
+    paths = {
+        one.path.replace("{session_id}", "ID").replace("{prompt_id}", "PROMPT")
+        for one in OPERATIONS
+    }
     named = set(re.findall(r"(/(?:api/[\w/]+|healthz|readyz|metrics))\b", text))
     assert named <= paths
 

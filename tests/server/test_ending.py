@@ -2,6 +2,7 @@
 
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,8 +43,9 @@ def test_streams_end_and_the_process_is_gone_in_time(serve: Serve, name: signal.
     assert time.monotonic() - began < 10
 
 
-def test_a_turn_that_clings_does_not_keep_the_process(serve: Serve) -> None:
-    server = serve("--drain", "0.2")
+@pytest.mark.parametrize("drain", ["0.2", "5"])
+def test_a_turn_that_clings_does_not_keep_the_process(serve: Serve, drain: str) -> None:
+    server = serve("--drain", drain)
     session_id = server.create()
     server.begin(session_id, "cling")
     began = time.monotonic()
@@ -65,6 +67,23 @@ def test_a_server_that_is_ending_begins_nothing(serve: Serve) -> None:
     assert (refused.status_code, refused.json()["code"]) == (503, "shutting_down")
     server.process.send_signal(signal.SIGTERM)  # a second one hurries
     assert server.process.wait(10) == 0
+
+
+def test_who_waits_for_a_busy_session_is_told_that_the_server_ends(serve: Serve) -> None:
+    """And what waited is not begun in the moment in which the turn before it is stopped."""
+    server = serve("--drain", "0.2")
+    session_id = server.create()
+    server.begin(session_id, "hang")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(server.ask, session_id, "say after", if_busy="wait")
+        while "holdfast_store_refused_total 0" in server.http.get("/metrics").text:
+            pass  # it has met the busy session when its first try was refused
+        server.process.send_signal(signal.SIGTERM)
+        refused = asking.result(15)
+    assert (refused.status_code, refused.json()["code"]) == (503, "shutting_down")
+    assert server.process.wait(10) == 0
+    turns = serve().get(f"/api/sessions/{session_id}/transcript")["turns"]
+    assert [one["reason"] for one in turns] == ["the server was shut down"]
 
 
 def test_it_says_how_it_is(serve: Serve) -> None:

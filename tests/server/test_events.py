@@ -3,8 +3,16 @@
 import contextlib
 import random
 
-from tests.server.client import Event, Server, texts
+import httpx2
+import pytest
+
+from tests.server.client import Event, Server, parse, texts
 from tests.server.conftest import Serve
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def names(events: list[Event]) -> list[str]:
@@ -57,7 +65,7 @@ def test_entries_are_not_repeated_after_a_resume(server: Server) -> None:
 
 
 def test_a_cursor_in_the_middle_of_a_message_survives_kill_9(serve: Serve) -> None:
-    first = serve()
+    first = serve("--lease", "2")
     session_id = first.create()
     first.begin(session_id, "count 1000 0.005")
     seen: list[Event] = []
@@ -98,8 +106,23 @@ def test_a_stop_at_one_server_ends_a_turn_at_another(serve: Serve) -> None:
     assert (stopped.json()["status"], stopped.json()["reason"]) == ("interrupted", "enough")
 
 
-def test_a_turn_whose_server_died_is_closed_by_another(serve: Serve) -> None:
+def test_a_follower_at_another_server_is_told_within_a_second(serve: Serve) -> None:
+    """What happens at one server reaches a quiet stream of another before its reader gives up."""
     one, other = serve(), serve()
+    session_id = one.create()
+    patience = httpx2.Timeout(20, read=1.0)
+    with other.http.stream("GET", f"/api/sessions/{session_id}/events", timeout=patience) as answer:
+        events = parse(answer.iter_lines())
+        assert next(events).name == "session_created"
+        for number in range(5):
+            one.begin(session_id, f"say {number}")
+            found = next(event for event in events if event.name == "turn_ended")
+            assert found.data["body"]["status"] == "completed"
+
+
+def test_a_turn_whose_server_died_is_closed_by_another(serve: Serve) -> None:
+    # Where there is no lock that dies with its holder, its lease must run out.
+    one, other = serve("--lease", "2"), serve("--lease", "2")
     session_id = one.create()
     one.begin(session_id, "hang")
     with contextlib.closing(other.events(session_id)) as events:
@@ -140,6 +163,6 @@ def test_a_session_that_is_erased_ends_its_streams(serve: Serve) -> None:
     session_id = server.create()
     with contextlib.closing(server.events(session_id)) as events:
         next(events)
-        with Store(server.log_path.parent / "work.db") as store:
+        with Store(server.store) as store:
             store.erase_session(session_id)
         assert [event.data["code"] for event in events] == ["session_not_found"]

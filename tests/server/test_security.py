@@ -14,7 +14,7 @@ from tests.server.conftest import Serve
 
 
 def tokens_of(server: Server) -> Tokens:
-    return Tokens(Path(f"{server.log_path.parent / 'work.db'}.tokens"))
+    return Tokens(server.folder / "tokens.json")
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -193,8 +193,13 @@ def test_it_does_not_serve_others_without_a_token(tmp_path: Path) -> None:
     import sys
 
     command = [sys.executable, "-m", "tests.server.scripted", str(tmp_path / "work.db")]
+    tokens = ["--tokens", str(tmp_path / "tokens.json")]
     done = subprocess.run(
-        [*command, "--host", "0.0.0.0"], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [*command, *tokens, "--host", "0.0.0.0"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert done.returncode != 0
     assert "no token is set" in done.stderr
@@ -247,6 +252,19 @@ def test_the_log_has_ids_and_never_content(serve: Serve) -> None:
     assert "swordfish" not in server.log
     assert "secret" not in server.log
     assert session_id in server.log
+
+
+def test_the_log_has_no_words_of_other_libraries() -> None:
+    import logging
+
+    from holdfast.server.logs import JsonLines
+
+    record = logging.LogRecord(
+        "httpx", logging.WARNING, "/lib/client.py", 7, "sent %s", ("swordfish",), None
+    )
+    line = json.loads(JsonLines().format(record))
+    assert (line["event"], line["logger"], line["place"]) == ("library", "httpx", "client:7")
+    assert "swordfish" not in json.dumps(line)
 
 
 def test_an_exported_page_is_a_download(server: Server) -> None:

@@ -2,11 +2,17 @@
 
 import asyncio
 import socket
+from pathlib import Path
 
 import pytest
 
+from holdfast import AsyncStore
+from holdfast.errors import SessionDamaged
 from holdfast.model import entries as e
-from holdfast.server.hub import QUEUE_BYTES, Client, _Told, event_bytes
+from holdfast.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
+from holdfast.server.logs import Log
+from holdfast.server.state import Settings
+from holdfast.session.following import Fed
 from holdfast.session.place import Place, Seen
 from tests.server.client import Server, texts
 
@@ -75,3 +81,44 @@ async def test_waiting_ends_when_something_comes() -> None:
     await asyncio.sleep(0)
     client.tell(told(1, "x"))
     assert b"id: 1\n" in (await waiting or b"")
+
+
+@pytest.mark.anyio
+async def test_who_comes_while_a_stuck_reader_is_being_sent_away_hears_everything(
+    tmp_path: Path,
+) -> None:
+    """A session could not be read for a moment: its readers reload, and one never leaves."""
+    async with AsyncStore(tmp_path / "work.db") as store:
+        session = await store.create_session()
+        hub = Hub(store, Settings(), Log())
+        hub.start()
+        stuck, fresh = Client(), Client()
+        with hub.listening(session, stuck):
+            hub._tell(Fed(session.id, [], SessionDamaged("for a moment")))
+            assert stuck.over
+            with hub.listening(session, fresh):
+                fresh.go_live(Place(session.head))
+                await session.rename("New")
+                assert b"event: renamed" in (await fresh.next() or b"")
+        await hub.close()
+
+
+@pytest.mark.anyio
+async def test_an_item_that_cannot_be_told_ends_the_streams_of_its_session_alone(
+    tmp_path: Path,
+) -> None:
+    async with AsyncStore(tmp_path / "work.db") as store:
+        session, other = await store.create_session(), await store.create_session()
+        hub = Hub(store, Settings(), Log())
+        hub.start()
+        broken, well = Client(), Client()
+        with hub.listening(session, broken), hub.listening(other, well):
+            for client, of in ((broken, session), (well, other)):
+                client.go_live(Place(of.head))
+            broken.tell = lambda told: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+            await session.rename("One")
+            await other.rename("Two")
+            assert b"event: renamed" in (await well.next() or b"")
+            assert await broken.next() is None
+            assert b"internal_error" in (broken.last_words or b"")
+        await hub.close()

@@ -23,7 +23,7 @@ READS = {
     "Store": {
         *("session", "sessions", "search", "usage", "blob", "counts", "status"),
         *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
-        *("feed", "activity", "figures"),
+        *("feed", "activity", "figures", "openings"),
     },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),

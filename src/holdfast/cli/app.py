@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.failing import code_of, explain
 from holdfast.cli.frame import Frame, shared_options
+from holdfast.cli.placing import name_first
 from holdfast.cli.printing import complain
 
 PROGRAM: Final = "holdfast"
@@ -65,6 +66,9 @@ MODULES: Final = {name: module for section in SECTIONS.values() for name, module
 class Group(click.Group):
     """Loads a command when it is run, so that none waits for what another needs."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, name_first(args, lambda word: self.get_command(ctx, word)))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(MODULES)
 
@@ -96,7 +100,8 @@ def make_group() -> Group:
     return Group(
         name=PROGRAM,
         help="Look at the sessions of LLM agents, change them, and keep them safe.",
-        epilog="An ID may be shortened to a prefix that is unique. "
+        epilog="Options may stand before or after the command's name. "
+        "An ID may be shortened to a prefix that is unique. "
         f"'{PROGRAM} COMMAND --help' shows a command's options and examples.",
         context_settings={"help_option_names": ["-h", "--help"]},
         params=[

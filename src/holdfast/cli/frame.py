@@ -1,7 +1,7 @@
-"""What every command shares: options that may stand anywhere, the store, answers, help.
+"""What every command shares: the options that all have, the store, answers, help.
 
-`--store` and `--json` belong to the group and to each command, so they are understood before and
-after the command's name; the later one wins.
+Every option may stand before the command's name too (`placing`); the later one wins. `--store` and
+`--json` also belong to the group, whose help shows them.
 """
 
 import os
@@ -102,7 +102,7 @@ def open_session(store: Store, prefix: str) -> Session:
     return store.session(find(store, prefix))
 
 
-# -- options that may stand anywhere -----------------------------------------------------------
+# -- options that all commands have ------------------------------------------------------------
 
 
 def _choose_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

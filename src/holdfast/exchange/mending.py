@@ -149,8 +149,8 @@ class Mender:
                 self._check_late(body)
             case e.TurnEnded() if body.status != "completed" and not body.reason:
                 raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
-            case e.PromptTaken() if self._key_of(body.id, "prompt_queued") not in self._seen:
-                raise InvalidEntry(f"prompt {body.id!r} was never queued")
+            case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body):
+                raise InvalidEntry(f"prompt {body.id!r} does not wait there")
             case e.Compacted() | e.Rewound() if entry.seq and body.through >= entry.seq:
                 raise InvalidEntry("it reaches beyond itself")
             case _:
@@ -212,6 +212,10 @@ class Mender:
 
     def _see(self, body: e.Body) -> None:
         self._seen.add(_key(body))
+
+    def _waits(self, body: e.PromptTaken | e.PromptWithdrawn) -> bool:
+        queued, gone = (self._key_of(body.id, f"prompt_{name}") for name in ("queued", "withdrawn"))
+        return queued in self._seen and gone not in self._seen
 
     def _key_of(self, entry_id: str, kind: str) -> int:
         return hashed(named_identity(entry_id, kind))

@@ -49,6 +49,7 @@ class _Audit:
         self._turns: dict[str, TurnState] = {}
         self._running: TurnState | None = None
         self._queued: set[str] = set()
+        self._withdrawn: set[str] = set()
 
     def run(self, entries: Sequence[e.Entry]) -> list[Violation]:
         for place, entry in enumerate(entries, start=self._first):
@@ -80,14 +81,21 @@ class _Audit:
                 self._check_late(entry, body)
             case e.ToolStarted() if self._running and self._running.id != body.turn_id:
                 self._check_late_start(entry, body, self._running)
-            case e.PromptTaken() if body.id not in self._queued and not self._is_queued(body.id):
-                self._say(entry, f"prompt {body.id!r} was taken and never queued")
+            case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body.id):
+                done = "taken" if isinstance(body, e.PromptTaken) else "withdrawn"
+                self._say(entry, f"prompt {body.id!r} was {done} and did not wait")
+            case e.PromptWithdrawn():
+                self._withdrawn.add(body.id)
             case e.PromptQueued():
                 self._queued.add(body.id)
             case e.Compacted() | e.Rewound() if body.through >= entry.seq:
                 self._say(entry, "it reaches beyond itself")
             case _:
                 self._check_fenced(entry, body)
+
+    def _waits(self, prompt_id: str) -> bool:
+        queued = prompt_id in self._queued or self._is_queued(prompt_id)
+        return queued and prompt_id not in self._withdrawn
 
     def _start(self, entry: e.Entry, body: e.TurnStarted) -> None:
         if self._running is not None:

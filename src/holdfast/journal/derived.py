@@ -22,7 +22,7 @@ class Derived(msgspec.Struct, kw_only=True):
     """The fold of a session's own entries.
 
     `turn_seq` is where the running turn started, `stop_seq` the newest request to stop it and
-    `queue_seq` the oldest prompt that waits; None when there is none.
+    `queue_seq` the oldest prompt that was queued since a turn began; None when there is none.
     """
 
     about: Description = Description()

@@ -145,6 +145,12 @@ class PromptTaken(_Body, frozen=True, kw_only=True, tag="prompt_taken"):
     turn_id: str
 
 
+class PromptWithdrawn(_Body, frozen=True, kw_only=True, tag="prompt_withdrawn"):
+    """A prompt that waited is not asked any more."""
+
+    id: str
+
+
 # -- model calls and messages ------------------------------------------------------------------
 
 
@@ -386,6 +392,7 @@ KnownBody = (
     | TurnEnded
     | PromptQueued
     | PromptTaken
+    | PromptWithdrawn
     | ModelCallStarted
     | ModelCallEnded
     | MessageRecorded

@@ -90,7 +90,8 @@ class _Methods:
 @contextlib.asynccontextmanager
 async def _living(serving: Serving) -> AsyncIterator[None]:
     serving.hub.start()
-    keeper = Keeper(serving.store, system_clock, serving.log)
+    turns = serving.turns
+    keeper = Keeper(serving.store, system_clock, serving.log, lambda: turns.sessions)
     looking = asyncio.create_task(keeper.run(serving.settings.look_seconds), name="holdfast-keeper")
     try:
         yield

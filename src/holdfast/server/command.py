@@ -17,7 +17,8 @@ from holdfast.errors import UsageError
 from holdfast.server.app import make_app
 from holdfast.server.guard import Guard, is_loopback
 from holdfast.server.logs import Log
-from holdfast.server.state import Answering, Serving, Settings
+from holdfast.server.running import Answering
+from holdfast.server.state import Serving, Settings
 from holdfast.server.tokens import Tokens
 from holdfast.session.aio import AsyncStore
 

@@ -61,7 +61,7 @@ def explain(error: Exception) -> tuple[int, Failure]:
     if isinstance(error, Refused):
         return error.status, error.failure
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
-        return 400, Failure(code="invalid_request", message=_sentence(str(error)))
+        return 400, Failure(code="invalid_request", message=sentence(str(error)))
     for kind, status, code in KINDS:
         if isinstance(error, kind):
             return status, _failure(code, error)
@@ -69,7 +69,7 @@ def explain(error: Exception) -> tuple[int, Failure]:
 
 
 def _failure(code: str, error: Exception) -> Failure:
-    message = _sentence(str(error))
+    message = sentence(str(error))
     if isinstance(error, e.SessionBusy):
         return Failure(code=code, message=message, turn_id=error.turn_id, holder=error.holder)
     if isinstance(error, e.TurnEnded):
@@ -80,7 +80,8 @@ def _failure(code: str, error: Exception) -> Failure:
     return Failure(code=code, message=message)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Words of an error as a sentence in one line."""
     text = re.sub(r"\s+", " ", text).strip() or "It was refused."
     text = text.encode("utf-8", "replace").decode()
     text = text[:500]

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from holdfast.errors import HoldfastError
 from holdfast.model import entries as e
 from holdfast.server.failing import Refused, explain
 from holdfast.server.logs import Log, cause
@@ -223,13 +222,17 @@ class Hub:
             last = self._closed
             try:
                 batch = await feed.now()
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001  (said, and looked at again)
                 self._log.warning("feed_failed", **cause(error))
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
                 continue
             began = time.monotonic()
             for fed in batch:
-                self._tell(fed)
+                try:
+                    self._tell(fed)
+                except Exception as error:  # noqa: BLE001  (one session; the others go on)
+                    self._log.warning("telling_failed", session=fed.session_id, **cause(error))
+                    self._end(fed.session_id, error)
             if not self._closed:
                 # Never more than half of the time: what comes meanwhile comes together.
                 await asyncio.sleep(max(0.002, time.monotonic() - began))
@@ -243,9 +246,15 @@ class Hub:
                 client.tell(told)
             self.told += len(clients)
         if fed.error is not None:
-            _, failure = explain(fed.error)
-            for client in clients:
-                client.end(reload_bytes(failure.code, failure.message))
+            self._end(fed.session_id, fed.error)
+
+    def _end(self, session_id: str, error: Exception) -> None:
+        """This session is followed no longer; who comes anew, while these still leave, is told."""
+        assert self._feed is not None
+        self._feed.unfollow(session_id)
+        _, failure = explain(error)
+        for client in self._clients.pop(session_id, ()):
+            client.end(reload_bytes(failure.code, failure.message))
 
     async def _beat(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Closing the turns of servers that died: whoever is left looks for them, and closes each once."""
 
 import asyncio
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final
 
@@ -20,12 +21,18 @@ _LISTED: Final = 10_000
 
 
 class Keeper:
-    """Knows which sessions were seen running, and opens each to see whether its holder lives."""
+    """Knows which sessions were seen running, and opens each to see whether its holder lives.
 
-    def __init__(self, store: AsyncStore, clock: Clock, log: Log) -> None:
+    `here` are those whose turns run in this process: they need not be looked at.
+    """
+
+    def __init__(
+        self, store: AsyncStore, clock: Clock, log: Log, here: Callable[[], Collection[str]]
+    ) -> None:
         self._store = store
         self._clock = clock
         self._log = log
+        self._here = here
         self._seen_running: set[str] = set()
         self._since = moment(clock()) - timedelta(days=_FIRST_DAYS)
 
@@ -34,7 +41,7 @@ class Keeper:
         while True:
             try:
                 await self.look()
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001  (said, and looked at again)
                 self._log.warning("look_failed", **cause(error))
             await asyncio.sleep(seconds)
 
@@ -44,7 +51,7 @@ class Keeper:
         changed = await self._store.sessions(since=self._since, archived=None, limit=_LISTED)
         self._since = began - _OVERLAP
         self._seen_running |= {info.id for info in changed if info.status == "running"}
-        for session_id in list(self._seen_running):
+        for session_id in self._seen_running - set(self._here()):
             try:
                 session = await self._store.session(session_id)  # closes what is dead
                 running = (await session.info()).status == "running"

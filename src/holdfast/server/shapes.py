@@ -182,8 +182,11 @@ class Created(_Out, frozen=True, kw_only=True):
 
 
 class SessionOut(_Out, frozen=True, kw_only=True):
+    """`opening` is how a session without a title begins: the first words that were asked."""
+
     id: str
     title: str | None
+    opening: str | None
     titled_by: Namer | None
     type: str
     status: Status | None
@@ -199,11 +202,12 @@ class SessionOut(_Out, frozen=True, kw_only=True):
     parent: Parent | None
 
     @classmethod
-    def of(cls, info: SessionInfo) -> "SessionOut":
+    def of(cls, info: SessionInfo, opening: str | None) -> "SessionOut":
         about = info.about
         return cls(
             id=info.id,
             title=about.title,
+            opening=opening,
             titled_by=about.titled_by,
             type=about.type,
             status=about.status,
@@ -448,8 +452,11 @@ class StatsOut(_Out, frozen=True, kw_only=True):
 
 
 class About(_Out, frozen=True, kw_only=True):
+    """`lacks` says what to set where no model answers."""
+
     version: str
     model: str | None
+    lacks: str | None
     may: Literal["read", "write"]
 
 

@@ -1,15 +1,12 @@
 """What one running server has: its store, the turns that run in it, its streams, its guard."""
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
-
 import msgspec
 
 from holdfast.server.guard import Guard
 from holdfast.server.hub import Hub
 from holdfast.server.logs import Log
-from holdfast.server.running import After, Runner, Turns
-from holdfast.session.aio import AsyncSession, AsyncStore
+from holdfast.server.running import Answering, Turns
+from holdfast.session.aio import AsyncStore
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,25 +15,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8420
     allowed_hosts: tuple[str, ...] = ()
-    model: str | None = None
     body_bytes: int = 4 * 1024 * 1024
     streams: int = 1_000
     beat_seconds: float = 15.0
     look_seconds: float = 1.0
     drain_seconds: float = 5.0
-
-
-class Answering(NamedTuple):
-    """Who answers prompts here, and what it is called.
-
-    `after` is called with a session when a turn of it was completed; `compact` puts a summary in
-    place of what was said, and tells whether there was anything.
-    """
-
-    runner: Runner
-    model: str | None
-    after: After | None = None
-    compact: Callable[[AsyncSession], Awaitable[bool]] | None = None
 
 
 class Serving:
@@ -49,8 +32,7 @@ class Serving:
         self.settings = settings
         self.guard = guard
         self.log = log
-        self.model = answering.model
-        self.compact = answering.compact
-        self.turns = Turns(store, answering.runner, answering.after, log)
+        self.answering = answering
+        self.turns = Turns(store, answering, log)
         self.hub = Hub(store, settings, log)
         self.draining = False

@@ -264,11 +264,12 @@ class AsyncSession:
         return await self._run(self._core.stop(turn_id, reason))
 
     async def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
-        """Keep a prompt for the next turn, durably; its id.
-
-        If interrupted: it is kept or it is not; the same `key` again changes nothing.
-        """
+        """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""
         return await self._run(self._core.queue(prompt, key))
+
+    async def withdraw(self, prompt_id: str) -> Receipt:
+        """Take a prompt that waits out of the queue. If interrupted: it waits or it does not."""
+        return await self._run(self._core.withdraw(prompt_id))
 
     async def finish_tool(
         self,

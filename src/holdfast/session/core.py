@@ -178,6 +178,11 @@ class StoreCore:
         self.runtime()
         return (yield from read(lambda reader: reader.counts()))
 
+    def openings(self, session_ids: Sequence[str]) -> Flow[dict[str, str]]:
+        from holdfast.session.reading import openings
+
+        return openings(self.runtime(), session_ids)
+
     def activity(self, filters: "ActivityFilters") -> "Flow[list[ActiveDay]]":
         from holdfast.session.reading import activity
 
@@ -389,6 +394,13 @@ class SessionCore:
         at = runtime.clock()
         yield from write(lambda engine: engine.queue(self.key, message, at))
         return message.id
+
+    def withdraw(self, prompt_id: str) -> Flow[Receipt]:
+        """Take a prompt that waits out of the queue."""
+        at = self.runtime().clock()
+        receipt = yield from write(lambda engine: engine.withdraw(self.key, prompt_id, at))
+        self.saw(receipt.seq)
+        return receipt
 
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json

@@ -1,11 +1,12 @@
 """Reads for those who show a store to people: what has changed, what waits, what happened when."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 
+from holdfast.errors import SessionDamaged
 from holdfast.journal.derived import HISTORY, TURNS
 from holdfast.journal.fold import Messages, fold_turns
 from holdfast.journal.history import in_view
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.session.runtime import Runtime
 
 _PAGE: Final = 1_000
+_OPENING_ENTRIES: Final = 50
+_OPENING_CHARS: Final = 120
 _DAY_US: Final = 86_400_000_000
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -136,7 +139,7 @@ def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
             match entry.body:
                 case e.PromptQueued() as body:
                     waiting[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
-                case e.PromptTaken() as body:
+                case e.PromptTaken() | e.PromptWithdrawn() as body:
                     waiting.pop(body.id, None)
                 case _:
                     pass
@@ -158,6 +161,38 @@ def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
             elif isinstance(entry.body, e.ApprovalDecided):
                 waiting.pop(entry.body.id, None)
     return list(waiting.values())
+
+
+# -- what a session without a title is known by ------------------------------------------------
+
+
+def openings(runtime: "Runtime", session_ids: Sequence[str]) -> Flow[dict[str, str]]:
+    return (yield from read(lambda reader: _openings(runtime.tenant, reader, session_ids)))
+
+
+def _openings(tenant: str, reader: Reader, session_ids: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for session_id in session_ids:
+        key = reader.find_key(tenant, session_id)
+        try:
+            text = _opening(reader, key) if key is not None else ""
+        except SessionDamaged:
+            continue  # the others are whole
+        if text:
+            found[session_id] = text
+    return found
+
+
+def _opening(reader: Reader, key: int) -> str:
+    history = read_history(reader, key)
+    hidden = history.hides("person")
+    for entry in in_view(history, reader.entries(key, after=0, limit=_OPENING_ENTRIES)):
+        body = entry.body
+        if isinstance(body, e.MessageRecorded) and body.role == "user" and not hidden.has(entry):
+            words = " ".join(Message(body.role, body.parts).text.split())
+            if words:
+                return words[:_OPENING_CHARS]
+    return ""
 
 
 # -- what happened when ------------------------------------------------------------------------

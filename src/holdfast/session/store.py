@@ -245,11 +245,12 @@ class Session:
         return self._run(self._core.stop(turn_id, reason))
 
     def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
-        """Keep a prompt for the next turn, durably; its id.
-
-        If interrupted: it is kept or it is not; the same `key` again changes nothing.
-        """
+        """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""
         return self._run(self._core.queue(prompt, key))
+
+    def withdraw(self, prompt_id: str) -> Receipt:
+        """Take a prompt that waits out of the queue. If interrupted: it waits or it does not."""
+        return self._run(self._core.withdraw(prompt_id))
 
     def finish_tool(
         self,

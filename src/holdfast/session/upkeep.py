@@ -144,6 +144,14 @@ class Upkeep:
         """Many sessions as they happen, read together; it begins with none."""
         return Feed(self._core.runtime())
 
+    def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """How these sessions begin, by id: the first words of the first prompt in view.
+
+        Sessions in which nothing was asked yet are left out. It is what a person knows a session
+        by that has no title.
+        """
+        return self._run(self._core.openings(session_ids))
+
     def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
         """How many sessions and turns began, and how turns ended, day by day.
 
@@ -274,6 +282,14 @@ class AsyncUpkeep:
         from holdfast.session.live_aio import AsyncFeed
 
         return AsyncFeed(self._core.runtime())
+
+    async def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """How these sessions begin, by id: the first words of the first prompt in view.
+
+        Sessions in which nothing was asked yet are left out. It is what a person knows a session
+        by that has no title.
+        """
+        return await self._run(self._core.openings(session_ids))
 
     async def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
         """How many sessions and turns began, and how turns ended, day by day.

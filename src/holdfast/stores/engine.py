@@ -19,6 +19,7 @@ from holdfast.errors import (
     HoldfastError,
     IdConflict,
     InvalidEntry,
+    MessageNotFound,
     SessionBusy,
     TurnEnded,
 )
@@ -192,7 +193,21 @@ class Engine(ImportOperations):
 
     def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
         # A prompt that was asked already does not wait to be asked again.
-        return self._repeat(standing, prompt) or self._write(standing, _queued(prompt), at_us)
+        asked = self._repeat(standing, prompt)
+        if asked is None and self._repeat(standing, e.PromptWithdrawn(id=prompt.id)):
+            raise IdConflict(f"prompt {prompt.id!r} was withdrawn; ask it under another key or id")
+        return asked or self._write(standing, _queued(prompt), at_us)
+
+    def withdraw(self, key: int, prompt_id: str, at_us: int) -> Receipt:
+        """Take a prompt that waits out of the queue."""
+        standing, body = self._live(key), e.PromptWithdrawn(id=prompt_id)
+        repeated = self._repeat(standing, body)
+        if repeated is None and all(one.id != prompt_id for one in self._waiting_prompts(standing)):
+            raise MessageNotFound(
+                f"no prompt {prompt_id!r} waits in session {standing.row.id!r}: it was never "
+                "queued, or a turn has taken it"
+            )
+        return repeated or self._write(standing, body, at_us)
 
     def _waiting_prompts(self, standing: Standing) -> list[e.PromptQueued]:
         if standing.row.queue_seq is None:
@@ -201,7 +216,7 @@ class Engine(ImportOperations):
         for entry in self._tx.entries(standing.row.key, after=standing.row.queue_seq - 1):
             if isinstance(entry.body, e.PromptQueued):
                 waiting[entry.body.id] = entry.body
-            elif isinstance(entry.body, e.PromptTaken):
+            elif isinstance(entry.body, e.PromptTaken | e.PromptWithdrawn):
                 waiting.pop(entry.body.id, None)
         return list(waiting.values())
 

@@ -210,6 +210,11 @@ class Player:
         assert side.session is not None
         return side.session.queue(prompt, key=key)
 
+    def _withdraw(self, side: _Side, number: int) -> Any:
+        assert side.session is not None
+        waiting = side.session.queued()
+        return side.session.withdraw(waiting[number % len(waiting)].id) if waiting else None
+
     def _rename(self, side: _Side, title: str, by: str) -> Any:
         assert side.session is not None
         side.session.rename(title, by=by)  # type: ignore[arg-type]

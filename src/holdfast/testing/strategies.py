@@ -49,6 +49,7 @@ STEPS: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
     "late_text": (st.integers(0, 5), texts),
     "stop": (st.sampled_from(["enough", "user"]),),
     "queue": (texts.filter(bool), keys),
+    "withdraw": (numbers,),
     "rename": (texts, st.sampled_from(["person", "model"])),
     "tag": (st.sampled_from(["a", "b"]), st.sampled_from(["a", "c"])),
     "pin": (st.booleans(),),

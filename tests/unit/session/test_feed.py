@@ -124,6 +124,23 @@ def test_queued_prompts_are_there_until_a_turn_takes_them(tmp_path: Path) -> Non
             assert turn.id
 
 
+def test_a_session_begins_with_the_first_prompt_that_a_person_sees(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store:
+        empty, asked, hidden, rewound = (store.create_session() for _ in range(4))
+        for session in (asked, hidden, rewound):
+            with session.turn("first\n  words"):
+                pass
+            with session.turn("then " * 100):
+                pass
+        hidden.hide(3, model=False)
+        rewound.rewind(through=1)
+        ids = [one.id for one in (empty, asked, hidden, rewound)]
+        assert store.openings([*ids, "none"]) == {
+            asked.id: "first words",
+            hidden.id: ("then " * 100)[:120],
+        }
+
+
 def test_what_waits_for_a_person_is_there_until_it_is_decided(tmp_path: Path) -> None:
     with Store(tmp_path / "work.db") as store:
         session = store.create_session()

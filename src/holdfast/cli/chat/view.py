@@ -223,7 +223,7 @@ class View:
                 self._calls.setdefault((body.message_id, body.call_id), known)
             case e.PromptQueued():
                 self.queued[body.id] = Message(body.role, body.parts).text
-            case e.PromptTaken():
+            case e.PromptTaken() | e.PromptWithdrawn():
                 self.queued.pop(body.id, None)
             case e.Renamed(title=str() as title):
                 return [Shown("note", f"Title: {title}")]

@@ -13,6 +13,19 @@ from holdfast.errors import UsageError
 ALL_TOOLS = ("list_files", "read_file", "search_files", "write_file", "run_command")
 
 
+def _named(_ctx: click.Context, _: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return ALL_TOOLS if "all" in value else value
+
+
+allow_option = click.option(
+    "--allow",
+    type=click.Choice([*ALL_TOOLS, "all"]),
+    multiple=True,
+    callback=_named,
+    help="A tool that runs without asking; may be repeated.",
+)
+
+
 @command(
     ("holdfast chat", "begin a session in this folder"),
     ("holdfast chat --resume", "go on with the newest session of this project"),
@@ -24,12 +37,7 @@ ALL_TOOLS = ("list_files", "read_file", "search_files", "write_file", "run_comma
 @click.option("--choose", is_flag=True, help="Choose from the sessions of this project.")
 @click.option("--session", "named", type=SessionId(), help="Go on with this session.")
 @click.option("--fork", is_flag=True, help="Go on in a copy of it.")
-@click.option(
-    "--allow",
-    type=click.Choice([*ALL_TOOLS, "all"]),
-    multiple=True,
-    help="A tool that runs without asking; may be repeated.",
-)
+@allow_option
 def chat(frame: Frame, *, model: str | None, allow: tuple[str, ...], **which: Any) -> None:
     """Talk to an agent. Ctrl+C stops it, and nothing is lost.
 
@@ -40,11 +48,10 @@ def chat(frame: Frame, *, model: str | None, allow: tuple[str, ...], **which: An
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("chat needs a terminal to talk in")
-    allowed = ALL_TOOLS if "all" in allow else allow
     frame.note("one moment …")
     with loading():
         from holdfast.cli.chat.running import run_chat
-    asyncio.run(run_chat(frame, model=model, allowed=allowed, **which))
+    asyncio.run(run_chat(frame, model=model, allowed=allow, **which))
 
 
 class loading:

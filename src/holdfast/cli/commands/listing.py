@@ -61,11 +61,13 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
             wanted["before"] = store.session_info(find(store, before))
         wanted["limit"] = limit + 1
         infos = store.sessions(**wanted)
-    page = infos[:limit]
+        page = infos[:limit]
+        openings = store.openings([info.id for info in page if info.title is None])
     if frame.json:
         frame.out.json([session_shape(info) for info in page])
         return
-    frame.out.table(SESSION_COLUMNS, session_rows(page, local_now(), short=frame.out.terminal))
+    rows = session_rows(page, openings, local_now(), short=frame.out.terminal)
+    frame.out.table(SESSION_COLUMNS, rows)
     if not page:
         frame.note("no sessions; other filters, --all or --deleted may show some")
     elif len(infos) > limit:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.commands.chatting import allow_option
 from holdfast.cli.frame import Frame, command
 from holdfast.cli.layout import Column
 from holdfast.session.sources import system_clock
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The folder that its tools work in.",
 )
-@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that need not ask first.")
+@allow_option
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name this server goes by.")
 @click.option(
     "--drain",

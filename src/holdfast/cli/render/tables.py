@@ -1,6 +1,6 @@
 """Tables of sessions and of what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
@@ -26,16 +26,19 @@ SESSION_COLUMNS: Final = (
 
 
 def session_rows(
-    infos: Sequence[SessionInfo], now: datetime, *, short: bool
+    infos: Sequence[SessionInfo], openings: Mapping[str, str], now: datetime, *, short: bool
 ) -> list[tuple[str, ...]]:
-    """One row for each session; ids shortened for people, whole for programs."""
+    """One row for each session; ids shortened for people, whole for programs.
+
+    A session without a title is known by how it begins.
+    """
     length = _unique_length([info.id for info in infos]) if short else None
     return [
         (
             info.id[:length],
             told(info.updated_at, now) if short else info.updated_at.isoformat(),
             status(info),
-            info.title or "(no title)",
+            info.title or openings.get(info.id) or "(no title)",
             info.type,
             ", ".join(info.models),
             ", ".join(info.tags),

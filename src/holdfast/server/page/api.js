@@ -1,6 +1,11 @@
 // Talking to the server: JSON both ways, errors as sentences, and events that go on where they were.
 
+import { signal } from "./base.js";
+
 const KEY = "holdfast-token";
+
+// Whether the server has answered the last time that it was asked.
+export const reachable = signal(true);
 
 export class Failure extends Error {
   constructor(status, body) {
@@ -35,13 +40,25 @@ function headers(more = {}) {
 let onTokenNeeded = () => {};
 export const whenTokenNeeded = (tell) => { onTokenNeeded = tell; };
 
+async function reach(path, options) {
+  try {
+    const answer = await fetch(path, options);
+    reachable.value = true;
+    return answer;
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    reachable.value = false;
+    throw new Failure(0, { code: "unreachable", message: "The server does not answer; try again in a moment." });
+  }
+}
+
 async function ask(method, path, body, more = {}) {
   const options = { method, headers: headers(more) };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const answer = await fetch(path, options);
+  const answer = await reach(path, options);
   const type = answer.headers.get("Content-Type") ?? "";
   const value = type.startsWith("application/json") ? await answer.json() : null;
   if (!answer.ok) {
@@ -70,6 +87,7 @@ export const api = {
   context: (id, format) => ask("GET", `${one(id)}/context${query({ format })}`),
   turn: (id, fields, key) => ask("POST", `${one(id)}/turns`, fields, key ? { "Idempotency-Key": key } : {}),
   stop: (id, turn_id) => ask("POST", `${one(id)}/stop`, { turn_id, reason: "stopped" }),
+  withdraw: (id, prompt) => ask("DELETE", `${one(id)}/queue/${encodeURIComponent(prompt)}`),
   decide: (id, approval, approved) => ask("POST", `${one(id)}/approvals/${encodeURIComponent(approval)}`, { approved }),
   fork: (id, at) => ask("POST", `${one(id)}/fork`, { at }),
   rewind: (id, through) => ask("POST", `${one(id)}/rewind`, { through }),
@@ -77,13 +95,13 @@ export const api = {
   compact: (id) => ask("POST", `${one(id)}/compact`, {}),
   stats: (since) => ask("GET", `/api/stats${query({ since })}`),
   async file(id, to) {
-    const answer = await fetch(`${one(id)}/export${query({ to })}`, { headers: headers() });
+    const answer = await reach(`${one(id)}/export${query({ to })}`, { headers: headers() });
     if (!answer.ok) throw new Failure(answer.status, await answer.json());
     const name = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition") ?? "")?.[1] ?? "session";
     return { name, data: await answer.blob() };
   },
   async blob(name) {
-    const answer = await fetch(`/api/blobs/${encodeURIComponent(name)}`, { headers: headers() });
+    const answer = await reach(`/api/blobs/${encodeURIComponent(name)}`, { headers: headers() });
     if (!answer.ok) throw new Failure(answer.status, await answer.json());
     return answer.blob();
   },
@@ -107,7 +125,7 @@ export function follow(id, cursor, { onEvent, onReload, onState }) {
     // Nothing for this long, not even a heartbeat: the connection is dead and nobody told us.
     beat = setInterval(abort, 45000);
     try {
-      const answer = await fetch(`${one(id)}/events`, { headers: headers({ "Last-Event-ID": cursor }), signal: attempt.signal });
+      const answer = await reach(`${one(id)}/events`, { headers: headers({ "Last-Event-ID": cursor }), signal: attempt.signal });
       if (!answer.ok) {
         if (answer.status === 401) onTokenNeeded();
         if ([400, 404, 410].includes(answer.status)) { onReload(); return false; }

@@ -3,7 +3,7 @@
 import { api, token, whenTokenNeeded } from "./api.js";
 import { address, attempt, go, html, Icon, IconButton, mount, newKey, route, signal, toasts, toast, useEffect, useRef } from "./base.js";
 import { Figures } from "./figures.js";
-import { panelOpen, may, model, SessionView } from "./session.js";
+import { lacks, Lost, panelOpen, may, model, SessionView } from "./session.js";
 import { reload, Sidebar, sideOpen } from "./sessions.js";
 
 const dialog = signal(null);
@@ -25,11 +25,11 @@ const TRIES = ["Write a short story about a lighthouse keeper", "Explain how rai
 function Home() {
   useEffect(() => { document.title = "Holdfast"; }, []);
   return html`<main class="main" id="main" tabindex="-1">
-    <header class="head only-small-head"><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /></header>
+    <header class="head only-small-head"><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /></header><${Lost} />
     <div class="welcome"><img src="/assets/icon.svg" alt="" /><h1>Nothing is lost here</h1>
       <p>Stop an answer, close the tab, pull the plug: what was said and done is kept, and every conversation goes on where it was.</p>
       ${may.value === "write" && html`<button type="button" class="button primary" onClick=${() => begin()}><${Icon} name="plus" />New session</button>
-      <div class="tries" role="group" aria-label="Or begin with">${TRIES.map((one) => html`<button type="button" class="button small" key=${one} onClick=${() => begin(one)}>${one}</button>`)}</div>`}
+      ${lacks.value ? html`<p class="lacks" role="note">${lacks.value}</p>` : html`<div class="tries" role="group" aria-label="Or begin with">${TRIES.map((one) => html`<button type="button" class="button small" key=${one} onClick=${() => begin(one)}>${one}</button>`)}</div>`}`}
     </div></main>`;
 }
 
@@ -50,11 +50,12 @@ function Dialog({ name }) {
 }
 
 function keys(event) {
+  if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
   const control = event.ctrlKey || event.metaKey;
   const does = () => event.preventDefault();
-  if (control && event.key === "k") { does(); sideOpen.value = true; document.getElementById("search")?.focus(); }
-  else if (control && event.key === "j") { does(); begin(); }
+  if (control && event.key === "k") { does(); sideOpen.value = matchMedia("(max-width: 820px)").matches; document.getElementById("search")?.focus(); }
+  else if (control && event.key === "j") { does(); if (may.value === "write") begin(); }
   else if (control && event.key === ".") { does(); panelOpen.value = !panelOpen.value; }
   else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
     does();
@@ -63,6 +64,7 @@ function keys(event) {
     links[Math.max(0, Math.min(links.length - 1, at + (event.key === "ArrowUp" ? -1 : 1)))]?.click();
   } else if (!typing && event.key === "/") { does(); document.getElementById("prompt")?.focus(); }
   else if (!typing && event.key === "?") { does(); dialog.value = "keys"; }
+  else if (event.key === "Escape" && sideOpen.value) { does(); sideOpen.value = false; document.querySelector(".head .only-small")?.focus(); }
   else if (!typing && event.key === "Escape") document.querySelector(".stop")?.click();
 }
 
@@ -70,7 +72,7 @@ function App() {
   useEffect(() => {
     whenTokenNeeded(() => { dialog.value = "token"; });
     addEventListener("keydown", keys);
-    attempt(async () => { const about = await api.about(); may.value = about.may; model.value = about.model; });
+    attempt(async () => { const about = await api.about(); may.value = about.may; model.value = about.model; lacks.value = about.lacks; });
     const online = () => toast("Back online", { ms: 2000 });
     addEventListener("online", online);
     return () => { removeEventListener("keydown", keys); removeEventListener("online", online); };
@@ -79,7 +81,7 @@ function App() {
   const aside = panelOpen.value && name === "session";
   return html`<a class="skip" href="#main">To the conversation</a>
     <div class=${`frame ${aside ? "aside" : ""} ${sideOpen.value ? "open" : ""}`}>
-      <${Sidebar} onNew=${() => { sideOpen.value = false; begin(); }} onHelp=${() => { dialog.value = "keys"; }} />
+      <${Sidebar} writes=${may.value === "write"} onNew=${() => { sideOpen.value = false; begin(); }} onHelp=${() => { dialog.value = "keys"; }} />
       ${sideOpen.value && html`<button type="button" class="shade only-small" aria-label="Close the list" onClick=${() => { sideOpen.value = false; }}></button>`}
       ${name === "session" ? html`<${SessionView} id=${id} />` : name === "figures" ? html`<${Figures} />` : html`<${Home} />`}
     </div>

@@ -1,12 +1,12 @@
 // What every part of the page uses: the library, addresses, words, times, icons, toasts.
 
 import { h, render as mount, Fragment } from "./vendor/preact.js";
-import { useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.js";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
 import { signal, computed, batch, effect } from "./vendor/signals.js";
 import htm from "./vendor/htm.js";
 
 export const html = htm.bind(h);
-export { mount, Fragment, useEffect, useLayoutEffect, useRef, useState, signal, computed, batch, effect };
+export { mount, Fragment, useEffect, useLayoutEffect, useMemo, useRef, useState, signal, computed, batch, effect };
 
 // -- addresses: the browser's own history, so that back and reload work ---------------------------
 
@@ -32,6 +32,9 @@ export function follows(event, path) {
   event.preventDefault();
   go(path);
 }
+
+// What a session is called: without a title, by how it begins.
+export const titleOf = (session) => session.title ?? session.opening ?? "Untitled";
 
 // -- times ----------------------------------------------------------------------------------------
 
@@ -60,7 +63,7 @@ let number = 0;
 
 export function toast(text, { action, onAction, ms = 6000 } = {}) {
   const one = { key: ++number, text, action, onAction };
-  toasts.value = [...toasts.value.slice(-2), one];
+  toasts.value = [...toasts.value.filter((other) => other.text !== text).slice(-2), one];
   setTimeout(() => { toasts.value = toasts.value.filter((other) => other !== one); }, ms);
 }
 

@@ -27,12 +27,13 @@ export class Conversation {
     this.connection = signal("loading");
     this.undoable = signal(null);
     this.failed = signal(null);
-    this.tokens = signal(0);
     this.asked = new Map();
     this.bySeq = new Map();
     this.byId = new Map();
     this.touched = new Set();
     this.frame = 0;
+    this.loads = 0;
+    this.again_at = 0;
     this.leave = () => {};
     this.gone = false;
     this.load();
@@ -40,15 +41,20 @@ export class Conversation {
 
   close() {
     this.gone = true;
+    clearTimeout(this.again_at);
     this.leave();
     cancelAnimationFrame(this.frame);
   }
 
+  // The newest load counts: one that is overtaken must not follow as well.
   async load() {
+    const mine = ++this.loads;
+    const over = () => this.gone || mine !== this.loads;
+    clearTimeout(this.again_at);
     this.leave();
     try {
       const [transcript, detail] = await Promise.all([api.transcript(this.id), api.session(this.id)]);
-      if (this.gone) return;
+      if (over()) return;
       batch(() => {
         this.failed.value = null;
         this.asked = new Map(detail.approvals.map((one) => [`${one.message_id}/${one.call_id}`, { id: one.id, turn_id: one.turn_id }]));
@@ -60,11 +66,17 @@ export class Conversation {
       });
       this.leave = follow(this.id, transcript.cursor, {
         onEvent: (data) => this.take(data),
-        onReload: () => { if (!this.gone) setTimeout(() => this.load(), 500); },
+        onReload: () => { if (!over()) this.again_at = setTimeout(() => this.load(), 500); },
         onState: (state) => { this.connection.value = state; },
       });
     } catch (error) {
-      if (!this.gone) this.failed.value = error;
+      if (over()) return;
+      const passes = error.status === 0 || error.status === 503;
+      if (!passes || !this.detail.value) this.failed.value = error;
+      if (passes) {
+        this.connection.value = "lost";
+        this.again_at = setTimeout(() => this.load(), 1500);
+      }
     }
   }
 
@@ -154,9 +166,6 @@ export class Conversation {
         if (held) this.change(held, { state: body.state, live: null, ...this.merge(held.now, split(body.parts)) });
         break;
       }
-      case "model_call_ended":
-        this.tokens.value += (body.usage?.input ?? 0) + (body.usage?.output ?? 0);
-        break;
       case "tool_started": this.tool(body.message_id, body.call_id, { state: "running", approval: null }); break;
       case "tool_output": this.tool(body.message_id, body.call_id, { output: body.output }); break;
       case "tool_result":
@@ -173,6 +182,7 @@ export class Conversation {
         if (!this.queued.value.some((one) => one.id === body.id)) this.queued.value = [...this.queued.value, { id: body.id, text: textOf(body.parts) }];
         break;
       case "prompt_taken":
+      case "prompt_withdrawn":
         this.queued.value = this.queued.value.filter((one) => one.id !== body.id);
         break;
       case "turn_ended": this.takeEnding(base, body); break;

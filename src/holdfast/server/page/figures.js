@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { attempt, html, IconButton, useEffect, useState } from "./base.js";
+import { Lost } from "./session.js";
 import { sideOpen } from "./sessions.js";
 
 const DAYS = 30;
@@ -52,7 +53,7 @@ export function Figures() {
   const sum = (values) => values.reduce((one, other) => one + other, 0);
   const turns = sum(pick(activity, "turns"));
   const broken = sum(pick(activity, "interrupted"));
-  return html`<main class="main" id="main" tabindex="-1"><div class="figures"><div>
+  return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="figures"><div>
     <header><div><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /><h1>The last ${DAYS} days</h1></div></header>
     ${stats && html`<div class="tiles">
       <div class="tile"><b>${short(sum(pick(activity, "sessions")))}</b><span>sessions</span></div>

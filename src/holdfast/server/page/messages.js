@@ -1,14 +1,13 @@
 // What was said and done, as a person sees it.
 
 import { api } from "./api.js";
-import { attempt, clip, clockTime, fullTime, html, Icon, IconButton, signal, useEffect, useRef, useState } from "./base.js";
+import { attempt, clip, clockTime, fullTime, html, Icon, IconButton, useEffect, useMemo, useState } from "./base.js";
 import { textOf } from "./conversation.js";
 import { render } from "./markdown.js";
 
 function Prose({ text, live }) {
-  const box = useRef(null);
-  const made = render(text);
-  return html`<div ref=${box} class=${`prose ${live ? "caret" : ""}`} dangerouslySetInnerHTML=${{ __html: made }} onClick=${(event) => {
+  const made = useMemo(() => render(text), [text]);
+  return html`<div class=${`prose ${live ? "caret" : ""}`} dangerouslySetInnerHTML=${{ __html: made }} onClick=${(event) => {
     const button = event.target.closest("[data-copy]");
     if (button) clip(button.closest(".block").querySelector("code").textContent);
   }}></div>`;
@@ -45,7 +44,7 @@ function pretty(text) {
 
 const contentOf = (result) => (typeof result.content === "string" ? result.content : textOf(result.content));
 
-function Tool({ tool, over, onDecide }) {
+function Tool({ tool, over, may, onDecide }) {
   const state = tool.approval && !tool.result ? "asked" : tool.state;
   const said = state === "asked" ? "waits for you" : tool.denied && !tool.result ? "denied" : over && tool.state === "not started" ? "not run" : tool.state === "not started" ? "called" : SAID[tool.state];
   const result = tool.result && contentOf(tool.result);
@@ -60,7 +59,7 @@ function Tool({ tool, over, onDecide }) {
         ${tool.state === "unknown" && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
       </div>
     </details>
-    ${state === "asked" && html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
+    ${state === "asked" && may && html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
       <span>May <code>${tool.name}</code> run with <code>${brief(tool.arguments)}</code>?</span>
       <span class="push"><button type="button" class="button small" onClick=${() => onDecide(tool, false)}>Deny</button><button type="button" class="button small primary" onClick=${() => onDecide(tool, true)}>Allow</button></span>
     </div>`}
@@ -78,22 +77,23 @@ function Part({ part, live }) {
 function Acts({ item, talk, text }) {
   return html`<div class="act" role="group" aria-label="For this message">
     <${IconButton} name="copy" label="Copy" onClick=${() => clip(text)} />
-    <${IconButton} name="fork" label="Fork from here" onClick=${() => talk.onFork(item.seq)} />
-    <${IconButton} name="undo" label="Rewind to here" onClick=${() => talk.onRewind(item)} />
+    ${talk.may && html`<${IconButton} name="fork" label="Fork from here" onClick=${() => talk.onFork(item.seq)} />
+      <${IconButton} name="undo" label="Rewind to here" onClick=${() => talk.onRewind(item)} />`}
   </div>`;
 }
 
 function Message({ item, talk }) {
   const text = textOf(item.parts);
   const streaming = item.state === "streaming";
+  const found = talk.found === item.seq ? "found" : "";
   if (item.role === "user") {
-    return html`<article class="message user" id=${`m${item.seq}`} aria-label="You"><div>${text}</div><${Acts} item=${item} talk=${talk} text=${text} /></article>`;
+    return html`<article class=${`message user ${found}`} id=${`m${item.seq}`} aria-label="You"><div>${text}</div><${Acts} item=${item} talk=${talk} text=${text} /></article>`;
   }
   const empty = !item.parts.some((one) => one.type !== "opaque") && !item.tools.length;
-  return html`<article class=${`message ${item.role}`} id=${`m${item.seq}`} data-state=${item.state} aria-label=${item.role === "assistant" ? "Answer" : item.role} aria-busy=${streaming}>
+  return html`<article class=${`message ${item.role} ${found}`} id=${`m${item.seq}`} data-state=${item.state} aria-label=${item.role === "assistant" ? "Answer" : item.role} aria-busy=${streaming}>
     ${item.role === "system" && html`<div class="role">System</div>`}
     ${item.parts.map((part, number) => html`<${Part} key=${number} part=${part} live=${streaming && number === item.parts.length - 1 && !item.tools.length} />`)}
-    ${item.tools.length > 0 && html`<div class="tools">${item.tools.map((tool) => html`<${Tool} key=${tool.call_id} tool=${tool} over=${talk.running !== item.turn_id} onDecide=${talk.onDecide} />`)}</div>`}
+    ${item.tools.length > 0 && html`<div class="tools">${item.tools.map((tool) => html`<${Tool} key=${tool.call_id} tool=${tool} over=${talk.running !== item.turn_id} may=${talk.may} onDecide=${talk.onDecide} />`)}</div>`}
     ${streaming && empty && html`<span class="waiting" role="status"><span class="away">The answer is coming</span><i></i><i></i><i></i></span>`}
     ${item.state === "partial" && html`<div class="cut">cut off here</div>`}
     ${!streaming && text && html`<${Acts} item=${item} talk=${talk} text=${text} />`}
@@ -138,10 +138,11 @@ export const SHOWN_AT_ONCE = 150;
 
 export function Messages({ items, talk }) {
   const [count, setCount] = useState(SHOWN_AT_ONCE);
-  const shown = items.slice(-count);
+  // What was searched for is shown, however far back it is.
+  const back = talk.found ? items.length - items.findIndex((held) => held.now.seq === talk.found) + 20 : 0;
+  const shown = items.slice(-Math.max(count, back));
+  const left = items.length - shown.length;
   return html`
-    ${items.length > count && html`<button type="button" class="button small more" onClick=${() => setCount(count + 300)}>Show ${items.length - count} earlier</button>`}
+    ${left > 0 && html`<button type="button" class="button small more" onClick=${() => setCount(shown.length + 300)}>Show ${Math.min(left, 300)} earlier of ${left}</button>`}
     ${shown.map((held, number) => html`<${Held} key=${held.now.key} held=${held} talk=${talk} last=${number === shown.length - 1} />`)}`;
 }
-
-export const announced = signal("");

@@ -1,24 +1,31 @@
 // One conversation: its head, what was said, and the place to say more.
 
-import { api } from "./api.js";
-import { address, attempt, batch, fullTime, go, html, Icon, IconButton, newKey, route, signal, toast, useEffect, useLayoutEffect, useRef, useState } from "./base.js";
+import { api, reachable } from "./api.js";
+import { address, attempt, fullTime, go, html, Icon, IconButton, newKey, route, signal, titleOf, toast, useEffect, useLayoutEffect, useRef, useState } from "./base.js";
 import { Conversation } from "./conversation.js";
 import { ContextPanel } from "./context.js";
 import { Messages } from "./messages.js";
 import { reload, sideOpen } from "./sessions.js";
 
-export const drafts = new Map();
+// What was typed and not sent yet: a reload does not lose it.
+export const drafts = {
+  get: (id) => sessionStorage.getItem(`holdfast-draft-${id}`) ?? "",
+  set: (id, text) => (text ? sessionStorage.setItem(`holdfast-draft-${id}`, text) : sessionStorage.removeItem(`holdfast-draft-${id}`)),
+};
 export const panelOpen = signal(false);
 export const may = signal("write");
 export const model = signal(null);
+export const lacks = signal(null);
+
+export const Lost = ({ when }) => (when || !reachable.value) && html`<div class="offline" role="status">The connection is lost. What is answered is kept; this page comes back by itself.</div>`;
 
 function Title({ session, onRename }) {
   const [editing, setEditing] = useState(false);
   const field = useRef(null);
   useEffect(() => { field.current?.select(); }, [editing]);
-  if (!editing) return html`<button type="button" title="Rename" onClick=${() => may.value === "write" && setEditing(true)}>${session.title ?? "Untitled"}</button>`;
-  const save = () => { setEditing(false); const name = field.current.value.trim(); if (name && name !== session.title) onRename(name); };
-  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") setEditing(false); }} />`;
+  if (!editing) return html`<button type="button" title="Rename" onClick=${() => may.value === "write" && setEditing(true)}>${titleOf(session)}</button>`;
+  const save = () => { setEditing(false); const name = field.current?.value.trim(); if (name && name !== session.title) onRename(name); };
+  return html`<input ref=${field} aria-label="Title" maxlength="200" value=${session.title ?? ""} onBlur=${save} onKeyDown=${(event) => { if (event.key === "Enter") event.target.blur(); if (event.key === "Escape") { event.preventDefault(); event.target.value = session.title ?? ""; setEditing(false); } }} />`;
 }
 
 function Menu({ conversation, session }) {
@@ -26,11 +33,19 @@ function Menu({ conversation, session }) {
   const box = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
-    const away = (event) => { if (event.type === "keydown" ? event.key === "Escape" : !box.current.contains(event.target)) setOpen(false); };
+    const away = (event) => { if (!box.current.contains(event.target)) setOpen(false); };
     document.addEventListener("pointerdown", away);
-    document.addEventListener("keydown", away);
-    return () => { document.removeEventListener("pointerdown", away); document.removeEventListener("keydown", away); };
+    box.current.querySelector("[role=menuitem]")?.focus();
+    return () => document.removeEventListener("pointerdown", away);
   }, [open]);
+  const key = (event) => {
+    const items = [...box.current.querySelectorAll("[role=menuitem]")];
+    const at = items.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[event.key];
+    if (open && to !== undefined) { event.preventDefault(); items.at(to % items.length).focus(); }
+    if (open && event.key === "Escape") { event.preventDefault(); setOpen(false); box.current.querySelector("button").focus(); }
+    if (event.key === "Tab") setOpen(false);
+  };
   const id = conversation.id;
   const act = (work) => () => { setOpen(false); attempt(work); };
   const save = (to) => act(async () => {
@@ -39,15 +54,15 @@ function Menu({ conversation, session }) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
-  return html`<div class="menu" ref=${box}>
+  return html`<div class="menu" ref=${box} onKeyDown=${key}>
     <${IconButton} name="dots" label="More" aria-expanded=${open} aria-haspopup="menu" onClick=${() => setOpen(!open)} />
-    ${open && html`<div role="menu">
+    ${open && html`<div role="menu" aria-label="For this session">
       ${may.value === "write" && html`
         <button role="menuitem" onClick=${act(async () => { const made = await api.fork(id); go(address(made.id)); await reload(); })}><${Icon} name="fork" />Fork</button>
         <button role="menuitem" onClick=${act(async () => { await api.compact(id); toast("What was said is summarised for the model", { action: "Undo", onAction: () => attempt(() => api.undo(id)) }); })}><${Icon} name="fold" />Compact</button>
         <button role="menuitem" onClick=${act(async () => { await api.change(id, { archived: !session.archived }); await reload(); toast(session.archived ? "It is back" : "It is put away"); })}><${Icon} name="box" />${session.archived ? "Bring back" : "Archive"}</button>
         <hr />`}
-      <small>Export</small>
+      <small role="presentation">Export</small>
       <button role="menuitem" onClick=${save("markdown")}><${Icon} name="down" />Markdown</button>
       <button role="menuitem" onClick=${save("html")}><${Icon} name="down" />One page of HTML</button>
       <button role="menuitem" onClick=${save("holdfast")}><${Icon} name="down" />Everything, as JSON lines</button>
@@ -61,23 +76,33 @@ function Menu({ conversation, session }) {
   </div>`;
 }
 
-function Composer({ id, running, queued, onAsk, onStop, onQueued }) {
+// Prompts that wait. While it answers they are asked next; after a stop or a crash, when somebody says so.
+function Queue({ queued, running, onSend, onRemove }) {
+  return html`<section class="queue" aria-label="Waiting prompts">
+    <header><span>${running ? "Asked when this answer is complete" : queued.length > 1 ? "These were not asked yet" : "This was not asked yet"}</span>
+      ${!running && html`<button type="button" class="button small" onClick=${onSend}>Send now</button>`}</header>
+    <ul>${queued.map((one) => html`<li key=${one.id}><span>${one.text}</span><${IconButton} name="close" label=${`Remove: ${one.text.slice(0, 60)}`} onClick=${() => onRemove(one)} /></li>`)}</ul>
+  </section>`;
+}
+
+function Composer({ id, running, queued, onAsk, onStop, onQueued, onRemove }) {
   const box = useRef(null);
-  const [text, setText] = useState(drafts.get(id) ?? "");
-  useEffect(() => { setText(drafts.get(id) ?? ""); if (matchMedia("(min-width: 821px)").matches) box.current?.focus(); }, [id]);
+  const [text, setText] = useState(drafts.get(id));
+  useEffect(() => { if (matchMedia("(min-width: 821px)").matches) box.current?.focus(); }, []);
   const type = (value) => { setText(value); drafts.set(id, value); };
   const send = async () => {
     const words = text.trim();
     if (!words) return;
     type("");
-    if (!(await onAsk(words))) type(text);
+    if (!(await onAsk(words))) type([text, drafts.get(id)].filter(Boolean).join("\n"));
   };
   const key = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
     if (event.key === "Escape" && running) { event.preventDefault(); onStop(); }
   };
   return html`<div class="below"><div>
-    ${queued.length > 0 && html`<ul class="queue" aria-label="Waiting prompts">${queued.map((one) => html`<li key=${one.id}><span>waits</span><span>${one.text}</span>${!running && html`<button type="button" class="button small" onClick=${onQueued}>Send now</button>`}</li>`)}</ul>`}
+    ${queued.length > 0 && html`<${Queue} queued=${queued} running=${running} onSend=${onQueued} onRemove=${onRemove} />`}
+    ${lacks.value && html`<p class="lacks" role="note">${lacks.value}</p>`}
     <div class="composer">
       <label class="away" for="prompt">Your message</label>
       <textarea id="prompt" ref=${box} rows="1" placeholder=${running ? "Say what comes next; it waits" : "Ask something"} value=${text} onInput=${(event) => type(event.target.value)} onKeyDown=${key}></textarea>
@@ -109,16 +134,22 @@ function useScroll(conversation) {
 
 function Head({ conversation, session }) {
   const origin = session.fork && address(session.fork.session_id);
+  const writes = may.value === "write";
   return html`<header class="head">
     <${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} />
-    <div class="title"><h1 class="away">${session.title ?? "Untitled"}</h1>
+    <div class="title"><h1 class="away">${titleOf(session)}</h1>
       <${Title} session=${session} onRename=${(title) => attempt(async () => { await api.change(conversation.id, { title }); await reload(); })} />
       <div class="meta"><span title=${fullTime(session.created_at)}>${fullTime(session.created_at)}</span>${session.models.length > 0 && html`<span>${session.models.join(", ")}</span>`}${origin && html`<a href=${origin} onClick=${(event) => { event.preventDefault(); go(origin); }}>forked at #${session.fork.at}</a>`}</div>
     </div>
-    <${IconButton} name="pin" label=${session.pinned ? "Unpin" : "Pin"} aria-pressed=${session.pinned} onClick=${() => attempt(async () => { await api.change(conversation.id, { pinned: !session.pinned }); await reload(); })} />
+    ${writes && html`<${IconButton} name="pin" label=${session.pinned ? "Unpin" : "Pin"} aria-pressed=${session.pinned} onClick=${() => attempt(async () => { await api.change(conversation.id, { pinned: !session.pinned }); await reload(); })} />`}
     <${IconButton} name="eye" label="What the model is sent" aria-pressed=${panelOpen.value} onClick=${() => { panelOpen.value = !panelOpen.value; }} />
     <${Menu} conversation=${conversation} session=${session} />
   </header>`;
+}
+
+// The thing in which a place of the journal is; what a search has found may be a tool's result.
+function nearest(items, seq) {
+  return seq ? items.findLast((held) => held.now.seq <= seq)?.now.seq ?? null : null;
 }
 
 function actions(conversation, toEnd) {
@@ -126,6 +157,7 @@ function actions(conversation, toEnd) {
   return {
     running: conversation.running.value,
     may: may.value === "write",
+    found: nearest(conversation.items.value, route.value.seq),
     onFork: (at) => attempt(async () => { const made = await api.fork(id, at); go(address(made.id)); await reload(); toast("This is a fork; the other is as it was"); }),
     onRewind: (item) => attempt(async () => {
       const through = item.role === "user" ? item.seq - 1 : item.seq;
@@ -150,26 +182,34 @@ function Open({ conversation }) {
   const items = conversation.items.value;
   const running = conversation.running.value;
   const talk = actions(conversation, toEnd);
-  const wanted = route.value.seq;
+  const sending = useRef(null);
   useEffect(() => {
-    const target = wanted && document.getElementById(`m${wanted}`);
+    const target = talk.found && document.getElementById(`m${talk.found}`);
     if (target) { pinned.current = false; target.scrollIntoView({ block: "center" }); }
-  }, [wanted, items.length > 0]);
+  }, [talk.found]);
   const onAsk = async (prompt) => {
     toEnd();
-    return attempt(async () => { await conversation.ask({ prompt, if_busy: "queue" }, newKey()); reload(); return true; });
+    if (route.value.seq) go(address(conversation.id), { replace: true });
+    // The same words after a failure are the same prompt: it may have arrived all the same.
+    if (sending.current?.prompt !== prompt) sending.current = { prompt, key: newKey() };
+    return attempt(async () => {
+      await conversation.ask({ prompt, if_busy: "queue" }, sending.current.key);
+      sending.current = null;
+      reload();
+      return true;
+    });
   };
   const waits = running && !items.some((held) => held.now.state === "streaming" || held.now.tools.some((tool) => tool.state === "running" || tool.approval));
   return html`<${Head} conversation=${conversation} session=${detail.session} />
-    ${conversation.connection.value === "lost" && html`<div class="offline" role="status">The connection is lost. What is answered is kept; this page comes back by itself.</div>`}
-    <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Conversation"><div class="talk">
+    <${Lost} when=${conversation.connection.value === "lost"} />
+    <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Conversation"><div class="talk">
       ${!items.length && !running && html`<p class="empty">Nothing was said yet.</p>`}
       <${Messages} items=${items} talk=${talk} />
       ${waits && html`<span class="waiting" role="status"><span class="away">The answer is coming</span><i></i><i></i><i></i></span>`}
-      ${conversation.undoable.value !== null && !running && html`<div class="ending" role="note"><span class="why">What came after is out of view.</span><span class="push"><button type="button" class="button small" onClick=${() => attempt(() => api.undo(conversation.id))}>Undo</button></span></div>`}
+      ${conversation.undoable.value !== null && !running && talk.may && html`<div class="ending" role="note"><span class="why">What came after is out of view.</span><span class="push"><button type="button" class="button small" onClick=${() => attempt(() => api.undo(conversation.id))}>Undo</button></span></div>`}
     </div></div>
     ${away && html`<button type="button" class="button small jump" onClick=${toEnd}><${Icon} name="down" />To the end</button>`}
-    ${may.value === "write" && html`<${Composer} key=${conversation.redraft.value} id=${conversation.id} running=${running} queued=${conversation.queued.value} onAsk=${onAsk} onStop=${() => attempt(() => conversation.stop())} onQueued=${() => attempt(() => conversation.ask({ prompt: null }))} />`}
+    ${may.value === "write" && html`<${Composer} key=${`${conversation.id}/${conversation.redraft.value}`} id=${conversation.id} running=${running} queued=${conversation.queued.value} onAsk=${onAsk} onStop=${() => attempt(() => conversation.stop())} onQueued=${() => attempt(async () => { toEnd(); await conversation.ask({ prompt: null }, newKey()); })} onRemove=${(one) => attempt(() => api.withdraw(conversation.id, one.id))} />`}
     <div class="away" role="status" aria-live="polite">${running ? "Answering" : "Ready"}</div>`;
 }
 
@@ -183,12 +223,10 @@ export function SessionView({ id }) {
   }, [id]);
   const ours = conversation?.id === id ? conversation : null;
   const detail = ours?.detail.value;
-  useEffect(() => { document.title = detail ? `${detail.session.title ?? "Untitled"} · Holdfast` : "Holdfast"; }, [detail]);
+  useEffect(() => { document.title = detail ? `${titleOf(detail.session)} · Holdfast` : "Holdfast"; }, [detail]);
   if (ours?.failed.value) {
-    return html`<main class="main" id="main" tabindex="-1"><div class="welcome"><h1>It cannot be shown</h1><p>${ours.failed.value.message}</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
+    return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="welcome"><h1>It cannot be shown</h1><p>${ours.failed.value.message}</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
   }
   return html`<main class="main" id="main" tabindex="-1">${detail && html`<${Open} conversation=${ours} />`}</main>
     ${panelOpen.value && detail && html`<${ContextPanel} id=${id} head=${`${detail.head}/${ours.running.value}`} onClose=${() => { panelOpen.value = false; }} />`}`;
 }
-
-export { batch };

@@ -1,7 +1,7 @@
 // The list of sessions: search as you type, filters, pins.
 
 import { api } from "./api.js";
-import { address, attempt, computed, daysAgo, follows, fullTime, go, html, Icon, IconButton, route, shortTime, signal, useEffect } from "./base.js";
+import { address, attempt, computed, daysAgo, follows, fullTime, go, html, Icon, IconButton, route, shortTime, signal, titleOf, useEffect } from "./base.js";
 
 export const sessions = signal([]);
 export const query = signal("");
@@ -16,10 +16,11 @@ const FILTERS = { all: ["All", {}], pinned: ["Pinned", { pinned: true }], interr
 
 let asking = 0;
 
+// Nobody has asked for it: when it fails, the page says that the server is gone, and this is silent.
 export async function reload() {
   const mine = ++asking;
   const words = query.value.trim();
-  const page = await attempt(() => api.sessions({ ...FILTERS[filter.value][1], q: words || undefined, limit: 60 }));
+  const page = await api.sessions({ ...FILTERS[filter.value][1], q: words || undefined, limit: 60 }).catch(() => null);
   if (mine !== asking || !page) return;
   sessions.value = page.sessions;
   next.value = page.next;
@@ -62,19 +63,19 @@ const groups = computed(() => {
 
 const WORDS = { running: "answering", interrupted: "interrupted", failed: "failed", completed: "" };
 
-function Row({ one }) {
+function Row({ one, writes }) {
   const here = route.value.id === one.id;
   const path = address(one.id);
-  const title = one.title ?? "Untitled";
+  const title = titleOf(one);
   const said = [shortTime(one.updated_at), WORDS[one.status], one.fork && "fork", ...one.tags].filter(Boolean).join(" · ");
   return html`<li class="row">
     <a href=${path} aria-current=${here ? "page" : null} title=${fullTime(one.updated_at)} onClick=${(event) => { follows(event, path); open.value = false; }}>
       <span class=${`dot ${one.status ?? ""}`} aria-hidden="true"></span>
-      <span class=${`name ${one.title ? "" : "none"}`}>${title}</span>
+      <span class=${`name ${one.title ? "" : one.opening ? "opening" : "none"}`}>${title}</span>
       <span class="when">${said}</span>
     </a>
-    <button type="button" class="icon pin" aria-pressed=${one.pinned} aria-label=${`${one.pinned ? "Unpin" : "Pin"} ${title}`}
-      onClick=${() => attempt(async () => { await api.change(one.id, { pinned: !one.pinned }); await reload(); })}><${Icon} name="pin" /></button>
+    ${writes && html`<button type="button" class="icon pin" aria-pressed=${one.pinned} aria-label=${`${one.pinned ? "Unpin" : "Pin"} ${title}`}
+      onClick=${() => attempt(async () => { await api.change(one.id, { pinned: !one.pinned }); await reload(); })}><${Icon} name="pin" /></button>`}
   </li>`;
 }
 
@@ -97,12 +98,16 @@ function theme() {
   localStorage.setItem("holdfast-theme", root.dataset.theme);
 }
 
-export function Sidebar({ onNew, onHelp }) {
+export function Sidebar({ writes, onNew, onHelp }) {
   useEffect(() => { reload(); }, [filter.value]);
   useEffect(() => {
     const every = setInterval(() => { if (!document.hidden) reload(); }, 5000);
     return () => clearInterval(every);
   }, []);
+  useEffect(() => {
+    const inside = document.querySelector(".side")?.contains(document.activeElement);
+    if (open.value && !inside) document.querySelector(".brand a").focus();
+  }, [open.value]);
   const found = hits.value.length > 0;
   return html`<nav class="side" aria-label="Sessions">
     <div class="brand">
@@ -114,13 +119,13 @@ export function Sidebar({ onNew, onHelp }) {
       </span>
     </div>
     <div class="seek">
-      <button type="button" class="button primary" onClick=${onNew}><${Icon} name="plus" />New session</button>
+      ${writes && html`<button type="button" class="button primary" onClick=${onNew}><${Icon} name="plus" />New session</button>`}
       <label class="search"><span class="away">Search sessions</span><${Icon} name="search" />
-        <input id="search" type="search" placeholder="Search" autocomplete="off" value=${query.value} onInput=${(event) => type(event.target.value)} onKeyDown=${(event) => { if (event.key === "Escape") { type(""); event.target.blur(); } }} /></label>
+        <input id="search" type="search" placeholder="Search" autocomplete="off" value=${query.value} onInput=${(event) => type(event.target.value)} onKeyDown=${(event) => { if (event.key === "Escape") { event.preventDefault(); type(""); event.target.blur(); } }} /></label>
       <div class="chips" role="group" aria-label="Show">${Object.entries(FILTERS).map(([name, [label]]) => html`<button type="button" class="chip" aria-pressed=${filter.value === name} onClick=${() => { filter.value = name; }}>${label}</button>`)}</div>
     </div>
     <div class="list">
-      ${groups.value.map(([name, of]) => html`<section key=${name}><h2>${name}</h2><ul>${of.map((one) => html`<${Row} key=${one.id} one=${one} />`)}</ul></section>`)}
+      ${groups.value.map(([name, of]) => html`<section key=${name}><h2>${name}</h2><ul>${of.map((one) => html`<${Row} key=${one.id} one=${one} writes=${writes} />`)}</ul></section>`)}
       ${next.value && html`<button type="button" class="button small" onClick=${more}>More</button>`}
       ${found && html`<section><h2>Said in</h2><ul>${hits.value.map((hit) => html`<${Snippet} key=${`${hit.session_id}/${hit.message_id}`} hit=${hit} />`)}</ul></section>`}
       ${loaded.value && !sessions.value.length && !found && html`<p class="empty">${query.value ? "Nothing is found." : "No sessions here yet."}</p>`}

@@ -1,7 +1,10 @@
 """Sessions: which there are, and what is changed about one as a whole."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from holdfast.model.sessions import SessionInfo
 from holdfast.server.shapes import (
     ApprovalOut,
     Created,
@@ -17,6 +20,7 @@ from holdfast.server.shapes import (
     TurnOut,
 )
 from holdfast.server.wire import Answer, Call, Operation
+from holdfast.session.aio import AsyncSession
 from holdfast.session.options import CreateSettings, ListFilters
 
 
@@ -30,7 +34,19 @@ async def list_sessions(call: Call) -> Answer:
     infos = await call.serving.store.sessions(**filters)
     page = infos[: query.limit]
     more = page[-1].id if len(infos) > query.limit else None
-    return Answer(200, SessionPage(sessions=[SessionOut.of(one) for one in page], next=more))
+    return Answer(200, SessionPage(sessions=await _out(call, page), next=more))
+
+
+async def _out(call: Call, infos: Sequence[SessionInfo]) -> list[SessionOut]:
+    """Sessions as they are shown; those without a title by how they begin."""
+    nameless = [one.id for one in infos if one.title is None]
+    openings = await call.serving.store.openings(nameless) if nameless else {}
+    return [SessionOut.of(one, openings.get(one.id)) for one in infos]
+
+
+async def _out_of(call: Call, session: AsyncSession) -> SessionOut:
+    [one] = await _out(call, [await session.info()])
+    return one
 
 
 def _filters(query: SessionQuery) -> ListFilters:
@@ -74,9 +90,8 @@ async def get_session(call: Call) -> Answer:
     turns = await session.turns()
     queued = await session.queued()
     approvals = await session.approvals()
-    info = await session.info()
     detail = SessionDetail(
-        session=SessionOut.of(info),
+        session=await _out_of(call, session),
         head=session.head,
         turn=TurnOut.of(turns[-1]) if turns else None,
         queued=[MessageOut.of(one) for one in queued],
@@ -97,7 +112,7 @@ async def change_session(call: Call) -> Answer:
         await session.archive(archived=change.archived)
     if change.add_tags or change.remove_tags:
         await session.tag(*change.add_tags, remove=change.remove_tags)
-    return Answer(200, SessionOut.of(await session.info()))
+    return Answer(200, await _out_of(call, session))
 
 
 async def delete_session(call: Call) -> Answer:
@@ -110,7 +125,7 @@ async def delete_session(call: Call) -> Answer:
 async def restore_session(call: Call) -> Answer:
     """Bring a deleted session back."""
     session = await call.serving.store.restore_session(call.session_id)
-    return Answer(200, SessionOut.of(await session.info()))
+    return Answer(200, await _out_of(call, session))
 
 
 async def fork_session(call: Call) -> Answer:

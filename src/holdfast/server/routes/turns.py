@@ -4,9 +4,10 @@ from typing import cast
 
 import anyio
 
-from holdfast.errors import PromptQueued, TurnNotFound
+from holdfast.errors import HoldfastError, PromptQueued, TurnNotFound
 from holdfast.model.sessions import Status, TurnInfo
 from holdfast.server.failing import Refused
+from holdfast.server.logs import cause
 from holdfast.server.routes.sessions import ONE
 from holdfast.server.shapes import (
     Compact,
@@ -87,6 +88,12 @@ async def _turn(session: AsyncSession, turn_id: str) -> TurnInfo:
     raise TurnNotFound(f"session {session.id!r} has no turn {turn_id!r}")
 
 
+async def withdraw(call: Call) -> Answer:
+    """Take a prompt that waits out of the queue."""
+    session = await call.serving.store.session(call.session_id)
+    return Answer(200, Done(seq=(await session.withdraw(call.path["prompt_id"])).seq))
+
+
 async def decide(call: Call) -> Answer:
     """Allow or deny what a turn asks a person for."""
     decision: Decision = call.body
@@ -121,9 +128,18 @@ async def compact(call: Call) -> Answer:
     if wanted.summary is not None:
         through = session.head if wanted.through is None else wanted.through
         return Answer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
-    if call.serving.compact is None:
+    if call.serving.answering.compact is None:
         raise Refused(422, "refused", "Nobody here can write a summary; send one.")
-    if not await call.serving.compact(session):
+    try:
+        done = await call.serving.answering.compact(session)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        call.serving.log.warning("summary_failed", session=session.id, **cause(error))
+        raise Refused(
+            503, "model_failed", "The model wrote no summary; its error is in the log."
+        ) from error
+    if not done:
         raise Refused(422, "refused", "There is nothing to summarise.")
     await session.entries(after=session.head)  # so that its head is the one of now
     return Answer(200, Done(seq=session.head))
@@ -135,6 +151,8 @@ OPERATIONS = (
               headers=(KEY,), errors=(404, 409, 410, 422)),
     Operation("POST", ONE + "/stop", stop_turn, {202: Stopping}, "write", body=Stop,
               errors=(404, 409, 410)),
+    Operation("DELETE", ONE + "/queue/{prompt_id}", withdraw, {200: Done}, "write",
+              errors=(404, 410)),
     Operation("POST", ONE + "/approvals/{approval_id}", decide, {200: Done}, "write",
               body=Decision, errors=(404, 409, 410, 422)),
     Operation("POST", ONE + "/rewind", rewind, {200: Done}, "write", body=RewindTo,

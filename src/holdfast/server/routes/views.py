@@ -179,7 +179,8 @@ def _usage(total: Total) -> UsageDay:
 async def about(call: Call) -> Answer:
     """Which Holdfast this is, which model answers, and what this client may do."""
     may = call.serving.guard.may(call.request.headers) or "read"
-    value = About(version=version("holdfast"), model=call.serving.model, may=may)
+    who = call.serving.answering
+    value = About(version=version("holdfast"), model=who.model, lacks=who.lacks, may=may)
     return Answer(200, value)
 
 

@@ -67,6 +67,26 @@ async def a_key_that_was_queued_never_runs_again(world: World) -> None:
 
 
 @check
+async def a_prompt_that_was_withdrawn_is_never_asked(world: World) -> None:
+    """Once, while it waits; from any process; the others still wait. Its key is used up."""
+    async with world.store() as store, world.store() as other:
+        session = await store.create_session()
+        async with session.turn("first"):
+            gone = await session.queue("second", key="k")
+            kept = await session.queue("third")
+            elsewhere = await other.session(session.id)
+            receipt = await elsewhere.withdraw(gone)
+            assert (await session.withdraw(gone)).seq == receipt.seq
+            assert [one.id for one in await session.queued()] == [kept]
+            await raises(errors.IdConflict, session.queue("second", key="k"))
+            await raises(errors.MessageNotFound, session.withdraw("none"))
+        async with session.turn("fourth"):
+            pass
+        await raises(errors.MessageNotFound, session.withdraw(kept))
+        assert [text for _, _, text in await texts(session)] == ["first", "third", "fourth"]
+
+
+@check
 async def what_a_fenced_out_tool_printed_is_kept(world: World) -> None:
     """Output that was not on the disk when the turn was taken over is kept as late, once."""
     async with world.store() as store, world.store() as other:
