@@ -1,13 +1,15 @@
 """Looking after a store on a server: what the doctor says of it, backups, erasing, damage."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from holdfast import Message, SessionDamaged, Store, Text, UsageError
+from holdfast import Image, Message, SessionDamaged, Store, Text, UsageError
 from holdfast.doctor import examine
 from holdfast.stores.postgres import PostgresDatabase
 from holdfast.stores.postgres.care import advice
+from holdfast.stores.writer import Op, Writer
 from tests.postgres_fixtures import Shared
 
 SOUND = ("on", "on", "on", "", False, 0)
@@ -157,3 +159,43 @@ def test_ids_are_found_by_how_they_begin(server: Shared) -> None:
             assert reader.find_ids("default", "", 9) == names
             assert reader.find_ids("default", "é", 9) == ["é"]
             assert reader.find_ids("default", "a", 2) == ["a", "ab"]
+
+
+def test_a_blob_that_was_put_again_is_kept_for_whoever_did(server: Shared) -> None:
+    """Who put it first is gone. Who put it again was told that it is stored, so it is."""
+    with Store(server.server.url()) as first:
+        first.put_blob(b"bytes")
+    with Store(server.server.url()) as store, store.create_session().turn("look") as turn:
+        name = store.put_blob(b"bytes")
+        with Store(server.server.url()) as other:
+            assert other.collect_blobs() == 0
+        turn.record(Message("assistant", [Image(name, "image/png")]))
+        assert store.blob(name) == b"bytes"
+
+
+def test_rebuilding_while_others_append_loses_nothing(server: Shared) -> None:
+    """What is derived is made of the journal as it is when it is saved."""
+    database = PostgresDatabase(server.server.url())
+    with Store(database) as store, Store(server.server.url()) as other:
+        session = store.create_session(id="s")
+        with database.reading() as reader:
+            key = reader.find_key("default", "s")
+            assert key is not None
+        appended = 0
+        with ThreadPoolExecutor(1) as rebuilding:
+            writer = store._core.runtime().writer
+            done = rebuilding.submit(lambda: [_rebuild(writer, key) for _ in range(60)])
+            there = other.session("s")
+            while not done.done():
+                there.note(str(appended), None)
+                appended += 1
+            done.result()
+        assert appended > 0
+        assert [entry.seq for entry in session.entries()] == list(range(1, appended + 2))
+        assert store.examine_session("s") == []
+
+
+def _rebuild(writer: Writer, key: int) -> None:
+    op = writer.submit(Op(lambda engine: engine.rebuild(key)))
+    op.wait()
+    op.result()

@@ -520,7 +520,7 @@ class Engine(ImportOperations):
     # -- blobs ---------------------------------------------------------------------------------
 
     def put_blob(self, tenant: str, name: str, data: bytes, holder: str) -> str:
-        if not self._tx.has_blob(tenant, name):
+        if not self._tx.claim_blob(tenant, name, holder):
             self._tx.put_blob(tenant, name, data, holder)
         return name
 

@@ -165,6 +165,7 @@ class SessionOperations(Standings):
 
     def rebuild(self, key: int) -> None:
         """Derive anew what is kept beside a session's journal."""
+        self._tx.stamp(key)  # nobody else appends between reading it and saving what comes of it
         rebuild(self._tx, key)
         self._standings.pop(key, None)
 

@@ -338,6 +338,15 @@ class MemoryTransaction(MemoryReader):
         gone = self._disk.deltas.pop((key, seq), {})
         self.undo.append(lambda: self._disk.deltas.__setitem__((key, seq), gone))
 
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        name = (tenant, digest)
+        if name not in self._disk.blobs:
+            return False
+        before = self._disk.blobs[name]
+        self._disk.blobs[name] = (holder, before[1])
+        self.undo.append(lambda: self._disk.blobs.__setitem__(name, before))
+        return True
+
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
         self._disk.blobs[tenant, digest] = (holder, data)
         self.undo.append(lambda: self._disk.blobs.pop((tenant, digest)))

@@ -270,6 +270,15 @@ SELECT data FROM holdfast.blobs WHERE tenant = %(tenant)s AND digest = %(digest)
 -- has_blob --
 SELECT 1 FROM holdfast.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s;
 
+-- claim_blob --
+-- Whoever relies on a blob that nothing refers to yet keeps it from being collected.
+WITH claimed AS (
+    UPDATE holdfast.blobs AS b SET holder = %(holder)s
+    WHERE b.tenant = %(tenant)s AND b.digest = %(digest)s AND b.holder <> %(holder)s
+      AND NOT EXISTS (SELECT 1 FROM holdfast.blob_references AS r WHERE r.tenant = b.tenant AND r.digest = b.digest)
+)
+SELECT 1 FROM holdfast.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s;
+
 -- put_blob --
 INSERT INTO holdfast.blobs (tenant, digest, holder, data)
 VALUES (%(tenant)s, %(digest)s, %(holder)s, %(data)s) ON CONFLICT DO NOTHING;
@@ -314,10 +323,10 @@ SELECT 1 FROM holdfast.blobs JOIN unnest(%(tenants)s::bigint[], %(digests)s::byt
 ORDER BY tenant, digest FOR UPDATE OF blobs;
 
 -- drop_blobs --
--- After they were locked, so that whoever came to refer to one meanwhile is seen.
+-- After they were locked, so that whoever came to refer to one meanwhile, or to rely on it, is seen.
 DELETE FROM holdfast.blobs AS b
-USING unnest(%(tenants)s::bigint[], %(digests)s::bytea[]) AS wanted (tenant, digest)
-WHERE b.tenant = wanted.tenant AND b.digest = wanted.digest
+USING unnest(%(tenants)s::bigint[], %(digests)s::bytea[], %(holders)s::text[]) AS wanted (tenant, digest, holder)
+WHERE b.tenant = wanted.tenant AND b.digest = wanted.digest AND b.holder = wanted.holder
   AND NOT EXISTS (SELECT 1 FROM holdfast.blob_references AS r WHERE r.tenant = b.tenant AND r.digest = b.digest)
 RETURNING 1;
 

@@ -506,6 +506,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         which = {"tenants": [one[0] for one in found], "digests": [one[1] for one in found]}
         self.fetch(self._sql.lock_blobs, which)
         self.writes += 1
+        which["holders"] = [one[2] for one in found]
         return len(self.fetch(self._sql.drop_blobs, which))
 
     def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
@@ -531,6 +532,11 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if any(waiting[:3] == (*split(key), seq) for waiting in self._deltas_waiting):
             self.flush()
         self.send(self._sql.drop_deltas, of(key, seq=seq))
+
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        which = {"tenant": tenant_number(tenant), "digest": to_bytes(digest), "holder": holder}
+        self.writes += 1
+        return bool(self.fetch(self._sql.claim_blob, which))
 
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
         number = tenant_number(tenant)

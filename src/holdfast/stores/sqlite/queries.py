@@ -50,6 +50,7 @@ class Queries(NamedTuple):
     blob_key: str
     blob: str
     blob_by_key: str
+    claim_blob: str
     put_blob: str
     refer: str
     loose_blobs: str

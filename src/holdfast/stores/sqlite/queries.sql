@@ -185,6 +185,11 @@ SELECT data FROM blobs WHERE tenant = :tenant AND digest = :digest;
 -- blob_by_key --
 SELECT data FROM blobs WHERE key = :key;
 
+-- claim_blob --
+UPDATE blobs SET holder = :holder
+WHERE tenant = :tenant AND digest = :digest AND holder <> :holder
+  AND NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = blobs.key);
+
 -- put_blob --
 INSERT INTO blobs (tenant, digest, holder, data) VALUES (:tenant, :digest, :holder, :data);
 

@@ -433,6 +433,12 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
     def drop_deltas(self, key: int, seq: int) -> None:
         self._write(SQL.drop_deltas, (key, seq))
 
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        if not self.has_blob(tenant, digest):
+            return False
+        self._write(SQL.claim_blob, (holder, to_bytes(tenant), to_bytes(digest)))
+        return True
+
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
         self._write(SQL.put_blob, (to_bytes(tenant), to_bytes(digest), holder, data))
 
