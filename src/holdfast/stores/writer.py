@@ -147,9 +147,7 @@ class Writer:
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
         self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
         self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
-        self._held_since: dict[
-            StreamBuffer, float
-        ] = {}  # streams that do, since when
+        self._held_since: dict[StreamBuffer, float] = {}  # streams that do, since when
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
