@@ -104,8 +104,8 @@ class Countdown:
 
             return instead
 
-        Connection.execute = counted(Connection.execute, after=False)
-        Connection.wait = counted(Connection.wait, after=True)
+        Connection.execute = counted(Connection.execute, after=False)  # type: ignore[method-assign]
+        Connection.wait = counted(Connection.wait, after=True)  # type: ignore[method-assign]
 
     def _passed_one(self) -> None:
         with self._mutex:
