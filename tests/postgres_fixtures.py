@@ -62,6 +62,8 @@ class Shared:
 class OnServer:
     """Where the stores of a test lie, one after the other: all of them in the same schema."""
 
+    slow = True
+
     def __init__(self, server: Shared) -> None:
         self._server = server
         self._name: str | None = None

@@ -60,6 +60,9 @@ class Failure(msgspec.Struct, frozen=True):
 class Places(Protocol):
     """Where the stores of a round lie: files, or a server."""
 
+    slow: bool
+    """Whether a case takes much longer than on a file: a round has fewer of them then."""
+
     def at(self, name: str) -> str:
         """The address of a store in which nothing is, unless it was asked for last."""
         ...
@@ -71,6 +74,8 @@ class Places(Protocol):
 
 class Files:
     """In a folder."""
+
+    slow = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -95,8 +95,8 @@ class Child:
     def wait(self, seconds: float = PATIENCE) -> int:
         """The exit code, or minus the number of the signal that ended it."""
         status = self._nursery.status_of(self.pid, seconds)
-        if status == -signal.SIGKILL and self._nursery.on_death is not None:
-            self._nursery.on_death(self.pid)
+        if status == -signal.SIGKILL:
+            self._nursery.died(self.pid)
         return status
 
 
@@ -130,6 +130,11 @@ class Nursery:
         child = Child(self, news, Channel(ours))
         self._alive[news] = child
         return child
+
+    def died(self, pid: int) -> None:
+        """A process has ended without giving back what it held."""
+        if self.on_death is not None:
+            self.on_death(pid)
 
     def status_of(self, pid: int, seconds: float) -> int:
         deadline = time.monotonic() + seconds

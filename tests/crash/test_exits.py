@@ -138,6 +138,7 @@ def test_an_exit_does_not_wait_for_ever(nursery: Nursery, path: str) -> None:
     assert time.monotonic() - began < BOUNDED
     assert status == 3
     lock.release()
+    nursery.died(child.pid)
     with Store(path) as store:
         session = store.session("s")
         check_sound(session)
@@ -376,7 +377,7 @@ def test_an_asynchronous_generator_is_left(
 # -- ten thousand --------------------------------------------------------------------------------
 
 STREAMS = 10_000
-FEWER = 1_000
+FEWER = 400
 """On a server, where each of them is several round trips."""
 
 GROWTH_BYTES = 16 * 1024 * 1024
@@ -435,7 +436,7 @@ def test_ten_thousand_streams_are_started_and_cancelled(nursery: Nursery, path: 
     assert child.wait() == 0
     with Store(path) as store:
         check_store(store)
-        partials = [m for n in range(10) for m in answers(store.session(f"session-{n}"))]
+        partials = [m for info in store.sessions() for m in answers(store.session(info.id))]
         assert len(partials) == streams
         assert {m.state for m in partials} == {"partial"}
     check_file(path)

@@ -19,6 +19,8 @@ from tests.crash.processes import PATIENCE, Channel, Nursery
 pytestmark = pytest.mark.crash
 
 FORKS = 20
+FEWER = 5
+"""On a server, where every child connects anew."""
 
 
 class Writers:
@@ -45,6 +47,10 @@ class Writers:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+def _forks(path: str) -> int:
+    return FEWER if "://" in path else FORKS
 
 
 def _fork() -> int:
@@ -108,7 +114,7 @@ def fork_while_busy(parent: Channel, path: str) -> None:
         with turn.stream() as reply:
             reply.tool_call("call", name="shell", arguments="{}")
             with turn.tool("call") as call:
-                for number in range(FORKS):
+                for number in range(_forks(path)):
                     reply.text(f"{number} ")
                     said += f"{number} "
                     call.output(f"{number}\n")
@@ -138,7 +144,7 @@ def test_a_fork_while_everything_is_open(nursery: Nursery, path: str) -> None:
     sys.exit. The parent goes on; nothing acknowledged is missing; the file is whole."""
     child = nursery.start(fork_while_busy, path)
     foreign = ("record", "stream", "tool", "text", "output", "finish")
-    for _ in range(FORKS):
+    for _ in range(_forks(path)):
         seen = child.receive()
         assert {name: seen[name] for name in foreign} == dict.fromkeys(foreign, "ForeignHandle")
         assert seen["running"] == ["running"]
@@ -155,7 +161,7 @@ def test_a_fork_while_everything_is_open(nursery: Nursery, path: str) -> None:
         for number, count in enumerate(acknowledged):
             texts = [m.text for m in store.session(f"busy-{number}").messages(after=1)]
             assert [t for t in texts if t != "go"] == [str(one) for one in range(count)]
-        for number in range(FORKS):
+        for number in range(_forks(path)):
             assert len(store.session(f"child-{number}").messages()) == 2
     check_file(path)
 
@@ -266,7 +272,9 @@ def test_a_child_dies_while_its_parent_lives(nursery: Nursery, path: str) -> Non
     """A turn that the child began in its own opening is dead when the child is, although the
     parent lives: the parent's next turn closes it."""
     child = nursery.start(fork_holder, path)
-    os.kill(child.receive(), signal.SIGKILL)
+    holder = child.receive()
+    os.kill(holder, signal.SIGKILL)
+    nursery.died(holder)
     child.send("it is dead")
     assert child.receive() == [["interrupted", "crashed"], ["completed", None]]
     assert child.wait() == 0

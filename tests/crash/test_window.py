@@ -15,7 +15,7 @@ from torture.campaigns.kills import MARGIN, WINDOW, stream
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
-KILLS = 15
+KILLS = 10
 
 
 def test_streamed_text_misses_at_most_the_window(

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize(
     ("way", "moment"),
-    [("cancel", "answered"), ("cancel twice", "soon"), ("trio scope", "at once")],
+    [("cancel twice", "soon"), ("trio scope", "at once")],
 )
 def test_every_point_of_a_turn(way: Way, moment: Moment, tmp_path: Path) -> None:
     """A turn with a stream, a tool and what is recorded: what was told is stored, one ending."""

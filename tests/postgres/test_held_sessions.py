@@ -25,9 +25,7 @@ HELD = (
 def held(server: Shared, session_id: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A second connection, frozen in the middle of a transaction, as it were."""
     with psycopg.connect(server.server.conninfo()) as other:
-        found = other.execute(
-            f"{HELD} WHERE i.id = %s FOR UPDATE OF s".encode(), (session_id.encode(),)
-        )
+        found = other.execute(HELD, (session_id.encode(),))
         assert len(found.fetchall()) == 1
         yield other
         other.rollback()
@@ -67,7 +65,7 @@ def test_others_go_on_and_the_one_is_done_when_it_is_free(store: Store, server: 
             one.join(20)
     notes = [entry.body.name for entry in stuck.entries() if entry.kind == "note"]  # type: ignore[union-attr]
     assert notes == ["0", "1", "2"]
-    assert receipts == [2, 3, 4]
+    assert sorted(receipts) == [2, 3, 4]
     assert len(free.turns()) == 23
     check_sound(free)
 

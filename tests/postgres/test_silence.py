@@ -41,10 +41,13 @@ def own() -> Iterator[Server]:
     server.remove()
 
 
-def database(server: Server, **settings: float) -> PostgresDatabase:
-    url = server.url(connect_timeout=2)
-    given = {"answer_seconds": ANSWER, "reconnect_seconds": 1.0, **settings}
-    return PostgresDatabase(url, **given)
+def database(server: Server, *, lease_seconds: float = 10.0) -> PostgresDatabase:
+    return PostgresDatabase(
+        server.url(connect_timeout=2),
+        answer_seconds=ANSWER,
+        reconnect_seconds=1.0,
+        lease_seconds=lease_seconds,
+    )
 
 
 def backends(server: Server, said: str) -> list[int]:

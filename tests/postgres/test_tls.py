@@ -5,7 +5,7 @@ import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from cryptography import x509
@@ -32,7 +32,10 @@ class Authority:
     def serve(self, host: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.2"))]
+        names: list[x509.GeneralName] = [
+            x509.DNSName(host),
+            x509.IPAddress(ipaddress.ip_address("127.0.0.2")),
+        ]
         return key, self._signed(name, key, names=names)
 
     def _signed(
@@ -41,7 +44,7 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         *,
         ca: bool = False,
-        names: "list[x509.DNSName | x509.IPAddress] | None" = None,
+        names: list[x509.GeneralName] | None = None,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         made = (
@@ -70,7 +73,7 @@ class Encrypted(NamedTuple):
     trusted: Path
     stranger: Path
 
-    def url(self, *, host: str = "localhost", **options: object) -> str:
+    def url(self, *, host: str = "localhost", **options: Any) -> str:
         return self.server.url(**options).replace("@127.0.0.1", f"@{host}")
 
 

@@ -95,6 +95,8 @@ class Standings:
         """What was taken from streams is durable."""
         for buffer, _ in self._taken:
             buffer.settle()
+        # The next transaction may fail before it begins: it has nothing to give back.
+        self._taken.clear()
 
     def rolled_back(self) -> None:
         """Forget what was folded from entries that are not in the journal after all."""

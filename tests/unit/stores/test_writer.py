@@ -344,3 +344,22 @@ def _until(holds: Callable[[], bool]) -> None:
             return
         pause.wait(0.005)
     raise AssertionError("it never came true")
+
+
+def test_a_transaction_that_cannot_begin_leaves_what_was_written_before_alone(bench: Bench) -> None:
+    """Its callers are told why, and a stream whose text was committed goes on."""
+    claim = bench.begin()
+    buffer = bench.stream(claim)
+    buffer.add(e.Delta(part=0, offset=0, text="before", type="text"))
+    bench.do(lambda engine: engine.flush(buffer))
+    whole = bench.database.writing
+
+    def refuse() -> Any:
+        raise StoreDegraded("no")
+
+    bench.database.writing = refuse  # type: ignore[method-assign]
+    with pytest.raises(StoreDegraded, match="no"):
+        bench.do(bench.note("refused"))
+    bench.database.writing = whole  # type: ignore[method-assign]
+    bench.do(bench.note("after"))
+    assert bench.names()[-1] == "after"

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import msgspec
 import psycopg
@@ -59,15 +59,17 @@ class Address(msgspec.Struct, frozen=True):
 
 def read_url(url: str) -> Address:
     """Everything libpq understands in a URL, and `schema`. Raises StoreError."""
-    parts = urlsplit(url)
-    options = parts.query.split("&")  # and put together again as they are, for libpq to read
+    base, _, query = url.partition("?")
+    options = query.split("&")  # and put together again as they are, for libpq to read
     ours = [unquote(one.removeprefix("schema=")) for one in options if one.startswith("schema=")]
     schema = ours[-1] if ours else DEFAULT_SCHEMA
-    rest = "&".join(one for one in options if not one.startswith("schema="))
+    rest = "&".join(one for one in options if one and not one.startswith("schema="))
     try:
-        given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+        given = conninfo_to_dict(f"{base}?{rest}")
     except psycopg.ProgrammingError as error:
-        raise StoreError(f"the address of the PostgreSQL server cannot be read: {error}") from error
+        who = base.partition("://")[2].rpartition("@")[0]
+        said = str(error).replace(who, "…") if who else str(error)  # a password may be in it
+        raise StoreError(f"the address of the PostgreSQL server cannot be read: {said}") from None
     stated = {name: str(value) for name, value in given.items() if value is not None}
     host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST")
     where = host or "the local socket"

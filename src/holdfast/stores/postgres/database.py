@@ -305,8 +305,10 @@ class PostgresDatabase:
         if isinstance(error, pg.LockNotAvailable) and self._goes_on_without(tx):
             self._first = frozenset(tx.locked)
             return Restart("somebody keeps a session locked")
-        passing = isinstance(error, _AGAIN) or (lost and not isinstance(error, Silent))
-        if passing and self._losses < _LOSSES_MAX:
+        if isinstance(error, Silent):
+            # One more try, on a connection that answers; if that is silent too, all of it is.
+            self._losses = max(self._losses, _LOSSES_MAX - 1)
+        if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
             self._losses += 1
             self._first = frozenset(tx.locked)
             return Restart("the connection was lost")

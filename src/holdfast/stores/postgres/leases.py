@@ -105,8 +105,9 @@ class Lease:
         lease = {"holder": self._holder, "seconds": self._seconds}
         row = run(line.connection, self._sql.renew, lease).fetchone()
         assert row is not None
+        oldest, version = row
         try:
-            check_allowed(*row, self._address.shown)
+            check_allowed(oldest, version, self._address.shown)
         except StoreNewer as newer:
             self._refused = str(newer)
             raise

@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 import psycopg
@@ -22,6 +22,21 @@ class Silent(psycopg.OperationalError):
     """The server has said nothing for as long as it may; the connection is closed."""
 
 
+class _Pipeline(psycopg.Pipeline):
+    """Ends with a Sync and nothing after it.
+
+    psycopg sends a Flush behind it. A server that reads that after it was done takes its client to
+    be at work, and never ends the transaction of one that was frozen.
+    """
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """One whose server must say something in time, while somebody waits for it."""
 
@@ -32,6 +47,17 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """Whether what it was asked takes as long as it takes."""
 
     _hung_up = False
+
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """Statements that go together; ours are never nested."""
+        assert self._pipeline is None
+        self._pipeline = _Pipeline(self)
+        try:
+            with self._pipeline as entered:
+                yield entered
+        finally:
+            self._pipeline = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """Every wait of psycopg's comes here, whatever it is for."""

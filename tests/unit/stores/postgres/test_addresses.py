@@ -34,6 +34,19 @@ def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert conninfo_to_dict(stated)["application_name"] == "mine"
 
 
+def test_an_address_without_a_host_is_libpqs() -> None:
+    told = conninfo_to_dict(read_url("postgresql:///db?host=/run/pg&schema=mine").conninfo)
+    assert (told["dbname"], told["host"]) == ("db", "/run/pg")
+    assert "user" not in conninfo_to_dict(read_url("postgresql://").conninfo)
+
+
+def test_an_address_that_cannot_be_read_does_not_show_its_password() -> None:
+    with pytest.raises(StoreError, match="cannot be read") as raised:
+        read_url("postgresql://me:ses ame@h/db")
+    assert "ame@" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
 def test_not_waiting_is_not_waiting_for_ever() -> None:
     """No lock timeout at all would be what 0 means to the server."""
     assert Settings("full", 0, 30).parameters("on")["lock_timeout"] == "1ms"
