@@ -64,7 +64,7 @@ def test_a_call_that_asks_to_be_approved_itself(tmp_path: Path, approved: bool) 
     agent = Agent(FunctionModel(stream_function=model))
 
     @agent.tool
-    def deploy(ctx: RunContext[None]) -> str:
+    def deploy(ctx: RunContext[object]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired
         return "deployed"

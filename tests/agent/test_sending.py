@@ -6,7 +6,7 @@ import os
 from base64 import b64encode
 from pathlib import Path
 
-from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserContent, UserPromptPart
 
 from holdfast import AsyncStore, File, Image, Message, Text
 from holdfast.adapters.pydantic_ai import history
@@ -51,7 +51,7 @@ def test_images_of_a_prompt_are_sent(tmp_path: Path, server: Scripted) -> None:
 
 
 def test_a_model_that_cannot_see_is_told_so() -> None:
-    shown = ["What is this?", BinaryContent(PNG, media_type="image/png")]
+    shown: list[UserContent] = ["What is this?", BinaryContent(PNG, media_type="image/png")]
     (request,) = flat([ModelRequest(parts=[UserPromptPart(shown)])])
     (part,) = request.parts
     assert isinstance(part, UserPromptPart)

@@ -74,14 +74,14 @@ def test_nobody_waits_for_a_pipe(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_of_a_file_of_any_size_a_part_is_read(workspace: Workspace, tmp_path: Path) -> None:
     line = "0123456789abcde\n"
-    (tmp_path / "log").write_text("first\n" + line * 1_000_000 + "last\n", "utf-8")
+    (tmp_path / "log").write_text("first\n" + line * 200_000 + "last\n", "utf-8")
     tracemalloc.start()
     shown = workspace.read_file("log", first_line=2)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert shown.startswith(line)
     assert shown.endswith("last\n")
-    assert peak < 1_000_000
+    assert peak < 500_000
 
 
 def test_names_of_files_are_what_a_provider_takes(workspace: Workspace, tmp_path: Path) -> None:

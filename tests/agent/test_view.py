@@ -144,8 +144,8 @@ def test_nor_is_what_a_person_is_asked_about() -> None:
     with create_pipe_input() as source:
         screen = Screen(View(), on_interrupt=lambda: None, source=source, sink=DummyOutput())
         screen.question = "Run rm \u202egnihton\x1b[2J ?"
-        (_, text), *_ = screen.message()
-    assert text == "Run rm \\u202egnihton\\x1b[2J ? "
+        shown = "".join(fragment[1] for fragment in screen.message())
+    assert shown == "Run rm \\u202egnihton\\x1b[2J ? "
 
 
 def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:

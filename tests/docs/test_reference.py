@@ -145,4 +145,4 @@ def test_reasons_of_endings_are_those_of_the_code() -> None:
     source_files = sorted(SOURCE.rglob("*.py"))
     source = "\n".join(p.read_text("utf-8") for p in source_files)
     assert {reason for reason in listed if f'"{reason}"' not in source} == set()
-    assert len(listed) == 10
+    assert len(listed) == 13

@@ -54,7 +54,7 @@ exec 3<&0 </dev/null
 { read line <&3; kill -s KILL -- "-$$"; } >/dev/null 2>&1 &
 /bin/sh -c "$1" 3<&-
 code=$?
-{ kill "$!"; wait "$!"; } 2>/dev/null
+{ kill -s KILL "$!"; wait "$!"; } 2>/dev/null
 exit "$code"
 """
 """Runs a command; ends it, and all it has started, when nobody holds the other end of its input.

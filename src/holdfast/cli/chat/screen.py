@@ -58,6 +58,7 @@ class Screen:
         self._frame = 0
         self.question = ""
         """Something that is asked for in place of a prompt."""
+        self._offered = ""
         self._reading: asyncio.Task[str] | None = None
         self._left = False
         self._prompt: PromptSession[str] = PromptSession(
@@ -74,7 +75,10 @@ class Screen:
         """The next line that is typed. Raises EOFError at the end of the input."""
         if self._left:
             raise EOFError
-        self._reading = asyncio.ensure_future(self._prompt.prompt_async(handle_sigint=False))
+        offered, self._offered = self._offered, ""
+        self._reading = asyncio.ensure_future(
+            self._prompt.prompt_async(default=offered, handle_sigint=False)
+        )
         try:
             text = await self._reading
         except asyncio.CancelledError:
@@ -86,7 +90,9 @@ class Screen:
     def offer(self, text: str) -> None:
         """Put a text into the line, unless something is being typed there."""
         buffer = self._prompt.default_buffer
-        if not buffer.text:
+        if not self._prompt.app.is_running:
+            self._offered = text  # the next line begins with it
+        elif not buffer.text:
             buffer.text = text
             buffer.cursor_position = len(text)
 
