@@ -164,7 +164,6 @@ function actions(conversation, toEnd) {
       const through = item.role === "user" ? item.seq - 1 : item.seq;
       const { seq } = await api.rewind(id, through);
       if (item.role === "user") { drafts.set(id, item.parts.map((one) => one.text ?? "").join("")); conversation.redraft.value = seq; }
-      toast("What came after is out of view", { action: "Undo", onAction: () => attempt(() => api.undo(id)), ms: 10000 });
     }),
     onContinue: (turn) => attempt(async () => { toEnd(); await conversation.ask({ prompt: null, continues: turn }, newKey()); }),
     onAgain: (turn) => attempt(async () => { toEnd(); await conversation.again(turn); }),
