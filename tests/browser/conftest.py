@@ -101,7 +101,7 @@ def keep() -> Keep:
         size = page.viewport_size
         assert size is not None
         for look, scheme, viewport in LOOKS:
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
             page.set_viewport_size(viewport)  # type: ignore[arg-type]
             try:
                 page.screenshot(path=SCREENS / f"{name}-{look}.png")
@@ -110,7 +110,7 @@ def keep() -> Keep:
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
                 f"{name} sticks out, {look}"
             )
-        page.emulate_media(color_scheme="light")
+        page.emulate_media(color_scheme="light", reduced_motion="no-preference")
         page.set_viewport_size(size)
 
     return shoot

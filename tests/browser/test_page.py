@@ -199,7 +199,7 @@ def test_search_as_you_type_filters_and_pins(
     expect(page.locator(".hit").first).to_contain_text("xylophone")
     expect(page.locator(".hit mark").first).to_have_text("xylophone")
     keep(page, "search")
-    page.keyboard.press("Escape")
+    page.get_by_label("Search sessions").press("Escape")
     expect(page.locator(".row")).to_have_count(2)
     row = page.locator(".row", has_text="Instruments")
     row.hover()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncStore
-from holdfast.errors import SessionDamaged
+from holdfast.errors import StoreReadOnly
 from holdfast.model import entries as e
 from holdfast.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
 from holdfast.server.logs import Log
@@ -94,7 +94,7 @@ async def test_who_comes_while_a_stuck_reader_is_being_sent_away_hears_everythin
         hub.start()
         stuck, fresh = Client(), Client()
         with hub.listening(session, stuck):
-            hub._tell(Fed(session.id, [], SessionDamaged("for a moment")))
+            hub._tell(Fed(session.id, [], StoreReadOnly("for a moment")))
             assert stuck.over
             with hub.listening(session, fresh):
                 fresh.go_live(Place(session.head))
@@ -115,7 +115,7 @@ async def test_an_item_that_cannot_be_told_ends_the_streams_of_its_session_alone
         with hub.listening(session, broken), hub.listening(other, well):
             for client, of in ((broken, session), (well, other)):
                 client.go_live(Place(of.head))
-            broken.tell = lambda told: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+            broken.tell = lambda told: 1 / 0  # type: ignore[method-assign, assignment]
             await session.rename("One")
             await other.rename("Two")
             assert b"event: renamed" in (await well.next() or b"")

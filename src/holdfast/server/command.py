@@ -90,6 +90,7 @@ async def serve(
                 log_level=logging.WARNING,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 lifespan="on",
                 ws="none",
                 timeout_keep_alive=30,

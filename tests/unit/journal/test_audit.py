@@ -14,7 +14,7 @@ ENDED = e.TurnEnded(turn_id="t", status="completed")
 
 def found(*bodies: e.Body) -> list[str]:
     entries = [e.Entry(seq, seq, body) for seq, body in enumerate((CREATED, *bodies), start=1)]
-    return [said for _, said in audit(entries)]
+    return [said.partition(": ")[2] for _, said in audit(entries)]
 
 
 def test_a_prompt_waits_until_it_is_taken_or_withdrawn() -> None:

@@ -248,10 +248,8 @@ export class Conversation {
 
   // -- what a person does ---------------------------------------------------------------------------
 
-  async ask(fields, key) {
-    const answer = await api.turn(this.id, fields, key);
-    if (answer.prompt_id) toast("It waits for the answer to end", { ms: 2500 });
-    return answer;
+  ask(fields, key) {
+    return api.turn(this.id, fields, key);
   }
 
   async stop() {

@@ -53,7 +53,7 @@ export function Figures() {
   const sum = (values) => values.reduce((one, other) => one + other, 0);
   const turns = sum(pick(activity, "turns"));
   const broken = sum(pick(activity, "interrupted"));
-  return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="figures"><div>
+  return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="figures" tabindex="0" role="region" aria-label="Figures"><div>
     <header><div><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /><h1>The last ${DAYS} days</h1></div></header>
     ${stats && html`<div class="tiles">
       <div class="tile"><b>${short(sum(pick(activity, "sessions")))}</b><span>sessions</span></div>

@@ -53,9 +53,9 @@ function Tool({ tool, over, may, onDecide }) {
     <details class="fold tool" open=${tool.state === "running" && Boolean(output)}>
       <summary><code>${tool.name}</code><span class="brief">${brief(tool.arguments)}</span><span class=${`state ${state.replace(" off", "")}`}>${said}</span></summary>
       <div>
-        <h4>Arguments</h4><pre>${pretty(tool.arguments) || "none"}</pre>
-        ${output && html`<h4>Output</h4><pre>${output}</pre>`}
-        ${result !== null && result !== undefined && html`<h4>Result</h4><pre>${result || "empty"}</pre>`}
+        <p class="what">Arguments</p><pre>${pretty(tool.arguments) || "none"}</pre>
+        ${output && html`<p class="what">Output</p><pre>${output}</pre>`}
+        ${result !== null && result !== undefined && html`<p class="what">Result</p><pre>${result || "empty"}</pre>`}
         ${tool.state === "unknown" && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
       </div>
     </details>

@@ -16,6 +16,7 @@ export const panelOpen = signal(false);
 export const may = signal("write");
 export const model = signal(null);
 export const lacks = signal(null);
+const refused = signal(0);
 
 export const Lost = ({ when }) => (when || !reachable.value) && html`<div class="offline" role="status">The connection is lost. What is answered is kept; this page comes back by itself.</div>`;
 
@@ -79,7 +80,7 @@ function Menu({ conversation, session }) {
 // Prompts that wait. While it answers they are asked next; after a stop or a crash, when somebody says so.
 function Queue({ queued, running, onSend, onRemove }) {
   return html`<section class="queue" aria-label="Waiting prompts">
-    <header><span>${running ? "Asked when this answer is complete" : queued.length > 1 ? "These were not asked yet" : "This was not asked yet"}</span>
+    <header><span role="status">${running ? "Asked when this answer is complete" : queued.length > 1 ? "These were not asked yet" : "This was not asked yet"}</span>
       ${!running && html`<button type="button" class="button small" onClick=${onSend}>Send now</button>`}</header>
     <ul>${queued.map((one) => html`<li key=${one.id}><span>${one.text}</span><${IconButton} name="close" label=${`Remove: ${one.text.slice(0, 60)}`} onClick=${() => onRemove(one)} /></li>`)}</ul>
   </section>`;
@@ -102,7 +103,7 @@ function Composer({ id, running, queued, onAsk, onStop, onQueued, onRemove }) {
   };
   return html`<div class="below"><div>
     ${queued.length > 0 && html`<${Queue} queued=${queued} running=${running} onSend=${onQueued} onRemove=${onRemove} />`}
-    ${lacks.value && html`<p class="lacks" role="note">${lacks.value}</p>`}
+    ${lacks.value && html`<p class="lacks" key=${refused.value} role=${refused.value ? "alert" : "note"}>${lacks.value}</p>`}
     <div class="composer">
       <label class="away" for="prompt">Your message</label>
       <textarea id="prompt" ref=${box} rows="1" placeholder=${running ? "Say what comes next; it waits" : "Ask something"} value=${text} onInput=${(event) => type(event.target.value)} onKeyDown=${key}></textarea>
@@ -163,7 +164,6 @@ function actions(conversation, toEnd) {
       const through = item.role === "user" ? item.seq - 1 : item.seq;
       const { seq } = await api.rewind(id, through);
       if (item.role === "user") { drafts.set(id, item.parts.map((one) => one.text ?? "").join("")); conversation.redraft.value = seq; }
-      toast("What came after is out of view", { action: "Undo", onAction: () => attempt(() => api.undo(id)), ms: 10000 });
     }),
     onContinue: (turn) => attempt(async () => { toEnd(); await conversation.ask({ prompt: null, continues: turn }, newKey()); }),
     onAgain: (turn) => attempt(async () => { toEnd(); await conversation.again(turn); }),
@@ -193,6 +193,8 @@ function Open({ conversation }) {
     // The same words after a failure are the same prompt: it may have arrived all the same.
     if (sending.current?.prompt !== prompt) sending.current = { prompt, key: newKey() };
     return attempt(async () => {
+      // Nobody answers here: it is said above the field, in so many words, and need not be said twice.
+      if (lacks.value) { refused.value += 1; return false; }
       await conversation.ask({ prompt, if_busy: "queue" }, sending.current.key);
       sending.current = null;
       reload();
