@@ -351,7 +351,7 @@ def test_a_transaction_that_cannot_begin_leaves_what_was_written_before_alone(be
     claim = bench.begin()
     buffer = bench.stream(claim)
     buffer.add(e.Delta(part=0, offset=0, text="before", type="text"))
-    bench.do(lambda engine: engine.flush(buffer))
+    bench.do(lambda engine: engine.flush([buffer]))
     whole = bench.database.writing
 
     def refuse() -> Any:
