@@ -1,12 +1,15 @@
 """`holdfast demo` shows what it reads back, and `holdfast model` knows where the model is."""
 
 import re
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from holdfast import Store
 from holdfast.agent.embedded import model_file
+from holdfast.cli import main
 from holdfast.cli.commands.modelling import PINS
 from tests.cli.running import run_process
 
@@ -35,6 +38,15 @@ def test_the_demo_loses_nothing(tmp_path: Path) -> None:
             assert answer.text.split()[0] in done.out
         results = [one.parts[0] for one in session.messages() if one.role == "tool"]
         assert len(results) == 3
+
+
+def test_an_agent_that_cannot_begin_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert main(["demo", "--own-words"]) == 1
+    assert capsys.readouterr().err == "holdfast: the agent has ended by itself (code 1)\n"
 
 
 @pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there")
