@@ -1,15 +1,16 @@
 """Looking after a store on a server: what the doctor says of it, backups, erasing, damage."""
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import Image, Message, SessionDamaged, Store, Text, UsageError
 from holdfast.doctor import examine
+from holdfast.stores import rebuild
 from holdfast.stores.postgres import PostgresDatabase
 from holdfast.stores.postgres.care import advice
-from holdfast.stores.writer import Op, Writer
 from tests.postgres_fixtures import Shared
 
 SOUND = ("on", "on", "on", "", False, 0)
@@ -173,30 +174,36 @@ def test_a_blob_that_was_put_again_is_kept_for_whoever_did(server: Shared) -> No
         assert store.blob(name) == b"bytes"
 
 
-def test_rebuilding_while_others_append_loses_nothing(server: Shared) -> None:
-    """What is derived is made of the journal as it is when it is saved."""
-    database = PostgresDatabase(server.server.url())
-    with Store(database) as store, Store(server.server.url()) as other:
-        session = store.create_session(id="s")
-        with database.reading() as reader:
-            key = reader.find_key("default", "s")
-            assert key is not None
-        appended = 0
-        with ThreadPoolExecutor(1) as rebuilding:
-            writer = store._core.runtime().writer
-            done = rebuilding.submit(_rebuild, writer, key, 60)
-            there = other.session("s")
-            while not done.done():
-                there.note(str(appended), None)
-                appended += 1
-            done.result()
-        assert appended > 0
-        assert [entry.seq for entry in session.entries()] == list(range(1, appended + 2))
+def test_rebuilding_while_others_append_loses_nothing(
+    server: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody appends between reading the journal and saving what is derived of it: who comes
+    second waits, and what is saved is of the journal as it is."""
+    with Store(server.server.url()) as store, Store(server.server.url()) as other:
+        session = store.create_session(id="s", title="true")
+        there = other.session("s")
+        server.server.execute('UPDATE holdfast.sessions SET about = \'{"title": "false"}\'')
+        noted = threading.Event()
+
+        def append() -> None:
+            there.note("meanwhile", None)
+            noted.set()
+
+        appending = threading.Thread(target=append)
+        derived = rebuild.derived
+
+        def slowly(*args: Any) -> Any:
+            found = derived(*args)
+            if threading.current_thread().name == "holdfast-writer":
+                appending.start()
+                noted.wait(0.5)  # in vain, if the session is locked
+            return found
+
+        monkeypatch.setattr(rebuild, "derived", slowly)
+        assert all(one.mended for one in store.examine_session("s", rebuild=True))
+        appending.join(20)
+        monkeypatch.undo()
+        there.note("after", None)
+        session.note("here too", None)
+        assert [entry.seq for entry in session.entries()] == [1, 2, 3, 4]
         assert store.examine_session("s") == []
-
-
-def _rebuild(writer: Writer, key: int, times: int) -> None:
-    for _ in range(times):
-        op = writer.submit(Op(lambda engine: engine.rebuild(key)))
-        op.wait()
-        op.result()

@@ -168,7 +168,7 @@ def die_while_it_is_made(parent: Channel, url: str, boundary: int) -> None:
 
 def test_killed_while_a_store_is_made(nursery: Nursery, server: Shared, url: str) -> None:
     """At some boundaries of statements: the next to come finds nothing, or all of it."""
-    boundary = 5
+    boundary = 11
     while True:
         server.server.execute("DROP SCHEMA IF EXISTS rolling CASCADE")
         child = nursery.start(die_while_it_is_made, url, boundary)
@@ -177,5 +177,5 @@ def test_killed_while_a_store_is_made(nursery: Nursery, server: Shared, url: str
         with Store(url) as store:
             store.create_session(title="as if nothing had been")
             assert len(store.sessions()) == 1
-        boundary += 9
+        boundary += 13
     assert boundary > 20, "the statements are not counted"
