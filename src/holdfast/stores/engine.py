@@ -423,7 +423,13 @@ class Engine(ImportOperations):
         if buffer.closed:
             return
         standing = self._live(buffer.key)
-        self._claimed(standing, Claim(buffer.turn_id, buffer.fence))
+        turn = self._claimed(standing, Claim(buffer.turn_id, buffer.fence))
+        tool = turn.tool_at(buffer.seq)
+        if tool is not None and tool.answered:
+            raise IdConflict(
+                f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "
+                "prints after that is not kept"
+            )
         self._flush_one(standing, buffer)
 
     def add_late_text(
