@@ -16,6 +16,7 @@ from holdfast import (
     ToolResult,
     TurnEnded,
 )
+from holdfast.stores.writer import Op
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts
 
 
@@ -251,3 +252,25 @@ def test_ids_made_to_look_like_other_ids_are_kept_apart(session: Session) -> Non
         turn.record(saying("hello", id="m/1/tool_started/x"))
         turn.record(saying("again", id="m/1/tool_result/x"))
     assert texts(session)[-2:] == ["hello", "again"]
+
+
+def test_what_a_tool_prints_after_a_result_from_elsewhere_leaves_nothing_behind(
+    store: Store, session: Session
+) -> None:
+    """It is refused, and said by the next call; the session stays whole."""
+    with pytest.raises(IdConflict, match="has a result from elsewhere already"):
+        with session.turn("go") as turn:
+            turn.record(calling("c"))
+            with turn.tool("c") as call:
+                call.output("before ")
+                session.finish_tool(turn.id, "c", "done elsewhere")
+                call.output("after")
+                writer = store._core.runtime().writer
+                writer.at_once()
+                writer.submit(Op(lambda _: None)).wait()
+                assert store.examine_session(session.id) == []
+                call.output("again")
+    assert store.examine_session(session.id) == []
+    [result] = [one.parts[0] for one in session.messages() if one.role == "tool"]
+    assert isinstance(result, ToolResult)
+    assert result.content == "done elsewhere"

@@ -111,7 +111,7 @@ StoreMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-test_sqlite_and_memory_agree = StoreMachine.TestCase
+test_sqlite_and_memory_agree = pytest.mark.timeout(180)(StoreMachine.TestCase)
 
 
 class PostgresMachine(StoreMachine):

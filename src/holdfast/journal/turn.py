@@ -31,6 +31,7 @@ class TurnState:
     __slots__ = (
         "_calls",
         "_newest",
+        "_tools",
         "continues",
         "ended",
         "fence",
@@ -60,6 +61,7 @@ class TurnState:
         self.waiting: set[str] = set()
         self._calls: dict[tuple[str, str], CallState] = {}
         self._newest: dict[str, CallState] = {}
+        self._tools: dict[int, CallState] = {}
 
     def find_call(self, call_id: str, message_id: str | None = None) -> CallState | None:
         """The call with this id; of several in one turn, since providers repeat ids, the newest."""
@@ -73,6 +75,10 @@ class TurnState:
             if call.started_seq == seq:
                 return call.message_id, call.call_id
         return next(message_id for message_id, at in self.messages.items() if at == seq), None
+
+    def tool_at(self, seq: int) -> CallState | None:
+        """The call whose tool was started at this seq."""
+        return self._tools.get(seq)
 
     def open_tools(self) -> Iterable[CallState]:
         """Calls that were started and have neither a result nor a recorded leaving."""
@@ -99,7 +105,8 @@ class TurnState:
             case e.ToolCalled(turn_id=self.id):
                 self._make(body.message_id, body.call_id, body.name)
             case e.ToolStarted(turn_id=self.id):
-                self._calls[body.message_id, body.call_id].started_seq = seq
+                self._tools[seq] = call = self._calls[body.message_id, body.call_id]
+                call.started_seq = seq
             case e.ToolOutput(turn_id=self.id):
                 self.left.add((body.message_id, body.call_id))
             case e.ToolFinished(turn_id=self.id) | e.LateResult(turn_id=self.id):

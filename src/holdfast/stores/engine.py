@@ -433,13 +433,22 @@ class Engine(ImportOperations):
                 continue
             mark = self.mark()
             try:
-                self._claimed(self._live(buffer.key), Claim(buffer.turn_id, buffer.fence))
+                self._admit_flush(buffer)
                 flushes += self._flush_of(buffer)
             except (HoldfastError, Held) as error:
                 self.give_back(mark)
                 refused[id(buffer)] = error
         self._tx.put_deltas(flushes)
         return refused
+
+    def _admit_flush(self, buffer: StreamBuffer) -> None:
+        claim = Claim(buffer.turn_id, buffer.fence)
+        tool = self._claimed(self._live(buffer.key), claim).tool_at(buffer.seq)
+        if tool is not None and tool.answered:
+            raise IdConflict(
+                f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "
+                "prints after that is not kept"
+            )
 
     def add_late_text(
         self, key: int, turn_id: str, message_id: str, text: str, at_us: int
