@@ -17,11 +17,22 @@ def test_a_hundred_damaged_sources(tmp_path: Path, case: str, block: int) -> Non
         check(case, tmp_path, seed)
 
 
-@pytest.mark.parametrize(
-    ("case", "seed"), [("holdfast", 476), ("holdfast", 600), ("holdfast", 1652)]
-)
+FOUND = [
+    # A compaction that names seqs which the file has lost is the same one on the next import.
+    ("holdfast", 476),
+    ("holdfast", 600),
+    ("holdfast", 1652),
+    # One entry with too large a seq takes none of the next with it.
+    ("holdfast", 2835),
+    # A line that is a record twice is named.
+    ("hermes-lines", 2437),
+    # A session of which nothing can be read is said to be left.
+    ("deerflow", 2495),
+]
+
+
+@pytest.mark.parametrize(("case", "seed"), FOUND)
 def test_what_was_found_once_stays_found(tmp_path: Path, case: str, seed: int) -> None:
-    """A compaction that names seqs which the file has lost is the same one on the next import."""
     check(case, tmp_path, seed)
 
 

@@ -198,3 +198,31 @@ def _whole_turns(journal: list[e.Entry]) -> list[e.Entry]:
 
 def _answer(text: str) -> Message:
     return Message("assistant", [Text(text)])
+
+
+def test_whatever_run_of_lines_is_lost_importing_again_changes_nothing(
+    store: Store, tmp_path: Path
+) -> None:
+    """A compaction may name what was lost; it is the same one each time."""
+    lines = exported(store, converse(store)).splitlines(keepends=True)
+    for width in (1, 4, 9, 12, 13, 20):
+        for first in range(1, len(lines) - width):
+            data = b"".join([*lines[:first], *lines[first + width :]])
+            with Store(MemoryDisk().open()) as fresh:
+                before = bring(fresh, tmp_path, data)
+                again = bring(fresh, tmp_path, data)
+                assert [one.action for one in before.sessions] == ["new"], (width, first)
+                assert [one.action for one in again.sessions] == ["unchanged"], (width, first)
+
+
+def test_one_entry_with_a_wrong_seq_takes_no_other_with_it(store: Store, tmp_path: Path) -> None:
+    lines = exported(store, converse(store)).splitlines(keepends=True)
+    at = next(place for place, line in enumerate(lines) if b'"seq":13,' in line)
+    for wrong in (b'"seq":1,', b'"seq":21,', b'"seq":4000000000,'):
+        data = b"".join([*lines[:at], lines[at].replace(b'"seq":13,', wrong), *lines[at + 1 :]])
+        with Store(MemoryDisk().open()) as fresh:
+            report = bring(fresh, tmp_path, data)
+            assert [one.place.line for one in report.skipped] == [at + 1]
+            assert (
+                len(fresh.session("ses_1").entries()) == len(store.session("ses_1").entries()) - 1
+            )

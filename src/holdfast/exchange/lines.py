@@ -78,13 +78,13 @@ def _records(place: Place, data: bytes) -> Iterator[Line]:
 
 def _damaged(place: Place, data: bytes, reason: str) -> Iterator[Line]:
     torn = not data.endswith(b"\n")
-    found = _rescue(data)
-    lost = data[: data.index(found)] if found is not None else data
+    at = _rescue(data)
+    lost, found = data[:at], data[at:]
     if lost.strip(b" \t\r\n\0"):
         yield Line(place, None, f"not a record ({reason}): {_shown(lost)}", torn and not found)
-    elif found is None:
+    elif not found:
         yield Line(place, None, f"{len(data)} bytes of nothing", torn)
-    if found is not None:
+    if found:
         yield Line(place, parse_object(found), raw=found)
 
 
@@ -114,19 +114,19 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _rescue(data: bytes) -> bytes | None:
-    """The whole record that stands at the end of a line, behind what is none."""
+def _rescue(data: bytes) -> int:
+    """Where the whole record begins that stands at the end of a line; its length if none does."""
     at = 0
     for _ in range(_TRIES):
         at = data.find(b'{"', at + 1)
         if at < 0:
-            return None
+            break
         try:
             parse_object(data[at:])
         except ValueError:
             continue
-        return data[at:]
-    return None
+        return at
+    return len(data)
 
 
 def _shown(data: bytes) -> str:

@@ -113,7 +113,7 @@ class _Merging:
         self.session_id = session_id
         self.added = 0
         self._fork_of: str | None = None
-        self._places = array("q")
+        self._place = _Places()
         self._reached = 0
         self._batch: list[e.Entry] = []
         self._batch_bytes = 0
@@ -201,6 +201,8 @@ class _Merging:
 
     def finish(self) -> Merged:
         self._flush()
+        if self._is_new and not self.added and self._fork_of is None:
+            return Merged(self.session_id, "left", why="nothing of it can be read")
         if self._known is not None and not self._dry_run:
             self._known.add(self.session_id)
         action: Action = "unchanged"
@@ -211,16 +213,62 @@ class _Merging:
         return Merged(self.session_id, action, self.added, self._fork_of, place=self._place)
 
     def _note_place(self, seq: int, place: int) -> None:
-        """A seq that the source has lost is where the one before it is; 0 is no seq there."""
         self._reached = place
-        while seq and len(self._places) < seq:
-            self._places.append(self._places[-1] if self._places else place)
-        if seq:
-            self._places[seq - 1] = place
+        self._place.note(seq, place)
 
-    def _place(self, seq: int) -> int:
-        """Where the source's entry at this seq stands here."""
-        return self._places[seq - 1] if 1 <= seq <= len(self._places) else min(seq, 0)
+
+class _Places:
+    """Where the source's entries stand here, by their seqs; 0 is no seq there.
+
+    A seq that the source has lost is where the one before it is.
+    """
+
+    def __init__(self) -> None:
+        self._there = array("q")
+
+    def note(self, seq: int, place: int) -> None:
+        while seq and len(self._there) < seq:
+            self._there.append(self.last or place)
+        if seq:
+            self._there[seq - 1] = place
+
+    @property
+    def last(self) -> int:
+        return self._there[-1] if self._there else 0
+
+    def knows(self, seq: int) -> bool:
+        return 1 <= seq <= len(self._there)
+
+    def __call__(self, seq: int) -> int:
+        return self._there[seq - 1] if self.knows(seq) else min(seq, 0)
+
+
+class _Ahead:
+    """The same, with what would be noted if a unit were found to be stored."""
+
+    def __init__(self, places: _Places) -> None:
+        self._places = places
+        self._seqs: list[int] = []
+        self._there: list[int] = []
+
+    def note(self, seq: int, place: int) -> None:
+        if seq:
+            self._seqs.append(seq)
+            self._there.append(place)
+
+    def forget(self, seq: int) -> None:
+        """What was noted last, of this seq, does not hold."""
+        if seq:
+            self._seqs.pop()
+            self._there.pop()
+
+    def __call__(self, seq: int) -> int:
+        before = bisect_right(self._seqs, seq)
+        if before:
+            return self._there[before - 1]
+        if self._seqs and seq > 0 and not self._places.knows(seq):
+            return self._places.last or self._there[0]
+        return self._places(seq)
 
 
 class _Stored:
@@ -245,41 +293,33 @@ class _Stored:
             self._drop(1)
         return True
 
-    def find(self, unit: Unit, place: Callable[[int], int]) -> list[int] | None:
+    def find(self, unit: Unit, places: _Places) -> list[int] | None:
         """Where the unit stands; None when something else stands there, or nothing."""
         seqs: list[int] = []
         at = 0
-        named: list[int] = []
-        there: list[int] = []
-
-        def located(seq: int) -> int:
-            # As `_note_place` has it: a seq that was lost is where the one before it is.
-            before = bisect_right(named, seq)
-            return there[before - 1] if before else place(seq)
-
+        place = _Ahead(places)
         for entry in unit.entries:
-            found = self._match(entry, at, located)
+            found = self._match(entry, at, place)
             if found is None:
                 return None
-            if entry.seq:
-                named.append(entry.seq)
-                there.append(self._page[found].seq)
             seqs.append(self._page[found].seq)
             at = found + 1
         self._drop(at)
         return seqs
 
-    def _match(self, entry: e.Entry, at: int, place: Callable[[int], int]) -> int | None:
+    def _match(self, entry: e.Entry, at: int, place: _Ahead) -> int | None:
         """The place in the page of the entry that this is; ours about the session are passed."""
-        body = relocated(entry.body, place)
         while True:
             stored = self._peek(at)
             if stored is None:
                 return None
+            place.note(entry.seq, stored.seq)  # as it was noted before it was written
+            body = relocated(entry.body, place)
             if is_same(stored.body, body):
                 if isinstance(body, e.TurnStarted) and body.turn_id in self._open_turns:
                     raise _InUse
                 return at
+            place.forget(entry.seq)
             if not isinstance(stored.body, self._passing):
                 return None
             at += 1

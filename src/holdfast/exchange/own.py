@@ -185,20 +185,31 @@ class _Reading:
         self._complete = False
 
     def entries(self) -> Iterator[Placed]:
+        """The entries in order. A seq that is too large is known by the next one, which is less."""
+        held: Placed | None = None
         for line in self._lines:
             self._last = line.place
             try:
-                entry = self._take(line)
+                entry = self._take(line, None if held is None else held.entry.seq)
             except (ValueError, msgspec.MsgspecError) as error:
                 self._report.skip(line.place, line.problem or f"not an entry: {error}")
                 continue
-            if entry is not None:
-                blobs, self._blobs = self._blobs, {}
-                yield Placed(entry, line.place, blobs)
+            if entry is None:
+                continue
+            blobs, self._blobs = self._blobs, {}
+            if held is not None and entry.seq < held.entry.seq:
+                why = f"seq {held.entry.seq} comes before {entry.seq}"
+                self._report.skip(held.place, f"not an entry: {why}")
+            elif held is not None:
+                self._seq = held.entry.seq
+                yield held
+            held = Placed(entry, line.place, blobs)
+        if held is not None:
+            yield held
         if not self._complete:
             self._report.skip(self._last, "the file ends before its last line; it was cut off")
 
-    def _take(self, line: Line) -> e.Entry | None:
+    def _take(self, line: Line, held: int | None) -> e.Entry | None:
         record = line.record
         if record is None:
             raise ValueError(line.problem)
@@ -212,12 +223,12 @@ class _Reading:
         if record.get("end") is True:
             self._complete = True
             return None
-        return self._entry(line, record)
+        return self._entry(line, record, held)
 
-    def _entry(self, line: Line, record: dict[str, Any]) -> e.Entry:
+    def _entry(self, line: Line, record: dict[str, Any], held: int | None) -> e.Entry:
         place = msgspec.convert(record, _Entry)
-        if place.seq <= self._seq:
-            raise ValueError(f"seq {place.seq} comes after {self._seq}")
+        if place.seq <= self._seq or place.seq == held:
+            raise ValueError(f"seq {place.seq} comes after {held or self._seq}")
         if place.text is not None:
             data = to_bytes(place.text)
         else:
@@ -226,5 +237,4 @@ class _Reading:
             body = decode_body(data)
         except CodecError as error:
             raise ValueError(str(error)) from error
-        self._seq = place.seq
         return e.Entry(place.seq, place.at_us, body)
