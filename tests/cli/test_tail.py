@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,8 @@ def tailing(sample: Sample, *options: str) -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
         [*COMMAND, "tail", sample.empty, "--store", str(sample.path), *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
+        # Ctrl+C is ignored by whatever a shell has started in the background.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         yield child

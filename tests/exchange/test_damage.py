@@ -28,6 +28,8 @@ FOUND = [
     ("hermes-lines", 2437),
     # A session of which nothing can be read is said to be left.
     ("deerflow", 2495),
+    # The type of a block may be anything.
+    ("deerflow-files", 4569),
 ]
 
 

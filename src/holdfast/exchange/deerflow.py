@@ -422,7 +422,7 @@ def _content(content: object) -> c.Content:
     """Text, or blocks as a provider gave them: most are Anthropic's or OpenAI's."""
     if not isinstance(content, list):
         return c.openai(content)
-    theirs = {"thinking", "redacted_thinking", "tool_use", "image", "document"}
+    theirs = ("thinking", "redacted_thinking", "tool_use", "image", "document")
     if any(isinstance(block, dict) and block.get("type") in theirs for block in content):
         return c.anthropic(content, NAME)
     return c.openai(content)

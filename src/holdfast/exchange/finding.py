@@ -24,6 +24,7 @@ from holdfast.exchange.report import Place, Report
 from holdfast.session.sources import Clock, system_clock
 from holdfast.session.store import Store
 
+UNEXPECTED: Final = "an error that should not be; please report it"
 SETTLED_SECONDS: Final = 600
 """Who has not written to a file for so long does not write to it any more."""
 
@@ -95,6 +96,8 @@ def _import(
                 import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
         report.skip(Place(str(found.path)), f"it cannot be read: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
+        report.skip(Place(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}")
 
 
 def find(
