@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast import Store
-from holdfast.exchange.finding import import_paths
+from holdfast.exchange.finding import UNEXPECTED, import_paths
 from holdfast.exchange.report import Report
 from holdfast.model.entries import Body
 from holdfast.testing.memory import MemoryDisk
@@ -351,6 +351,7 @@ def check(case: str, folder: Path, seed: int) -> Report:
     before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
     with Store(MemoryDisk().open()) as store:
         report = import_paths(store, [found.path], clock=lambda: NOW)
+        assert [one for one in report.problems if UNEXPECTED in one.reason] == []
         check_sound(store)
         _check_accounted(store, found, report)
         again = import_paths(store, [found.path], clock=lambda: NOW)
