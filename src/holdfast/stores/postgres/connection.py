@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -22,6 +23,7 @@ from holdfast.errors import (
     StoreNotOurs,
     StoreReadOnly,
 )
+from holdfast.stores.postgres.arrays import teach
 from holdfast.stores.postgres.queries import DEFAULT_SCHEMA, check_schema
 from holdfast.stores.postgres.waiting import Connection, Silent
 
@@ -39,6 +41,11 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "10000",
 }
 _TLS: Final = ("certificate", "does not support SSL", "sslmode", "tlsv1 alert", "sslv3 alert")
+
+_NEVER: Final = sys.maxsize
+"""After how many times a statement is prepared that does not ask for it. Most must not be: a pooler
+may not keep it, what was prepared in a pipeline that failed is not there afterwards, and a plan for
+any session is no better than one for this session, which knows the one partition to look at."""
 
 _READING_SECONDS: Final = 600.0
 """For how long a client that reads may be busy between two statements: it locks nothing."""
@@ -145,13 +152,12 @@ class Line:
 
 def connect(address: Address, settings: Settings) -> Line:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
-    # Nothing is prepared: it saves little on partitioned tables, a pooler may not keep it, and what
-    # was prepared in a pipeline that failed is not there afterwards.
-    connection = Connection.connect(address.conninfo, autocommit=True, prepare_threshold=None)
+    connection = Connection.connect(address.conninfo, autocommit=True, prepare_threshold=_NEVER)
     try:
         connection.answer_seconds = settings.answer_seconds
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
+        teach(connection)
         return Line(connection, settings)
     except BaseException:
         connection.close()
@@ -171,9 +177,10 @@ def run(
     bindings: Mapping[str, Any] | None = None,
     *,
     binary: bool = False,
+    prepare: bool = False,
 ) -> psycopg.Cursor[tuple[Any, ...]]:
     """One statement of ours; nothing that a user wrote is ever part of its text."""
-    return connection.execute(sql.encode(), bindings, binary=binary)
+    return connection.execute(sql.encode(), bindings, binary=binary, prepare=prepare)
 
 
 def refuses_encryption(error: psycopg.Error) -> bool:

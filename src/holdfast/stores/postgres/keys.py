@@ -5,10 +5,12 @@ hash of the tenant's name, the second is drawn when the session is created. Noth
 """
 
 import secrets
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 from holdfast.journal.codec import to_bytes
+from holdfast.stores.postgres.arrays import Bigints
 
 _BITS: Final = 63
 _MASK: Final = (1 << 64) - 1
@@ -35,9 +37,12 @@ def of(key: int, **more: Any) -> dict[str, Any]:
     return {"tenant": key >> 64, "session": key & _MASK, **more}
 
 
-def columns(keys: "list[int]") -> dict[str, list[int]]:
+def columns(keys: Sequence[int]) -> dict[str, Any]:
     """The parameters of a statement about several."""
-    return {"tenants": [key >> 64 for key in keys], "sessions": [key & _MASK for key in keys]}
+    return {
+        "tenants": Bigints(key >> 64 for key in keys),
+        "sessions": Bigints(key & _MASK for key in keys),
+    }
 
 
 def identity_key(identity: str) -> bytes:

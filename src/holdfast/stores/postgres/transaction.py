@@ -20,6 +20,7 @@ from holdfast.errors import StoreError
 from holdfast.journal.codec import encode, to_bytes, to_text
 from holdfast.journal.usage import Spent
 from holdfast.stores.base import Flush, Held, Restart, SessionRow, Unlocked
+from holdfast.stores.postgres.arrays import Bigints, Byteas
 from holdfast.stores.postgres.connection import Line, run
 from holdfast.stores.postgres.keys import (
     columns,
@@ -53,6 +54,10 @@ class NewEntry(NamedTuple):
     identity: bytes
     blob: bytes | None
     body: bytes
+
+
+_DELTA: Final = ("tenant", "session", "seq", "number", "body")
+_BYTES: Final = frozenset({"identity", "blob", "body"})
 
 
 class Evidence(NamedTuple):
@@ -237,20 +242,22 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             return
         keys = sorted(self._assumed)
         bindings = {
-            **_columns(entries),
+            **_cut(NewEntry._fields, entries),
             **columns(keys),
-            "heads": [self._heads[key] for key in keys],
-            "known": [self._assumed[key] for key in keys],
+            "heads": Bigints(self._heads[key] for key in keys),
+            "known": Bigints(self._assumed[key] for key in keys),
             "stamp": self._stamp,
             "count": len(keys),
         }
-        self._notice(run(line.connection, self._sql.append_entries, bindings).fetchone())
+        # About many sessions, so in all partitions: to plan it takes as long as to do it.
+        done = run(line.connection, self._sql.append_entries, bindings, prepare=True)
+        self._notice(done.fetchone())
 
     def _send_check(self, line: Line) -> Any:
         if not self._assumed:
             return None
         keys = sorted(self._assumed)
-        known = {"known": [self._assumed[key] for key in keys], "count": len(keys)}
+        known = {"known": Bigints(self._assumed[key] for key in keys), "count": len(keys)}
         return run(line.connection, self._sql.check_sessions, {**columns(keys), **known})
 
     def _notice(self, row: Any) -> None:
@@ -266,11 +273,9 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if len(self._entries_waiting) == 1:
             execute(self._sql.insert_entry, self._entries_waiting[0]._asdict())
         elif self._entries_waiting:
-            execute(self._sql.insert_entries, _columns(self._entries_waiting))
+            execute(self._sql.insert_entries, _cut(NewEntry._fields, self._entries_waiting))
         if self._deltas_waiting:
-            names = ("tenant", "session", "seq", "number", "body")
-            cut = zip(*self._deltas_waiting, strict=True)
-            execute(self._sql.put_deltas, dict(zip(names, map(list, cut), strict=True)))
+            execute(self._sql.put_deltas, _cut(_DELTA, self._deltas_waiting))
         for saved in self._saves.values():
             execute(self._sql.save_session, saved)
         self._send_heads(execute)
@@ -286,7 +291,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if len(keys) == 1:
             execute(self._sql.save_head, of(keys[0], head=heads[keys[0]], stamp=self._stamp))
         elif keys:
-            saved = {"heads": [heads[key] for key in keys], "stamp": self._stamp}
+            saved = {"heads": Bigints(heads[key] for key in keys), "stamp": self._stamp}
             execute(self._sql.save_heads, {**columns(keys), **saved})
 
     # -- locks ---------------------------------------------------------------------------------
@@ -576,6 +581,9 @@ class Outdated(LockedLate):
     """Somebody else has written to one of these sessions."""
 
 
-def _columns(entries: list[NewEntry]) -> dict[str, list[Any]]:
-    cut = zip(*entries, strict=True)
-    return dict(zip(NewEntry._fields, map(list, cut), strict=True))
+def _cut(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Rows as the columns that a statement takes them in."""
+    return {
+        name: Byteas(column) if name in _BYTES else Bigints(column)
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
