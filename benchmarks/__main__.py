@@ -12,7 +12,7 @@ from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta
-from benchmarks.floor import floor
+from benchmarks.floor import ceiling, floor
 from benchmarks.footprint import imports, size
 from benchmarks.long_sessions import million
 from benchmarks.reading import reading
@@ -35,6 +35,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "writers-8": writers_8,
     "writers-64": writers_64,
     "writers-64-indexed": writers_64_indexed,
+    "ceiling": ceiling,
     "writers-1000": writers_1000,
     "writers-64-trio": writers_64_trio,
     "growth": growth,
