@@ -26,18 +26,18 @@ class Watcher:
         self,
         change_mark: Callable[[], int],
         on_foreign: Callable[[], None],
-        watch: Callable[[Collection[int]], None] = lambda keys: None,
+        watch: Callable[[Collection[int], Collection[int]], None] = lambda followed, running: None,
     ) -> None:
         self._change_mark = change_mark
         self._on_foreign = on_foreign
         self._watch = watch
-        self._keys: Counter[int] = Counter()
+        self._followed: Counter[int] = Counter()
+        self._running: Counter[int] = Counter()
         # Entered itself and not through the condition, whose methods a signal can land in.
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._wakes: set[Callable[[], None]] = set()
         self._followers = 0
-        self._runners = 0
         self._look_again = False
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -46,18 +46,18 @@ class Watcher:
     @contextmanager
     def following(self, key: int = 0) -> Iterator[None]:
         """Poll quickly, for changes of this session, for as long as this lasts."""
-        self._enlist(key, followers=1)
+        self._enlist(self._followed, key, 1)
         try:
             yield
         finally:
-            self._enlist(key, followers=-1)
+            self._enlist(self._followed, key, -1)
 
     def run_began(self, key: int = 0) -> None:
         """A turn runs here, so a stop from another process must be noticed."""
-        self._enlist(key, runners=1)
+        self._enlist(self._running, key, 1)
 
     def run_ended(self, key: int = 0) -> None:
-        self._enlist(key, runners=-1)
+        self._enlist(self._running, key, -1)
 
     def bump(self) -> None:
         """Something was committed."""
@@ -108,24 +108,27 @@ class Watcher:
     def closed(self) -> bool:
         return self._closed
 
-    def _enlist(self, key: int, *, followers: int = 0, runners: int = 0) -> None:
+    def _enlist(self, sessions: Counter[int], key: int, change: int) -> None:
         with self._mutex:
-            self._followers += followers
-            self._runners += runners
-            before = self._keys[key]
-            self._keys[key] += followers + runners
-            if not self._keys[key]:
-                del self._keys[key]
-            if (before > 0) != (key in self._keys):
-                self._watch(self._keys)
+            before = sessions[key]
+            sessions[key] += change
+            if not sessions[key]:
+                del sessions[key]
+            following = sessions is self._followed
+            self._followers += change * following
+            if (before > 0) != (key in sessions):
+                self._watch(self._followed, self._running)
             # What was asked of a turn before it was known here is found by looking once more.
-            self._look_again = self._look_again or runners > 0
-            if (self._followers or self._runners) and self._thread is None and not self._closed:
+            self._look_again = self._look_again or (change > 0 and not following)
+            if self._is_wanted() and self._thread is None and not self._closed:
                 thread = threading.Thread(target=self._poll, name="holdfast-watcher", daemon=True)
                 thread.start()
                 self._thread = thread
-            elif followers > 0:
+            elif change > 0 and following:
                 self._changed.notify_all()  # the poller may be sleeping for longer than we allow
+
+    def _is_wanted(self) -> bool:
+        return bool(self._followed or self._running)
 
     def _poll(self) -> None:
         seen: int | None = None
@@ -137,7 +140,7 @@ class Watcher:
                 self._on_foreign()
                 self.bump()
             with self._mutex:
-                idle = 0 if self._followers or self._runners else idle + 1
+                idle = 0 if self._is_wanted() else idle + 1
                 if idle > _LINGER_POLLS:
                     self._thread = None
                     return

@@ -293,8 +293,11 @@ class Database(Protocol):
         """A number that moves when anybody, in any process, has changed what is watched."""
         ...
 
-    def watch(self, keys: Collection[int]) -> None:
-        """These are the sessions whose changes somebody here waits for; does not wait itself."""
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+        """Somebody here waits for every change of some sessions, and for stops in others.
+
+        Does not wait itself.
+        """
         ...
 
     def check(self) -> list[str]:

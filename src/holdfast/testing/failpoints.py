@@ -50,8 +50,8 @@ class Failpoints:
     def change_mark(self) -> int:
         return self._database.change_mark()
 
-    def watch(self, keys: Collection[int]) -> None:
-        self._database.watch(keys)
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+        self._database.watch(followed, running)
 
     def check(self) -> list[str]:
         return self._database.check()

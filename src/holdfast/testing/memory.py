@@ -410,7 +410,7 @@ class MemoryDatabase:
     def change_mark(self) -> int:
         return self.disk.commits
 
-    def watch(self, keys: Collection[int]) -> None:
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
         """Every commit moves the mark."""
 
     def check(self) -> list[str]:

@@ -348,8 +348,8 @@ class PostgresDatabase:
         with translated(f"watching {self._address.shown}"):
             return self._watching.mark()
 
-    def watch(self, keys: Collection[int]) -> None:
-        self._watching.watch(keys)
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+        self._watching.watch(followed, running)
 
     # -- care ----------------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 Asking is the guarantee: one statement for all of these sessions, five times a second. A notice only
 makes the next question come at once. Behind a pooler there are none, and asking is all there is.
+
+Of a session that is only run here nobody is asked for notices of everything: most of its commits
+are our own. A stop is announced in any case.
 """
 
 import contextlib
@@ -38,6 +41,7 @@ class Watching:
         self._sql = sql
         self._schema = schema
         self._keys: frozenset[int] = frozenset()
+        self._followed: frozenset[int] = frozenset()
         self._mark = 0
         self._asked_at = 0.0
         self._noticed = False
@@ -47,9 +51,10 @@ class Watching:
         self._deaf = False
         self._closed = False
 
-    def watch(self, keys: Collection[int]) -> None:
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
         with self._mutex:
-            self._keys = frozenset(key for key in keys if key)
+            self._followed = frozenset(followed) - {0}
+            self._keys = self._followed.union(running) - {0}
             self._noticed = True
             self._changed.set()
             if self._keys and self._listener is None and not (self._deaf or self._closed):
@@ -90,25 +95,25 @@ class Watching:
         """Lives as long as there is something to listen to, and ends with it."""
         line: Line | None = None
         heard: frozenset[int] = frozenset()
+        wanted: frozenset[int] = frozenset()
         wanted_at = 0.0
         while True:
             with self._mutex:
-                keys = self._keys
+                keys, followed = self._keys, self._followed
                 if self._closed or not keys or self._deaf:
                     self._listener = None
                     break
             try:
                 if line is None:
-                    line, heard, wanted_at = self._connect(), frozenset(), 0.0
+                    line, heard, wanted = self._connect(), frozenset(), frozenset()
                     self._deaf = line.pooled
                     continue
                 if keys != heard:
                     self._tune(line, heard, keys)
-                    heard, wanted_at = keys, 0.0
-                if time.monotonic() - wanted_at > _WANTED_SECONDS / 2:
-                    wanted = {**columns(sorted(keys)), "seconds": _WANTED_SECONDS}
-                    run(line.connection, self._sql.want_notice, wanted)
-                    wanted_at = time.monotonic()
+                    heard = keys
+                if followed != wanted or time.monotonic() - wanted_at > _WANTED_SECONDS / 2:
+                    self._ask_for_notices(line, followed)
+                    wanted, wanted_at = followed, time.monotonic()
                 self._hear(line)
             except (psycopg.Error, HoldfastError):
                 if line is not None:
@@ -126,6 +131,11 @@ class Watching:
         for key in keys - heard:
             run(line.connection, f'LISTEN "{channel(self._schema, key)}"')
         self._noticed = True  # what came before is found by asking once more
+
+    def _ask_for_notices(self, line: Line, followed: frozenset[int]) -> None:
+        if followed:
+            asked = {**columns(sorted(followed)), "seconds": _WANTED_SECONDS}
+            run(line.connection, self._sql.want_notice, asked)
 
     def _hear(self, line: Line) -> None:
         """In short rounds, so that a change of what is watched is not kept waiting for long."""

@@ -246,7 +246,7 @@ class SqliteDatabase:
                 self._watchings += 1
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
 
-    def watch(self, keys: Collection[int]) -> None:
+    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
         """Every commit moves the mark, whatever it is about."""
 
     # -- care ----------------------------------------------------------------------------------
