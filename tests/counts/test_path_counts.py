@@ -33,7 +33,7 @@ COSTS = {
     "leaving a stream": Cost("BEGIN INSERT INSERT SELECT INSERT DELETE INSERT COMMIT", 1, 228, 35),
     "entering a tool": Cost("BEGIN INSERT COMMIT", 1, 116, 10),
     "finishing a tool": Cost("BEGIN SELECT INSERT DELETE COMMIT", 1, 131, 20),
-    "leaving a turn": Cost("BEGIN INSERT UPDATE COMMIT", 1, 138, 5),
+    "leaving a turn": Cost("BEGIN INSERT UPDATE COMMIT", 1, 139, 5),
     "reading the newest message": Cost("BEGIN SELECT SELECT SELECT SELECT ROLLBACK", 0, 220, 110),
 }
 

@@ -174,9 +174,7 @@ def check_live(*, session_id: str, deleted: bool) -> None:
         )
 
 
-def check_claim(
-    turn: TurnState | None, *, turn_id: str, fence: int, newest_fence: int
-) -> TurnState:
+def check_claim(turn: TurnState | None, turn_id: str, fence: int, newest_fence: int) -> TurnState:
     """The running turn, if it is the one the writer holds. Raises TurnEnded or StaleFence."""
     if turn is not None and turn.id == turn_id and turn.fence == fence and turn.ended is None:
         return turn

@@ -17,9 +17,8 @@ from holdfast.model import entries as e
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.steps import Read, Work
 from holdfast.session.watcher import Watcher
-from holdfast.stores.base import Database, Reader, SessionRow
+from holdfast.stores.base import Claim, Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
-from holdfast.stores.standing import Claim
 from holdfast.stores.tally import Figures
 from holdfast.stores.writer import Op, Writer, finish
 

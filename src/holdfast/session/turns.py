@@ -19,10 +19,10 @@ from holdfast.model.messages import Message, Prompt
 from holdfast.session.endings import attach, ending, interruption
 from holdfast.session.runtime import is_dead
 from holdfast.session.steps import Flow, Pause, Write, read, write
-from holdfast.stores.base import Reader
+from holdfast.stores.base import Claim, Reader
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
-from holdfast.stores.standing import Claim, Receipt
+from holdfast.stores.standing import Receipt
 from holdfast.stores.writer import Op
 
 if TYPE_CHECKING:
@@ -332,8 +332,7 @@ class TurnCore:
         buffer = StreamBuffer(
             key=self.key,
             seq=seq,
-            turn_id=self.claim.turn_id,
-            fence=self.claim.fence,
+            claim=self.claim,
             wake=self.runtime.writer,
             limit=self.runtime.buffer_bytes,
             flush_bytes=self.runtime.flush_bytes,

@@ -17,6 +17,14 @@ from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
 from holdfast.stores.indexed import SearchReader, SearchTransaction
 
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a holder shows with every fenced write."""
+
+    turn_id: str
+    fence: int
+
+
 Flush = tuple[int, int, int, bytes]
 """What one flush keeps of a stream: its session's key, its seq, the flush's number, the deltas."""
 

@@ -11,6 +11,7 @@ from holdfast.errors import HandleClosed, HoldfastError, InvalidEntry, StoreDegr
 from holdfast.model.entries import Delta
 from holdfast.model.limits import BODY_BYTES_MAX, FLUSH_BYTES, STREAM_BUFFER_BYTES
 from holdfast.model.parts import Opaque
+from holdfast.stores.base import Claim
 
 _STREAM_BYTES_MAX: Final = BODY_BYTES_MAX // 2
 """What a stream may become; encoded as an entry it is at most about twice as long."""
@@ -35,13 +36,12 @@ class StreamBuffer:
         "_wake",
         "_written",
         "armed",
+        "claim",
         "closed",
         "error",
-        "fence",
         "key",
         "number",
         "seq",
-        "turn_id",
         "urgent",
     )
 
@@ -50,16 +50,14 @@ class StreamBuffer:
         *,
         key: int,
         seq: int,
-        turn_id: str,
-        fence: int,
+        claim: Claim,
         wake: Wake,
         limit: int = STREAM_BUFFER_BYTES,
         flush_bytes: int = FLUSH_BYTES,
     ) -> None:
         self.key = key
         self.seq = seq
-        self.turn_id = turn_id
-        self.fence = fence
+        self.claim = claim
         self.number = 0
         self.error: HoldfastError | None = None
         self.closed = False
@@ -123,7 +121,9 @@ class StreamBuffer:
 
     def settle(self) -> None:
         """The transaction has committed: what was taken is durable."""
-        self._written += sum(size for fresh in self._taken for _, size in fresh)
+        for fresh in self._taken:
+            for _, size in fresh:
+                self._written += size
         self._taken.clear()
         self.error = None
 

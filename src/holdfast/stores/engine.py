@@ -40,11 +40,11 @@ from holdfast.journal.identity import (
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
-from holdfast.stores.base import Flush, Held
+from holdfast.stores.base import Claim, Flush, Held
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.importing import ImportOperations
 from holdfast.stores.sessions import crashed, interrupted
-from holdfast.stores.standing import Claim, Receipt, Standing
+from holdfast.stores.standing import Receipt, Standing
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
 
@@ -417,7 +417,8 @@ class Engine(ImportOperations):
         """Make a whole call durable while its message still streams, so that its tool can start."""
         standing = self._live(key)
         rules.admit(self._claimed(standing, claim), body)
-        self._tx.put_deltas(self._flush_of(buffer))
+        flush = self._flush_of(buffer)
+        self._tx.put_deltas([] if flush is None else [flush])
         self._write(standing, body, at_us)
 
     def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, HoldfastError | Held]:
@@ -434,7 +435,9 @@ class Engine(ImportOperations):
             mark = self.mark()
             try:
                 self._admit_flush(buffer)
-                flushes += self._flush_of(buffer)
+                flush = self._flush_of(buffer)
+                if flush is not None:
+                    flushes.append(flush)
             except (HoldfastError, Held) as error:
                 self.give_back(mark)
                 refused[id(buffer)] = error
@@ -442,8 +445,7 @@ class Engine(ImportOperations):
         return refused
 
     def _admit_flush(self, buffer: StreamBuffer) -> None:
-        claim = Claim(buffer.turn_id, buffer.fence)
-        tool = self._claimed(self._live(buffer.key), claim).tool_at(buffer.seq)
+        tool = self._claimed(self._live(buffer.key), buffer.claim).tool_at(buffer.seq)
         if tool is not None and tool.answered:
             raise IdConflict(
                 f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "

@@ -29,7 +29,7 @@ from holdfast.journal.turn import TurnState, fold_turn
 from holdfast.journal.usage import spent_by
 from holdfast.model import entries as e
 from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
-from holdfast.stores.base import Flush, SessionRow, Transaction
+from holdfast.stores.base import Claim, Flush, SessionRow, Transaction
 from holdfast.stores.buffers import StreamBuffer
 
 
@@ -38,13 +38,6 @@ class Receipt(msgspec.Struct, frozen=True):
 
     seq: int
     repeated: bool = False
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """What a holder shows with every fenced write."""
-
-    turn_id: str
-    fence: int
 
 
 class NeedsBody(Exception):
@@ -165,12 +158,7 @@ class Standings:
         return standing
 
     def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
-        return rules.check_claim(
-            standing.turn,
-            turn_id=claim.turn_id,
-            fence=claim.fence,
-            newest_fence=standing.row.fence,
-        )
+        return rules.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
 
     def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
         key = standing.row.key
@@ -293,15 +281,15 @@ class Standings:
     def _drop(self, standing: Standing, seq: int) -> None:
         self._tx.drop_deltas(standing.row.key, seq)
 
-    def _flush_of(self, buffer: StreamBuffer) -> list[Flush]:
+    def _flush_of(self, buffer: StreamBuffer) -> Flush | None:
         """What a stream was given since its last flush, as the one row that it becomes."""
         deltas = self._take(buffer, last=False)
         if not deltas:
-            return []
+            return None
         merged = merge(deltas)
         if self._redactor is not None:
             merged = self._redactor.mask(merged)
-        return [(buffer.key, buffer.seq, buffer.number, encode(merged))]
+        return buffer.key, buffer.seq, buffer.number, encode(merged)
 
     def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
         """What a stream holds; the `last` time, when it is being ended, it is closed as well."""

@@ -38,6 +38,12 @@ _CROWD: Final = 8
 _CROWD_SECONDS: Final = 0.001
 """How long a commit waits for the callers of a large one before it to come back."""
 
+_GATHER_AT_MOST: Final = 0.8
+"""Of their window, for deltas to wait for others. A slow commit leaves less of it, down to half."""
+
+_FORGETTING: Final = 0.9
+"""How much of a slow commit is remembered by each that comes after it."""
+
 _RETRY_SECONDS: Final = 0.25
 """How long after a failed flush the next one is tried."""
 
@@ -140,8 +146,8 @@ class Writer:
     ) -> None:
         self._database = database
         self._engine = Engine(redactor)
-        # Half the window is for gathering, the other half for the commit itself.
-        self._gather_seconds = window_seconds / 2
+        self._window_seconds = window_seconds
+        self._commit_seconds = 0.0  # what commits have taken lately
         self._on_commit = on_commit
         self._queue: SimpleQueue[Op[Any] | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
@@ -243,11 +249,16 @@ class Writer:
             elif item is _FLUSH:
                 self._deadline = 0.0
             elif item is not _INDEX and self._deadline is None:
-                self._deadline = time.monotonic() + self._gather_seconds
+                self._deadline = time.monotonic() + self._gather_seconds()
             # Only this thread takes, so what is there now is there when it is taken.
             if self._queue.empty() or len(ops) == _BATCH_MAX:
                 return ops, False
             item = self._queue.get_nowait()
+
+    def _gather_seconds(self) -> float:
+        """How long deltas wait for others, so that the commit still ends within their window."""
+        window = self._window_seconds
+        return min(max(window - 2 * self._commit_seconds, window / 2), window * _GATHER_AT_MOST)
 
     def _let_others_come(self) -> None:
         """Callers answered together come back together: let them, when there were many.
@@ -304,7 +315,9 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  (told to every caller, none of it swallowed)
             for op in ops:
                 op.error = error
-        self.tally.committed(len(ops), time.monotonic() - began)
+        took = time.monotonic() - began
+        self.tally.committed(len(ops), took)
+        self._commit_seconds = max(took, self._commit_seconds * _FORGETTING)
         bodies = [(op, why) for op, why in deferred if isinstance(why, NeedsBody)]
         held = [(op, why) for op, why in deferred if isinstance(why, Held)]
         self._settle(ops, {*(op for op, _ in bodies), *self._put_aside(held)})

@@ -6,6 +6,7 @@ from holdfast.errors import StoreDegraded, TurnEnded
 from holdfast.model.entries import Delta
 from holdfast.model.limits import FLUSH_BYTES
 from holdfast.model.parts import Opaque
+from holdfast.stores.base import Claim
 from holdfast.stores.buffers import StreamBuffer
 
 
@@ -24,7 +25,7 @@ class Bell:
 
 
 def make(bell: Bell | None = None, limit: int = 1_000_000) -> StreamBuffer:
-    return StreamBuffer(key=1, seq=2, turn_id="t", fence=1, wake=bell or Bell(), limit=limit)
+    return StreamBuffer(key=1, seq=2, claim=Claim("t", 1), wake=bell or Bell(), limit=limit)
 
 
 def add(buffer: StreamBuffer, *texts: str) -> None:

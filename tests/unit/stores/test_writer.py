@@ -18,10 +18,10 @@ from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.model.parts import Text
 from holdfast.stores import standing
+from holdfast.stores.base import Claim
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, TurnStart
 from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.stores.standing import Claim
 from holdfast.stores.writer import Op, Writer
 
 SECONDS = 10.0
@@ -76,9 +76,7 @@ class Bench:
     def stream(self, claim: Claim) -> StreamBuffer:
         body = e.MessageStarted(id="m", turn_id="t")
         receipts = self.do(lambda engine: engine.append(self.key, claim, [body], 1))
-        return StreamBuffer(
-            key=self.key, seq=receipts[0].seq, turn_id="t", fence=claim.fence, wake=self.writer
-        )
+        return StreamBuffer(key=self.key, seq=receipts[0].seq, claim=claim, wake=self.writer)
 
     def entries(self) -> list[e.Entry]:
         with self.database.reading() as reader:

@@ -402,13 +402,21 @@ SELECT s.session, s.stamp, (SELECT count(*) FROM holdfast.deltas AS d
 FROM holdfast.sessions AS s WHERE s.tenant = %(tenant)s AND s.session = %(session)s;
 
 -- want_notice --
--- A row that somebody writes to at this moment is left alone: it is asked for again later.
-UPDATE holdfast.sessions AS s SET watched = clock_timestamp() + make_interval(secs => %(seconds)s::double precision)
-FROM (SELECT tenant, session FROM holdfast.sessions
-      JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
-      WHERE watched < clock_timestamp() + make_interval(secs => %(seconds)s::double precision / 2)
-      ORDER BY tenant, session FOR UPDATE OF sessions SKIP LOCKED) AS mine
-WHERE s.tenant = mine.tenant AND s.session = mine.session;
+-- A row that somebody writes to at this moment is left alone: how many those were, to be asked again soon.
+WITH due AS (
+    SELECT tenant, session FROM holdfast.sessions
+    JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
+    WHERE watched < clock_timestamp() + make_interval(secs => %(seconds)s::double precision / 2)
+), mine AS (
+    SELECT tenant, session FROM holdfast.sessions JOIN due USING (tenant, session)
+    ORDER BY tenant, session FOR UPDATE OF sessions SKIP LOCKED
+), asked AS (
+    UPDATE holdfast.sessions AS s
+    SET watched = clock_timestamp() + make_interval(secs => %(seconds)s::double precision)
+    FROM mine WHERE s.tenant = mine.tenant AND s.session = mine.session
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM due) - (SELECT count(*) FROM asked);
 
 -- notify --
 SELECT pg_notify(channel, '') FROM unnest(%(channels)s::text[]) AS channel;

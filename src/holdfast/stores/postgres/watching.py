@@ -29,6 +29,7 @@ _WANTED_SECONDS: Final = 60.0
 
 _FEW: Final = 4
 _LISTEN_SECONDS: Final = 0.5
+_BUSY_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 5.0
 
 
@@ -111,10 +112,13 @@ class Watching:
                 if keys != heard:
                     self._tune(line, heard, keys)
                     heard = keys
+                seconds = _LISTEN_SECONDS
                 if followed != wanted or time.monotonic() - wanted_at > _WANTED_SECONDS / 2:
-                    self._ask_for_notices(line, followed)
-                    wanted, wanted_at = followed, time.monotonic()
-                self._hear(line)
+                    if self._ask_for_notices(line, followed):
+                        wanted, wanted_at = followed, time.monotonic()
+                    else:
+                        seconds = _BUSY_SECONDS
+                self._hear(line, seconds)
             except (psycopg.Error, HoldfastError):
                 if line is not None:
                     line.close()
@@ -132,15 +136,19 @@ class Watching:
             run(line.connection, f'LISTEN "{channel(self._schema, key)}"')
         self._noticed = True  # what came before is found by asking once more
 
-    def _ask_for_notices(self, line: Line, followed: frozenset[int]) -> None:
-        if followed:
-            asked = {**columns(sorted(followed)), "seconds": _WANTED_SECONDS}
-            run(line.connection, self._sql.want_notice, asked)
+    def _ask_for_notices(self, line: Line, followed: frozenset[int]) -> bool:
+        """False when some of the sessions were being written to, and have not heard of it."""
+        if not followed:
+            return True
+        asked = {**columns(sorted(followed)), "seconds": _WANTED_SECONDS}
+        row = run(line.connection, self._sql.want_notice, asked).fetchone()
+        assert row is not None
+        return bool(row[0] == 0)
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: Line, seconds: float) -> None:
         """In short rounds, so that a change of what is watched is not kept waiting for long."""
-        deadline = time.monotonic() + _LISTEN_SECONDS
+        deadline = time.monotonic() + seconds
         self._changed.clear()
         while not self._changed.is_set() and time.monotonic() < deadline:
-            for _ in line.connection.notifies(timeout=0.05, stop_after=1):
+            for _ in line.connection.notifies(timeout=min(0.05, seconds), stop_after=1):
                 self._noticed = True
