@@ -5,8 +5,9 @@ import socket
 import threading
 from typing import Literal
 
-Fate = Literal["lost", "swallowed"]
-"""Of a request: it never reaches the server; or it does, and the answer never comes back."""
+Fate = Literal["lost", "swallowed", "late"]
+"""Of a request: it never reaches the server; or it does, and the answer never comes back; or it is
+on its way until `deliver`."""
 
 
 class Proxy:
@@ -23,6 +24,7 @@ class Proxy:
         self.instead: tuple[bytes, bytes] | None = None
         """What of the server's words is said otherwise; both are of one length."""
         self.sprung = threading.Event()
+        self._late: list[tuple[bytes, socket.socket]] = []
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -45,6 +47,16 @@ class Proxy:
         self.sprung.clear()
         with self._mutex:
             self._traps.append((text, fate, stay_cut))
+
+    def deliver(self) -> None:
+        """Let the server have what was late; returns when it has dealt with it."""
+        for data, server in self._late:
+            server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+            while server.recv(1 << 20):
+                pass
+            server.close()
+        self._late.clear()
 
     def close(self) -> None:
         self._closed = True
@@ -116,6 +128,9 @@ class Proxy:
     def _meet(self, fate: Fate, data: bytes, client: socket.socket, server: socket.socket) -> None:
         # The client's end goes first, so that no answer is passed back.
         client.shutdown(socket.SHUT_RDWR)
+        if fate == "late":
+            self._late.append((data, server.dup()))
+            return
         if fate == "swallowed":
             server.sendall(data)
             with contextlib.suppress(OSError):

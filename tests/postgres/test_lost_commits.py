@@ -7,12 +7,13 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import Message, OutcomeUnknown, Store, StoreError, Text
-from holdfast.stores.postgres import PostgresDatabase
+from holdfast.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres.proxy import Fate, Proxy
 from tests.postgres_fixtures import Shared
 
 APPEND = b"WITH saved"
+AGAIN = b"INSERT INTO"
 COMMIT = b"COMMIT"
 SOON = 1.0
 
@@ -112,6 +113,26 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
             assert turn.record(message).repeated
             assert store.status == "ok"
         assert [m.text for m in session.messages()] == ["go", "before", "during"]
+
+
+def test_what_was_said_to_be_lost_does_not_come_later(
+    server: Shared, wire: Callable[[], Proxy]
+) -> None:
+    """A request is held up on its way while its sender gives up. It is refused when it arrives."""
+    proxy = wire()
+    with store_on(server, proxy) as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            turn.record(Message("assistant", [Text("before")]))
+            proxy.trap(APPEND, "late")
+            for _ in range(database._LOSSES_MAX):
+                proxy.trap(AGAIN, "lost")
+            with pytest.raises(StoreError, match="nothing was acknowledged"):
+                turn.record(Message("assistant", [Text("held up")]))
+            proxy.deliver()
+            turn.record(Message("assistant", [Text("after")]))
+        assert [m.text for m in session.messages()] == ["go", "before", "after"]
+        check_sound(session)
 
 
 def test_a_turn_whose_beginning_is_unknown_does_not_keep_the_session(

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import HoldfastError, Message, SessionBusy, Store, StoreNewer, Text
@@ -179,3 +181,22 @@ def test_killed_while_a_store_is_made(nursery: Nursery, server: Shared, url: str
             assert len(store.sessions()) == 1
         boundary += 13
     assert boundary > 20, "the statements are not counted"
+
+
+def test_one_at_a_time_makes_a_store(server: Shared, url: str) -> None:
+    """Whoever comes second waits for the lock that the first one has, and says so to nobody."""
+    waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with psycopg.connect(server.server.conninfo()) as first:
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (migrate._lock("rolling"),))
+        opening = threading.Thread(target=lambda: PostgresDatabase(url).close())
+        opening.start()
+        deadline = time.monotonic() + 20
+        while not server.server.execute(waits):
+            assert opening.is_alive(), "it did not wait"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        first.rollback()
+        opening.join(20)
+    assert not opening.is_alive()
+    with Store(url) as store:
+        assert store.sessions() == []
