@@ -41,9 +41,6 @@ class Contestant(ABC):
     bulk_fill = False
     """Whether `fill` leaves less on the disk than as many appends would."""
 
-    together_max = 1_000
-    """So many sessions at once it can be asked to serve."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)

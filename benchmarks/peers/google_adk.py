@@ -37,7 +37,6 @@ class Sqlite(Contestant):
 
     name = "google-adk SqliteSessionService"
     durability = FULL
-    together_max = 64
 
     async def open(self) -> None:
         self._service: Any = SqliteSessionService(str(self.folder / "work.db"))

@@ -36,7 +36,6 @@ class Sqlite(Contestant):
 
     name = "openai-agents SQLiteSession"
     durability = FULL
-    together_max = 64
 
     async def open(self) -> None:
         self._sessions: list[Any] = []
@@ -70,7 +69,6 @@ class SqlAlchemy(Contestant):
 
     name = "openai-agents SQLAlchemySession"
     durability = FULL
-    together_max = 64
 
     async def open(self) -> None:
         self._engine = create_async_engine(f"sqlite+aiosqlite:///{self.folder / 'work.db'}")

@@ -38,7 +38,6 @@ class Conversations(Contestant):
 
     name = "pydantic-ai SqliteConversationStore"
     durability = FULL
-    together_max = 64
 
     async def open(self) -> None:
         self._store = SqliteConversationStore(database=self.folder / "work.db")
@@ -74,7 +73,6 @@ class Steps(Contestant):
     name = "pydantic-ai SqliteStepStore"
     durability = FULL
     bulk_fill = True
-    together_max = 64
 
     async def open(self) -> None:
         self._store = SqliteStepStore(database=self.folder / "work.db")

@@ -13,6 +13,9 @@ _PACKAGES: Final = (
     *("pydantic-ai-slim", "pydantic-ai-harness"),
 )
 
+_MORE: Final = {"append": ("written", "stored"), "load": ("memory",)}
+"""What is told beside the times, by the first word of the work."""
+
 _PLOTS: Final = """\
 ![One append as a session grows](plots/peers-append.svg)
 ![Appends a second of many sessions at once](plots/peers-together.svg)
@@ -38,9 +41,10 @@ def _tables(work: str, found: Sequence[Figure | Skipped]) -> str:
 
 
 def _table(work: str, size: int, mine: Sequence[Figure | Skipped]) -> str:
-    full = work == "append"
     head = ["store", "durability", f"{TIMES} raw (95 % interval)", "p50", "p99", "each second"]
-    rows = [[*head, "written", "stored"] if full else head]
+    more = _MORE.get(work.split()[0], ())
+    usual = max(one.blocks for one in mine if isinstance(one, Figure))
+    rows = [[*head, *more]]
     for one in mine:
         if isinstance(one, Skipped):
             rows.append([one.store, "", one.reason, *[""] * (len(rows[0]) - 3)])
@@ -49,12 +53,13 @@ def _table(work: str, size: int, mine: Sequence[Figure | Skipped]) -> str:
         row = [
             one.store,
             one.durability,
-            f"{against.median:.2f} ({against.low:.2f} to {against.high:.2f})",
+            f"{against.median:.2f} ({against.low:.2f} to {against.high:.2f})"
+            + (f", {one.blocks} blocks" if one.blocks < usual else ""),
             _time(one.p50),
             _time(one.p99),
             f"{one.per_second:,.0f}" + (f", {one.refused} refused" if one.refused else ""),
         ]
-        rows.append([*row, _bytes(one.written), _bytes(one.stored)] if full else row)
+        rows.append([*row, *(_bytes(getattr(one, name)) for name in more)])
     return f"**{_title(work, size)}**\n\n{aligned(rows)}"
 
 
