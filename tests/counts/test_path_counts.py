@@ -27,8 +27,8 @@ class Cost(NamedTuple):
 
 COSTS = {
     "entering a turn": Cost("BEGIN INSERT UPDATE INSERT COMMIT", 1, 185, 45),
-    "recording a message": Cost("BEGIN INSERT COMMIT", 1, 116, 20),
-    "entering a stream": Cost("BEGIN INSERT INSERT INSERT COMMIT", 1, 152, 40),
+    "recording a message": Cost("BEGIN INSERT COMMIT", 1, 117, 20),
+    "entering a stream": Cost("BEGIN INSERT INSERT INSERT COMMIT", 1, 153, 40),
     "handing a delta over": Cost("", 0, 12, 5),
     "leaving a stream": Cost("BEGIN INSERT INSERT SELECT INSERT DELETE INSERT COMMIT", 1, 228, 35),
     "entering a tool": Cost("BEGIN INSERT COMMIT", 1, 116, 10),
