@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -52,9 +53,8 @@ def in_trio() -> bool:
 def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
     if isinstance(step, Pause):
         return _pause(runtime, step)
-    if in_trio():
-        return _wait_in_trio(lambda waiting: _submit(runtime, step, waiting), step)
-    return _wait_in_asyncio(lambda waiting: _submit(runtime, step, waiting), step)
+    submit = partial(_submit, runtime, step)
+    return _wait_in_trio(submit, step) if in_trio() else _wait_in_asyncio(submit, step)
 
 
 def _submit(
