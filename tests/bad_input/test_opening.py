@@ -133,6 +133,23 @@ def test_a_store_on_a_network_file_system_is_refused_unless_told_otherwise(
         assert is_usable(store.create_session())
 
 
+def test_a_file_with_two_names_is_refused_under_both(path: Path) -> None:
+    other = path.with_name("other.db")
+    with Store(path) as store:
+        session = store.create_session(id="s")
+        other.hardlink_to(path)
+        for name in (other, path):
+            with pytest.raises(StoreError, match="hard link"):
+                Store(name).session("s")
+        assert is_usable(session)  # it was open before there were two
+    other.unlink()
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, f"{path.name}-lock"]
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with Store(link) as store:
+        assert is_usable(store.session("s"))
+
+
 def test_a_folder_that_is_not_there_is_named(path: Path) -> None:
     with pytest.raises(StoreError, match="make it first"):
         Store(path.parent / "gone" / "work.db")
