@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,48 @@ def test_a_file_with_two_names_is_refused_under_both(path: Path) -> None:
     link.symlink_to(path)
     with Store(link) as store:
         assert is_usable(store.session("s"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"window_seconds": "1"},
+        {"window_seconds": None},
+        {"window_seconds": float("nan")},
+        {"window_seconds": float("inf")},
+        {"window_seconds": -1},
+        {"buffer_bytes": "1"},
+        {"flush_bytes": None},
+        {"lock_wait_seconds": -1},
+        {"lease_seconds": "10"},
+        {"answer_seconds": None},
+    ],
+    ids=repr,
+)
+def test_a_setting_that_is_no_number_is_refused_where_it_is_given(
+    path: Path, settings: Any
+) -> None:
+    (name,) = settings
+    with pytest.raises((TypeError, ValueError), match=f"^{name}.* number"):
+        Store(path, **settings)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:///", ":memory:", "sqlite:///:memory:", "file:x.db"])
+def test_a_name_that_is_no_file_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with pytest.raises(StoreError):
+        Store(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", [5, b"work.db", ["work.db"]], ids=repr)
+def test_what_is_no_name_is_said_to_be_none(url: Any) -> None:
+    with pytest.raises(TypeError, match="a store is a path or a URL"):
+        Store(url)
 
 
 def test_a_folder_that_is_not_there_is_named(path: Path) -> None:

@@ -5,6 +5,7 @@ not pass for its default, and a value of the wrong kind must not reach a databas
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -41,6 +42,15 @@ def check_counts(**given: Any) -> None:
             raise TypeError(f"{name} is a whole number, and this is {value!r}")
         if not 0 <= value <= _SEQ_MAX:
             raise ValueError(f"{name}={value}; it counts from zero")
+
+
+def check_numbers(**given: float) -> None:
+    """Refuse what is no number from zero on, or is without end."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} is a number, and this is {value!r}")
+        if not (isfinite(value) and value >= 0):
+            raise ValueError(f"{name}={value}; it is a number from zero on")
 
 
 def check_is(value: object, wanted: type, what: str) -> None:
