@@ -33,15 +33,19 @@ def filters_of(given: Mapping[str, object], shape: type, what: str) -> dict[str,
     return wanted
 
 
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number from zero on."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, and this is {value!r}")
+    if not 0 <= value <= _SEQ_MAX:
+        raise ValueError(f"{name}={value}; it counts from zero")
+
+
 def check_counts(**given: Any) -> None:
-    """Refuse what is not a whole number from zero on; None is one that was not given."""
+    """The same of several; None is one that was not given."""
     for name, value in given.items():
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is a whole number, and this is {value!r}")
-        if not 0 <= value <= _SEQ_MAX:
-            raise ValueError(f"{name}={value}; it counts from zero")
+        if value is not None:
+            check_count(name, value)
 
 
 def check_numbers(**given: float) -> None:

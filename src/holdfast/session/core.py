@@ -22,7 +22,7 @@ from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from holdfast.session.arguments import check_counts, check_names
+from holdfast.session.arguments import check_count, check_counts, check_names
 from holdfast.session.care import CareCore, info_of, not_found
 from holdfast.session.history import ForkSettings, HistoryCore, read_history
 from holdfast.session.runtime import Runtime, is_dead
@@ -217,7 +217,8 @@ class SessionCore:
         return (yield from read(lambda reader: self.read_entries(reader, after, limit)))
 
     def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
-        check_counts(after=after, limit=limit)
+        check_count("after", after)
+        check_counts(limit=limit)
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)
@@ -226,7 +227,8 @@ class SessionCore:
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
-        check_counts(after=after, last=last, limit=limit)
+        check_count("after", after)
+        check_counts(last=last, limit=limit)
         if last is not None:
             return (yield from read(lambda reader: self._last_messages(reader, after, last)))
         if limit is not None:

@@ -13,7 +13,7 @@ from holdfast.journal.history import in_view
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import SessionInfo
-from holdfast.session.arguments import check_counts, filters_of
+from holdfast.session.arguments import check_count, filters_of
 from holdfast.session.history import read_history
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Listing, Reader
@@ -62,7 +62,7 @@ class ActivityFilters(TypedDict, total=False):
 
 
 def changes(session: "SessionCore", after: int) -> Flow[Changes]:
-    check_counts(after=after)
+    check_count("after", after)
     return (yield from read(lambda reader: _changes(session, reader, after)))
 
 
