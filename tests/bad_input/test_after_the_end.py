@@ -15,6 +15,7 @@ from holdfast import (
     Stream,
     ToolNotFinished,
     TurnEnded,
+    TurnStopped,
 )
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts, until
 
@@ -52,6 +53,34 @@ def test_entering_a_turn_that_has_ended_does_not_run_it_again(session: Session) 
     with turn:
         assert turn.id != first
     assert [one.status for one in session.turns()] == ["completed", "completed"]
+
+
+def test_a_stop_of_a_turn_does_not_stop_the_one_that_is_entered_with_it_next(
+    session: Session,
+) -> None:
+    turn = session.turn("go")
+    with pytest.raises(TurnStopped), turn:
+        session.stop()
+        turn.record(saying("x"))
+    with turn:
+        assert turn.stop_asked is None
+        turn.record(saying("y"))
+    assert [one.status for one in session.turns()] == ["interrupted", "completed"]
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["afterwards", "inside"])
+def test_a_stream_is_entered_once(session: Session, nested: bool) -> None:
+    with session.turn("go") as turn:
+        reply = turn.stream()
+        with reply:
+            reply.text("one")
+            if nested:
+                with nothing_stored(session), pytest.raises(HandleClosed, match="entered once"):
+                    reply.__enter__()
+            reply.text(" two")
+        with nothing_stored(session), pytest.raises(HandleClosed, match="entered once"):
+            reply.__enter__()
+    assert session.messages()[-1].text == "one two"
 
 
 def text(reply: Stream) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,65 @@ def test_a_store_on_a_network_file_system_is_refused_unless_told_otherwise(
     assert not path.exists()
     with Store(path, network=True) as store:
         assert is_usable(store.create_session())
+
+
+def test_a_file_with_two_names_is_refused_under_both(path: Path) -> None:
+    other = path.with_name("other.db")
+    with Store(path) as store:
+        session = store.create_session(id="s")
+        other.hardlink_to(path)
+        for name in (other, path):
+            with pytest.raises(StoreError, match="hard link"):
+                Store(name).session("s")
+        assert is_usable(session)  # it was open before there were two
+    other.unlink()
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, f"{path.name}-lock"]
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with Store(link) as store:
+        assert is_usable(store.session("s"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"window_seconds": "1"},
+        {"window_seconds": None},
+        {"window_seconds": float("nan")},
+        {"window_seconds": float("inf")},
+        {"window_seconds": -1},
+        {"buffer_bytes": "1"},
+        {"flush_bytes": None},
+        {"lock_wait_seconds": -1},
+        {"lease_seconds": "10"},
+        {"answer_seconds": None},
+    ],
+    ids=repr,
+)
+def test_a_setting_that_is_no_number_is_refused_where_it_is_given(
+    path: Path, settings: Any
+) -> None:
+    (name,) = settings
+    with pytest.raises((TypeError, ValueError), match=f"^{name}.* number"):
+        Store(path, **settings)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:///", ":memory:", "sqlite:///:memory:", "file:x.db"])
+def test_a_name_that_is_no_file_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with pytest.raises(StoreError):
+        Store(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", [5, b"work.db", ["work.db"]], ids=repr)
+def test_what_is_no_name_is_said_to_be_none(url: Any) -> None:
+    with pytest.raises(TypeError, match="a store is a path or a URL"):
+        Store(url)
 
 
 def test_a_folder_that_is_not_there_is_named(path: Path) -> None:

@@ -5,6 +5,8 @@ Python does not check them, and what cannot be read back must not be acknowledge
 
 # ruff: noqa: PT012, SIM117  (the block that an exception leaves is what is tested)
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from holdfast import (
     HoldfastError,
     InvalidEntry,
     Message,
+    Opaque,
     Reasoning,
     Session,
     Store,
@@ -164,4 +167,205 @@ def test_a_usage_of_the_wrong_type_does_not_damage_the_session(session: Session)
 def test_a_title_of_the_wrong_type_is_refused(session: Session, title: Any) -> None:
     with nothing_stored(session), pytest.raises(REFUSED):
         session.rename(title)
+    assert is_usable(session)
+
+
+# -- what JSON would make a text of --------------------------------------------------------------
+
+unlike_text: list[Any] = [
+    b"bytes",
+    bytearray(b"bytes"),
+    datetime(2026, 1, 2, tzinfo=UTC),
+    timedelta(1),
+]
+
+
+@pytest.mark.parametrize("value", unlike_text, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: Text(value),
+        lambda value: Reasoning("x", signature=value),
+        lambda value: ToolCall("c2", value, "{}"),
+        lambda value: ToolCall("c2", "n", value),
+        lambda value: ToolResult("c1", value),
+        lambda value: ToolResult("c1", (Text(value),)),
+    ],
+    ids=["text", "signature", "name", "arguments", "result", "part of a result"],
+)
+def test_what_is_no_text_is_not_recorded_as_one(
+    store: Store, session: Session, make: Any, value: Any
+) -> None:
+    with session.turn("go") as turn:
+        turn.record(calling())
+        with nothing_stored(session, store), pytest.raises(InvalidEntry):
+            turn.record(Message(role="assistant", parts=[make(value)]))
+        with turn.stream() as reply:
+            with pytest.raises(InvalidEntry):
+                reply.part(make(value))
+            reply.text("right")
+    assert session.messages()[-1].parts == (Text("right"),)
+    assert is_usable(session)
+
+
+def test_opaque_data_that_is_no_bytes_is_refused(store: Store, session: Session) -> None:
+    data: Any = "text"
+    with session.turn("go") as turn, nothing_stored(session, store), pytest.raises(InvalidEntry):
+        turn.record(Message(role="assistant", parts=[Opaque("p", data)]))
+    assert is_usable(session)
+
+
+@pytest.mark.parametrize(
+    "title", [*unlike_text, float("nan")], ids=lambda value: type(value).__name__
+)
+def test_a_title_that_json_would_make_a_text_of_is_refused(session: Session, title: Any) -> None:
+    with nothing_stored(session), pytest.raises(InvalidEntry):
+        session.rename(title)
+    assert is_usable(session)
+
+
+def test_data_of_the_application_takes_the_form_that_json_has_for_it(session: Session) -> None:
+    when: Any = {"at": datetime(2026, 1, 2, tzinfo=UTC)}
+    session.note("n", when)
+    assert session.entries()[-1].body.data == {"at": "2026-01-02T00:00:00Z"}  # type: ignore[union-attr]
+
+
+# -- what is false and not None ------------------------------------------------------------------
+
+FALSE: list[Any] = [0, False, [], {}, b"", 0.0]
+
+
+@pytest.mark.parametrize("value", FALSE, ids=repr)
+@pytest.mark.parametrize("name", ["signature", "encrypted"])
+def test_a_signature_of_the_wrong_type_damages_nothing(
+    session: Session, name: str, value: Any
+) -> None:
+    with session.turn("go") as turn, turn.stream() as reply:
+        with pytest.raises(InvalidEntry, match=name):
+            reply.reasoning("thought", **{name: value})
+        reply.text("right")
+    assert session.messages()[-1].text == "right"
+    assert is_usable(session)
+
+
+@pytest.mark.parametrize("value", [0, False, {}, b"", 0.0, set()], ids=repr)
+def test_a_result_that_is_false_is_not_taken_for_an_empty_one(session: Session, value: Any) -> None:
+    with session.turn("go") as turn:
+        turn.record(calling())
+        with turn.tool("c1") as call:
+            with nothing_stored(session), pytest.raises(InvalidEntry, match="result is text"):
+                call.finish(value)
+            call.finish("right")
+
+
+@pytest.mark.parametrize("value", ["", 0, [], {}], ids=repr)
+def test_an_empty_id_of_a_turn_stops_no_turn(session: Session, value: Any) -> None:
+    with session.turn("go") as turn:
+        with nothing_stored(session), pytest.raises(InvalidEntry):
+            session.stop(value)
+        turn.record(Message(role="assistant", parts=[Text("right")]))
+    assert session.turns()[-1].status == "completed"
+
+
+# -- ids, counts and names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 5, b"x", ["x"], {}], ids=repr)
+def test_an_id_of_the_wrong_type_is_said_to_be_one(
+    store: Store, session: Session, value: Any
+) -> None:
+    for ask in (
+        store.session,
+        store.session_info,
+        store.resolve_id,
+        store.delete_session,
+        store.restore_session,
+        store.erase_session,
+        store.examine_session,
+        store.blob,
+        session.withdraw,
+        lambda wrong: session.finish_tool(wrong, "c1", "x"),
+        lambda wrong: session.finish_tool("turn", wrong, "x"),
+        lambda wrong: session.add_late_text(wrong, "m", "x"),
+        lambda wrong: session.add_late_text("turn", wrong, "x"),
+        lambda wrong: session.add_late_text("turn", "m", wrong),
+    ):
+        with nothing_stored(session, store), pytest.raises((InvalidEntry, LookupError)) as caught:
+            ask(value)
+        said = str(caught.value)
+        assert type(value).__name__ in said or said.count(repr(value)) == 1
+
+
+@pytest.mark.parametrize("value", ["text", {"role": "assistant"}, Text("x"), None], ids=repr)
+def test_what_is_recorded_is_a_message(store: Store, session: Session, value: Any) -> None:
+    with session.turn("go") as turn, nothing_stored(session, store):
+        with pytest.raises(TypeError, match="is a Message, and this is a"):
+            turn.record(value)
+    assert is_usable(session)
+
+
+@pytest.mark.parametrize("value", ["3", 1.5, True, 2**70, -1], ids=repr)
+def test_a_count_of_the_wrong_type_is_said_to_be_one(session: Session, value: Any) -> None:
+    for ask in (
+        lambda wrong: session.messages(after=wrong),
+        lambda wrong: session.messages(last=wrong),
+        lambda wrong: session.messages(limit=wrong),
+        lambda wrong: session.entries(after=wrong),
+        lambda wrong: session.entries(limit=wrong),
+        lambda wrong: session.changes(after=wrong),
+        lambda wrong: session.context("anthropic", max_messages=wrong),
+        lambda wrong: session.context("anthropic", max_tokens=wrong),
+        lambda wrong: session.undo(wrong),
+    ):
+        with nothing_stored(session), pytest.raises(REFUSED, match=re.escape(repr(value))):
+            ask(value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"limit": 1.5}, {"limit": True}, {"limit": "3"}, {"session": 5}, {"since": "today"}],
+    ids=repr,
+)
+def test_a_filter_of_the_wrong_type_does_not_pass_for_damage(
+    store: Store, session: Session, wrong: Any
+) -> None:
+    with session.turn("a linker"):
+        pass
+    with pytest.raises(ValueError, match="search"):
+        store.search("linker", **wrong)
+    assert len(store.search("linker")) == 1
+    assert store.check_file() == []
+
+
+def test_a_setting_that_does_not_exist_is_not_ignored(store: Store, session: Session) -> None:
+    typo: Any = {"tittle": "x"}
+    with session.turn("go") as turn:
+        before = (session.entries()[-1].seq, store.counts())
+        for use in (
+            lambda: store.create_session(**typo),
+            lambda: store.sessions(**typo),
+            lambda: store.search("x", **typo),
+            lambda: store.usage(**typo),
+            lambda: store.activity(**typo),
+            lambda: session.turn("p", **typo),
+            lambda: session.context("anthropic", **typo),
+            lambda: session.compact("summary", 1, **typo),
+            lambda: session.fork(**typo),
+            lambda: turn.stream(**typo),
+        ):
+            with pytest.raises(TypeError, match=r"has no argument 'tittle'; it has \w+"):
+                use()
+        assert (session.entries()[-1].seq, store.counts()) == before
+
+
+@pytest.mark.parametrize("value", [b"bytes", {"role": "user"}, {"a"}, Text("x"), 5], ids=repr)
+def test_a_prompt_that_is_none_is_said_to_be_one(
+    store: Store, session: Session, value: Any
+) -> None:
+    for ask in (session.queue, lambda wrong: session.turn(wrong).__enter__()):
+        with nothing_stored(session, store), pytest.raises(InvalidEntry, match="a prompt is text"):
+            ask(value)
+    with session.turn("go") as turn, nothing_stored(session, store):
+        with pytest.raises(InvalidEntry, match="parts of a message are a list"):
+            turn.record(Message(role="assistant", parts=value))
     assert is_usable(session)

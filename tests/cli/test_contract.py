@@ -69,6 +69,12 @@ def test_a_store_that_was_named_and_is_not_there_is_not_made(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_that_is_empty_is_not_taken_for_the_default(sample: Sample) -> None:
+    done = run_process("sessions", "--store", "", more={"HOLDFAST_STORE": str(sample.path)})
+    assert done.code == 6
+    assert "the name of the store is empty" in done.err
+
+
 def test_the_default_store_is_empty_before_anything_was_recorded(tmp_path: Path) -> None:
     more = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     done = run_process("sessions", "--json", more=more)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,25 @@ def test_the_asynchronous_face_does_the_same(tmp_path: Path) -> None:
             return receipt.seq
 
     assert asyncio.run(run()) == 4
+
+
+wrong: Any = None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        wrong,
+        Entry(2, wrong, e.Restored(id="x")),
+        Entry(2, 1, e.TurnStarted(turn_id=wrong, fence=1, holder="import")),
+        Entry(2, 1, e.MessageRecorded(id="m", turn_id="t", role="user", parts=wrong)),
+        Entry(2, 1, e.MessageRecorded(id="m", turn_id="t", role="user", parts=(wrong,))),
+        Entry(2, 1, e.ToolFinished(turn_id="t", message_id="m", result=wrong)),
+    ],
+    ids=["entry", "time", "id", "parts", "part", "result"],
+)
+def test_an_entry_of_the_wrong_type_is_refused_in_words(store: Store, entry: Any) -> None:
+    before = store.counts()
+    with pytest.raises((InvalidEntry, TypeError), match=r"is a \w+, and this is a|Expected `"):
+        store.import_entries("s", [BEGINNING, entry])
+    assert store.counts() == before

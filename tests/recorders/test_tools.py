@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncStore, Session, Store, TurnStopped
+from holdfast import AsyncStore, HandleClosed, Session, Store, Text, TurnStopped
 from holdfast.model import entries as e
 from holdfast.recorders import record
 from tests.recorders.saying import plain_events
@@ -245,3 +245,77 @@ def test_a_block_that_was_left_starts_nothing_more_in_a_turn_that_goes_on(store:
     assert ran.is_set()
     assert running.results.keys() == {"a"}
     assert kinds(session).count("tool_started") == 1
+
+
+def test_an_asynchronous_tool_does_not_run_and_the_model_is_told_so(store: Store) -> None:
+    async def waits() -> str:
+        return "never"
+
+    async def prints() -> AsyncIterator[str]:
+        yield "never"
+
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        with turn.stream() as reply:
+            for name in ("waits", "prints"):
+                reply.tool_call(name, name=name, arguments="{}")
+        with turn.run_tools(reply, {"waits": waits, "prints": prints}) as running:
+            pass
+    assert len(running.results) == 2
+    for name, result in running.results.items():
+        assert result.is_error
+        assert f"the tool '{name}' is asynchronous, and did not run" in str(result.content)
+
+
+def test_a_call_that_becomes_whole_after_the_block_is_not_passed_over(store: Store) -> None:
+    """One without arguments is whole when its message is; nobody would ever run it."""
+    session = store.create_session()
+    with (
+        pytest.raises(HandleClosed, match="was not run; leave the reply's block first"),
+        session.turn("Hi.") as turn,
+        turn.stream() as reply,
+        turn.run_tools(reply, {"date": lambda: "today"}),
+    ):
+        reply.tool_call("a", name="date")
+    assert session.turns()[-1].status == "failed"
+    assert session.messages()[-1].state == "complete"
+
+
+@pytest.mark.parametrize("face", ["synchronous", "asynchronous"])
+def test_a_plain_generator_prints_and_a_single_part_is_a_result(tmp_path: Path, face: str) -> None:
+    def prints() -> Iterator[str]:
+        yield "a"
+        yield "b"
+
+    def shows() -> Text:
+        return Text("seen")
+
+    tools = {"prints": prints, "shows": shows}
+
+    def ask(reply: Any) -> None:
+        for name in tools:
+            reply.tool_call(name, name=name, arguments="{}")
+
+    async def asynchronous() -> dict[str, Any]:
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            async with session.turn("Hi.") as turn:
+                async with turn.stream() as reply:
+                    ask(reply)
+                async with turn.run_tools(reply, tools) as running:
+                    pass
+        return dict(running.results)
+
+    def synchronous() -> dict[str, Any]:
+        with Store(tmp_path / "work.db") as store, store.create_session().turn("Hi.") as turn:
+            with turn.stream() as reply:
+                ask(reply)
+            with turn.run_tools(reply, tools) as running:
+                pass
+        return dict(running.results)
+
+    results = synchronous() if face == "synchronous" else asyncio.run(asynchronous())
+    assert {name: result.content for name, result in results.items()} == {
+        "prints": "ab",
+        "shows": (Text("seen"),),
+    }

@@ -47,7 +47,7 @@ class Frame:
         return printer_for(sys.stdout)
 
     def where(self) -> Where:
-        if self.named:
+        if self.named is not None:
             return Where(self.named, "option")
         named = os.environ.get(STORE_VARIABLE)
         if named:

@@ -8,12 +8,14 @@ Rule 3: an entry kind that this code does not know is kept as it is and written 
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.errors import InvalidEntry
 from holdfast.model.entries import Body, Delta, KnownBody, Unknown
+from holdfast.model.parts import Json
 
 T = TypeVar("T")
 
@@ -81,14 +83,43 @@ def decode(data: bytes, type_: type[T]) -> T:
 def check_value(value: Any, type_: Any, what: str) -> None:
     """Refuse a value whose fields are not of their types. Raises InvalidEntry."""
     try:
-        decode(encode(value), type_)
+        _check_same(value, decode(encode(value), type_))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise InvalidEntry(f"this {what} cannot be recorded: {error}") from error
 
 
+def read_back(body: Body, data: bytes) -> Body:
+    """The body that these bytes of it will be read as, which must say the same.
+
+    Raises CodecError.
+    """
+    decoded = decode_body(data)
+    _check_same(body, decoded)
+    return decoded
+
+
+def _check_same(given: Any, decoded: Any) -> None:
+    """Refuse what JSON would make a text of, or nothing: bytes, a date, a number that is none."""
+    if given == decoded:
+        return
+    if isinstance(given, msgspec.Struct) and type(given) is type(decoded):
+        for field in msgspec.structs.fields(decoded):
+            if field.type != Json:  # data of the application, in whatever form JSON has for it
+                _check_same(getattr(given, field.name), getattr(decoded, field.name))
+    elif isinstance(decoded, tuple) and isinstance(given, Sequence):
+        for one, other in zip(given, decoded, strict=True):
+            _check_same(one, other)
+    elif decoded is None or isinstance(decoded, str | bytes | msgspec.Struct):
+        wanted = "str" if decoded is None else type(decoded).__name__
+        raise CodecError(f"Expected `{wanted}`, got `{type(given).__name__}`")
+
+
 def to_bytes(text: str) -> bytes:
     """A string as the database keeps ids and titles: exact, lone surrogates and NUL included."""
-    return text.encode("utf-8", "surrogatepass")
+    try:
+        return text.encode("utf-8", "surrogatepass")
+    except AttributeError:  # it comes from outside, and nothing looked at it before
+        raise InvalidEntry(f"text belongs here, and this is a {type(text).__name__}") from None
 
 
 def to_text(data: bytes) -> str:

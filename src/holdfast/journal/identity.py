@@ -6,6 +6,7 @@ Keys begin with ids that ascend with time, so that an index of them grows at its
 
 from hashlib import blake2b
 
+from holdfast.errors import InvalidEntry
 from holdfast.model import entries as e
 from holdfast.model.sessions import Fork
 
@@ -118,6 +119,9 @@ def _of_call(message_id: str, call_id: str, name: str) -> str:
 
 def _safe(text: str) -> str:
     """An id that cannot be taken for more than one part of a key: ids come from outside."""
-    if "/" in text or "%" in text:
-        return text.replace("%", "%25").replace("/", "%2F")
+    try:
+        if "/" in text or "%" in text:
+            return text.replace("%", "%25").replace("/", "%2F")
+    except (TypeError, AttributeError):
+        raise InvalidEntry(f"an id is text, and this is a {type(text).__name__}") from None
     return text

@@ -9,8 +9,9 @@ Rule 4: a deleted session takes nothing but its restoring.
 Whether an id was used before is not decided here: the database knows, by the entry's identity.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from math import isfinite
+from typing import Final, TypeVar
 
 from holdfast.errors import (
     CallNotFound,
@@ -35,6 +36,10 @@ from holdfast.model.limits import (
     TOKENS_MAX,
 )
 from holdfast.model.parts import Json, Part, ToolCall, ToolResult
+
+T = TypeVar("T")
+
+_NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
 
 
 def check_content(body: e.Body) -> None:
@@ -93,6 +98,19 @@ def check_tags(tags: tuple[str, ...]) -> None:
             )
 
 
+def as_parts(given: Iterable[T], what: str) -> tuple[T, ...]:
+    """Several parts as they are kept; a text, bytes or a mapping is no list of them."""
+    if isinstance(given, list | tuple):
+        return tuple(given)
+    if isinstance(given, _NO_LISTS) or not isinstance(given, Iterable):
+        raise _no_parts(given, what)
+    return tuple(given)
+
+
+def _no_parts(given: object, what: str) -> InvalidEntry:
+    return InvalidEntry(f"{what}, and this is a {type(given).__name__}")
+
+
 def check_parts(parts: tuple[Part, ...]) -> None:
     """Refuse too many parts, and ids in them that are too long."""
     if len(parts) > PARTS_MAX:
@@ -110,6 +128,8 @@ def check_parts(parts: tuple[Part, ...]) -> None:
 def check_result(result: ToolResult) -> None:
     """Refuse a tool's result over a limit."""
     check_id(result.call_id, "tool call id")
+    if not isinstance(result.content, str | list | tuple):
+        raise _no_parts(result.content, "a tool's result is text, or a list of parts")
     if not isinstance(result.content, str) and len(result.content) > PARTS_MAX:
         raise InvalidEntry(
             f"the result has {len(result.content)} parts; at most {PARTS_MAX} are kept in one"
@@ -162,6 +182,8 @@ def check_id(text: str, what: str) -> None:
 
 
 def check_blob(data: bytes) -> None:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidEntry(f"a blob is bytes, and this is a {type(data).__name__}")
     if len(data) > BODY_BYTES_MAX:
         raise InvalidEntry(f"the blob has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored")
 

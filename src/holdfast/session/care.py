@@ -19,6 +19,7 @@ from holdfast.errors import (
     SessionNotFound,
     StoreError,
 )
+from holdfast.journal import rules
 from holdfast.journal.fragments import fragments
 from holdfast.journal.references import blobs_of
 from holdfast.model import entries as e
@@ -105,6 +106,7 @@ class CareCore:
 
     def resolve(self, text: str) -> Flow[str]:
         """The id that this is, or the one id that begins like it."""
+        rules.check_text(text, "an id")
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: resolve(reader, tenant, text)))
 

@@ -5,8 +5,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-import msgspec
-
 from holdfast.errors import (
     BlobNotFound,
     InvalidEntry,
@@ -24,6 +22,7 @@ from holdfast.model.messages import Message, Prompt, as_message
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
+from holdfast.session.arguments import check_count, check_counts, check_names
 from holdfast.session.care import CareCore, info_of, not_found
 from holdfast.session.history import ForkSettings, HistoryCore, read_history
 from holdfast.session.runtime import Runtime, is_dead
@@ -111,10 +110,6 @@ class StoreCore:
 
     def sessions(self, filters: dict[str, Any]) -> Flow[list[SessionInfo]]:
         listing = Listing(tenant=self.runtime().tenant, **filters)
-        try:
-            msgspec.convert(msgspec.structs.asdict(listing), Listing)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"a filter of sessions() is of the wrong kind: {error}") from error
         if not 0 <= listing.limit <= _LISTED_MAX:
             raise ValueError(f"limit={listing.limit}; it counts from 0 to {_LISTED_MAX}")
         return (yield from read(lambda reader: reader.sessions(listing)))
@@ -222,8 +217,8 @@ class SessionCore:
         return (yield from read(lambda reader: self.read_entries(reader, after, limit)))
 
     def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
-        if min(after, limit or 0) < 0:
-            raise ValueError("after and limit count from zero")
+        check_count("after", after)
+        check_counts(limit=limit)
         entries = reader.entries(self.key, after=after, limit=limit)
         if entries:
             self.saw(entries[-1].seq)
@@ -232,8 +227,8 @@ class SessionCore:
         return entries
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
-        if min(after, last or 0, limit or 0) < 0:
-            raise ValueError("after, last and limit count from zero")
+        check_count("after", after)
+        check_counts(last=last, limit=limit)
         if last is not None:
             return (yield from read(lambda reader: self._last_messages(reader, after, last)))
         if limit is not None:
@@ -292,6 +287,10 @@ class SessionCore:
     def context(self, format_: str, settings: ContextSettings) -> "Flow[Context]":
         from holdfast.session.showing import show_context
 
+        check_names(settings, ContextSettings, "context()")
+        check_counts(
+            max_messages=settings.get("max_messages"), max_tokens=settings.get("max_tokens")
+        )
         return show_context(self, format_, settings)
 
     def transcript(self) -> "Flow[list[Shown]]":
@@ -376,6 +375,8 @@ class SessionCore:
     def stop(self, turn_id: str | None, reason: str) -> Flow[bool]:
         """Ask whoever holds the running turn to stop; False when it is not running."""
         runtime = self.runtime()
+        if turn_id is not None:
+            rules.check_id(turn_id, "id of a turn")
         body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
         at = runtime.clock()
         stopped = yield from write(lambda engine: engine.stop(self.key, body, at))
@@ -405,6 +406,7 @@ class SessionCore:
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json
     ) -> Flow[Receipt]:
+        rules.check_id(call_id, "tool call id")
         result = tool_result(call_id, content, is_error=is_error, structured=structured)
         at = self.runtime().clock()
         receipt = yield from write(
@@ -414,6 +416,8 @@ class SessionCore:
         return receipt
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
+        rules.check_id(message_id, "message id")
+        rules.check_text(text, "late text")
         at = self.runtime().clock()
         return (
             yield from write(
@@ -427,20 +431,26 @@ class SessionCore:
 
     def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None
+        if not isinstance(prompt, str | Message):
+            prompt = rules.as_parts(prompt, "a prompt is text, a list of parts, or a Message")
         message = as_message(prompt)
         minted = keyed_id("msg", self.id, key) if key is not None else self.runtime().ids("msg")
         body = e.MessageRecorded(
             id=message.id or minted,
             turn_id=turn_id,
             role=message.role,
-            parts=tuple(message.parts),
+            parts=rules.as_parts(message.parts, "the parts of a message are a list"),
         )
         rules.check_content(body)
         return body
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:
-    kept = content if isinstance(content, str) else tuple(content)
+    kept = (
+        content
+        if isinstance(content, str)
+        else rules.as_parts(content, "a tool's result is text, or a list of parts")
+    )
     return ToolResult(call_id, kept, is_error=is_error, structured=structured)
 
 

@@ -43,7 +43,13 @@ def interruption(error: BaseException) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person; never empty, whatever the exception's own words are."""
+    """One line for a person; never empty, whatever the exception's own words are.
+
+    A group says nothing of what went wrong: what failed in it does.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        failed = [inner for inner in error.exceptions if interruption(inner) is None]
+        return "; ".join(describe(inner) for inner in failed or error.exceptions)
     name = type(error).__name__
     try:
         words = str(error)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from holdfast.errors import HoldfastError, SessionNotFound, StoreDegraded
+from holdfast.errors import HoldfastError, InvalidCursor, SessionNotFound, StoreDegraded
 from holdfast.model import entries as e
 from holdfast.session.place import OpenStream, Place, Seen
 from holdfast.session.steps import Flow, read
@@ -59,7 +59,12 @@ class Follower:
         head = reader.head_of(self._key)
         if not head:
             raise SessionNotFound("the session does not exist any more; it was erased")
-        self.live = head <= place.after
+        if head < place.after:  # what is written next would be passed over
+            raise InvalidCursor(
+                f"after={place.after} is beyond the end of this session, which has {head} entries; "
+                "it is from another session, or from a copy that knew more"
+            )
+        self.live = head == place.after
         if self.live:
             return seen
         page = reader.entries(self._key, after=place.after, limit=_PAGE)

@@ -29,6 +29,7 @@ from holdfast.journal.planning import (
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import Fork, Namer
+from holdfast.session.arguments import check_counts, check_names
 from holdfast.session.runtime import is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.stores.base import Reader, SessionRow
@@ -115,6 +116,7 @@ class HistoryCore:
     # -- compaction ----------------------------------------------------------------------------
 
     def compact(self, summary: str, through: int, settings: CompactSettings) -> Flow[Receipt]:
+        check_names(settings, CompactSettings, "compact()")
         first, chosen = settings.get("first", 1), tuple(settings.get("keep", ()))
         as_of = settings.get("as_of")
         body = e.Compacted(
@@ -191,6 +193,7 @@ class HistoryCore:
         return head, plan_rewind(entries, through=through)
 
     def undo(self, seq: int | None) -> Flow[Receipt]:
+        check_counts(seq=seq)
         at = self._session.runtime().clock()
         receipt = yield from write(lambda engine: engine.undo(self._key, seq, at))
         self._session.saw(receipt.seq)
@@ -225,6 +228,7 @@ class HistoryCore:
 
     def fork(self, at: int | None, settings: ForkSettings) -> Flow[SessionRow | None]:
         """Begin a session that shares this one's entries up to `at`; its row."""
+        check_names(settings, ForkSettings, "fork()")
         runtime = self._session.runtime()
         row, reach, carried = yield from read(lambda reader: self._plan_fork(reader, at))
         title = settings.get("title")

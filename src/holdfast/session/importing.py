@@ -5,7 +5,9 @@ from typing import Final
 
 from holdfast.errors import InvalidEntry
 from holdfast.journal import rules
+from holdfast.journal.codec import check_value
 from holdfast.model import entries as e
+from holdfast.session.arguments import check_is
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, write
 from holdfast.stores.standing import Receipt
@@ -28,6 +30,10 @@ def import_entries(runtime: Runtime, session_id: str, entries: Sequence[e.Entry]
 
 
 def _check(entry: e.Entry) -> None:
+    check_is(entry, e.Entry, "what is imported")
+    check_is(entry.at_us, int, "the time of an entry, in microseconds,")
+    if not isinstance(entry.body, e.Unknown):
+        check_value(entry.body, e.KnownBody, e.kind_of(entry.body))
     if not EARLIEST_US <= entry.at_us <= LATEST_US:
         raise InvalidEntry(
             f"the time of the entry for seq {entry.seq} is in no year from 1 to 9999"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from holdfast.errors import StoreError
+from holdfast.journal import rules
 from holdfast.journal.redaction import Redact, Redactor, redact_secrets
 from holdfast.model.limits import (
     ANSWER_SECONDS,
@@ -14,6 +15,7 @@ from holdfast.model.limits import (
     STREAM_BUFFER_BYTES,
     WINDOW_SECONDS,
 )
+from holdfast.session.arguments import check_numbers
 from holdfast.session.runtime import Runtime
 from holdfast.session.sources import Clock, IdSource, random_ids, system_clock
 from holdfast.stores.base import Database
@@ -45,6 +47,15 @@ class Options:
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
+        rules.check_text(tenant, "the tenant")
+        check_numbers(
+            window_seconds=window_seconds,
+            buffer_bytes=buffer_bytes,
+            flush_bytes=flush_bytes,
+            lock_wait_seconds=lock_wait_seconds,
+            lease_seconds=lease_seconds,
+            answer_seconds=answer_seconds,
+        )
         self.tenant = tenant
         self.durability = durability
         self.window_seconds = window_seconds
@@ -94,6 +105,8 @@ def default_path() -> Path:
 
 def _database(url: Url, options: Options) -> Database:
     if url is not None and not isinstance(url, str | os.PathLike):
+        if not hasattr(url, "writing"):
+            raise TypeError(f"a store is a path or a URL, and this is a {type(url).__name__}")
         return url
     named = url if url is not None else os.environ.get("HOLDFAST_STORE")
     if isinstance(named, str) and named.startswith(_SERVERS):
@@ -126,8 +139,8 @@ def _on_server(url: str, options: Options) -> Database:
 
 
 def _path(url: str | os.PathLike[str] | None) -> Path:
-    named = url if url is not None else os.environ.get("HOLDFAST_STORE")
-    if not named:
+    named = url if url is not None else os.environ.get("HOLDFAST_STORE") or None
+    if named is None:
         path = default_path()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
@@ -137,13 +150,15 @@ def _path(url: str | os.PathLike[str] | None) -> Path:
 def file_path(url: str | os.PathLike[str]) -> Path:
     """The file that a path or URL names. Raises StoreError for what names none."""
     text = os.fspath(url)
-    if text == ":memory:":
+    if not text:
+        raise StoreError("the name of the store is empty; name a file, or nothing for the default")
+    if text.removeprefix("sqlite:///") == ":memory:":
         raise StoreError("a store is a file; for tests there is holdfast.testing.memory.MemoryDisk")
     if text.startswith(_SERVERS):
         raise StoreError("a store on a server has no file of its own; name a file")
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
         # As elsewhere: three slashes and a relative path, or four and an absolute one.
-    elif "://" in text:
+    elif "://" in text or text.startswith("file:"):
         raise StoreError(f"{text!r} is no store: name a file, sqlite:///… or postgresql://…")
     return Path(text).expanduser()

@@ -10,6 +10,7 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Role
 from holdfast.model.parts import Json
 from holdfast.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
+from holdfast.session.arguments import check_is, check_names, filters_of
 from holdfast.session.opening import Durability
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.streams import ModelCall
@@ -136,6 +137,7 @@ class CallSettings(TypedDict, total=False):
 
 def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCreated]:
     """The id asked for, if any, and the entry that begins the session."""
+    check_names(settings, CreateSettings, "create_session()")
     title = settings.get("title")
     created = e.SessionCreated(
         type=settings.get("type", "user"),
@@ -151,7 +153,9 @@ def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCrea
 
 def list_filters(filters: ListFilters) -> dict[str, Any]:
     """The filters as a listing has them."""
-    wanted: dict[str, Any] = dict(filters)
+    wanted = filters_of(filters, ListFilters, "sessions()")
+    if "archived" in filters:
+        wanted["archived"] = filters["archived"]  # None is a filter too: both kinds
     for name in ("since", "until"):
         if name in wanted:
             wanted[f"{name}_us"] = microseconds(wanted.pop(name))
@@ -162,7 +166,7 @@ def list_filters(filters: ListFilters) -> dict[str, Any]:
 
 
 def usage_filters(filters: UsageFilters) -> dict[str, Any]:
-    wanted: dict[str, Any] = dict(filters)
+    wanted = filters_of(filters, UsageFilters, "usage()")
     for name in ("since", "until"):
         if name in wanted:
             wanted[f"{name}_day"] = (wanted.pop(name) - date(1970, 1, 1)).days
@@ -170,6 +174,7 @@ def usage_filters(filters: UsageFilters) -> dict[str, Any]:
 
 
 def turn_options(settings: TurnSettings) -> TurnOptions:
+    check_names(settings, TurnSettings, "turn()")
     return TurnOptions(
         key=settings.get("key"),
         if_busy=settings.get("if_busy", "refuse"),
@@ -180,6 +185,7 @@ def turn_options(settings: TurnSettings) -> TurnOptions:
 
 
 def model_call(settings: CallSettings) -> ModelCall:
+    check_names(settings, CallSettings, "stream()")
     return ModelCall(
         provider=settings.get("provider"),
         model=settings.get("model"),
@@ -196,6 +202,7 @@ def decision(
     asked: e.ApprovalAsked, *, approved: bool, by: str | None, reason: str | None
 ) -> e.ApprovalDecided:
     """A decision that is bound to what was asked."""
+    check_is(asked, e.ApprovalAsked, "what is decided on")
     return e.ApprovalDecided(
         id=asked.id,
         turn_id=asked.turn_id,

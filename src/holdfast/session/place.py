@@ -13,6 +13,7 @@ from holdfast.errors import InvalidCursor
 from holdfast.journal.assembly import merge
 from holdfast.model import entries as e
 from holdfast.model.parts import Part, Reasoning, Text, ToolCall
+from holdfast.session.arguments import check_count
 
 Followed = e.Entry | e.FollowedDelta
 
@@ -164,9 +165,8 @@ _Lengths = dict[int, tuple[int, bool]]
 
 def _parse(after: int | str) -> tuple[int, dict[int, _Lengths]]:
     """The seq of a cursor, and how far each stream was shown that was open there."""
-    if isinstance(after, int):
-        if after < 0:
-            raise ValueError("after counts from zero")
+    if not isinstance(after, str):
+        check_count("after", after)
         return after, {}
     if not _CURSOR.fullmatch(after):
         raise InvalidCursor(f"{after[:80]!r} is no cursor; give a seq, or a cursor of a follower")

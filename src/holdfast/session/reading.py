@@ -13,6 +13,7 @@ from holdfast.journal.history import in_view
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import SessionInfo
+from holdfast.session.arguments import check_count, filters_of
 from holdfast.session.history import read_history
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Listing, Reader
@@ -61,8 +62,7 @@ class ActivityFilters(TypedDict, total=False):
 
 
 def changes(session: "SessionCore", after: int) -> Flow[Changes]:
-    if after < 0:
-        raise ValueError("after counts from zero")
+    check_count("after", after)
     return (yield from read(lambda reader: _changes(session, reader, after)))
 
 
@@ -199,9 +199,9 @@ def _opening(reader: Reader, key: int) -> str:
 
 
 def activity(runtime: "Runtime", filters: ActivityFilters) -> Flow[list[ActiveDay]]:
-    today = _day(runtime.clock())
-    until = _number(filters["until"]) if "until" in filters else today
-    since = _number(filters["since"]) if "since" in filters else until - 29
+    given = filters_of(filters, ActivityFilters, "activity()")
+    until = _number(given["until"]) if "until" in given else _day(runtime.clock())
+    since = _number(given["since"]) if "since" in given else until - 29
     return (yield from read(lambda reader: _activity(runtime.tenant, reader, since, until)))
 
 

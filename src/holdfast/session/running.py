@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
-from holdfast.errors import TurnEnded, TurnStopped
+from holdfast.errors import HandleClosed, TurnEnded, TurnStopped
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolCall, ToolResult
 from holdfast.session.endings import describe
@@ -62,6 +62,8 @@ def outcome(value: Any) -> Outcome:
     """What a function returned: text, parts, or anything that JSON can hold."""
     if value is None or isinstance(value, str):
         return Outcome(value)
+    if _is_part(value):
+        return Outcome((value,))
     if isinstance(value, list | tuple) and value and all(_is_part(part) for part in value):
         return Outcome(tuple(value))
     return Outcome(json.dumps(value, ensure_ascii=False, default=str), structured=plain(value))
@@ -78,6 +80,14 @@ def plain(value: Any) -> Json:
     except (TypeError, ValueError):
         return None
     return found
+
+
+def too_late(call: ToolCall) -> HandleClosed:
+    """The block was left, and its reply goes on: a call in it would never be run."""
+    return HandleClosed(
+        f"tool call {call.id!r} became whole after the block of run_tools() was left, and was not "
+        "run; leave the reply's block first"
+    )
 
 
 def _is_part(part: Any) -> bool:
@@ -100,7 +110,7 @@ class ToolRun:
         self._changed = threading.Condition()
         self._running = 0
         self._last: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._waited = False
         self._failures: list[BaseException] = []
         self.results: dict[str, ToolResult] = {}
         """The results so far, by the ids of their calls."""
@@ -118,6 +128,7 @@ class ToolRun:
         try:
             if error is None:
                 self._wait()
+                self._waited = True
         finally:
             self._closed = True
         if error is None and self._failures:
@@ -141,6 +152,8 @@ class ToolRun:
             self._changed.notify_all()
 
     def _start(self, call: ToolCall) -> None:
+        if self._waited:
+            raise too_late(call)
         before = self._last if self._in_order else None
         # A daemon: a tool that hangs must not keep the process from ending.
         thread = threading.Thread(
@@ -173,6 +186,7 @@ class ToolRun:
             value = bind(call, self._tools)()
             if inspect.isgenerator(value):
                 value = _print_all(value, tool, printed)
+            _refuse_asynchronous(call, value)
             found = outcome(value)
         except (TurnStopped, TurnEnded):
             raise
@@ -180,6 +194,15 @@ class ToolRun:
             found = failure(error)
         tool.finish(found.content, is_error=found.is_error, structured=found.structured)
         self.results[call.id] = found.result(call.id, printed)
+
+
+def _refuse_asynchronous(call: ToolCall, value: Any) -> None:
+    """It has not run, and nothing here can run it: what it is must not pass for its result."""
+    if inspect.iscoroutine(value):
+        value.close()
+    elif not inspect.isawaitable(value) and not inspect.isasyncgen(value):
+        return
+    raise TypeError(f"the tool {call.name!r} is asynchronous, and did not run; use AsyncStore")
 
 
 def _print_all(pieces: Any, tool: "Tool", printed: list[str]) -> Any:

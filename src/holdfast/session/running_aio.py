@@ -1,6 +1,7 @@
 """Running the tools that a model calls, for the asynchronous face."""
 
 import inspect
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from holdfast.errors import TurnEnded, TurnStopped
 from holdfast.model.parts import ToolCall, ToolResult
-from holdfast.session.running import Calling, Outcome, Tools, bind, failure, outcome
+from holdfast.session.running import Calling, Outcome, Tools, bind, failure, outcome, too_late
 
 if TYPE_CHECKING:
     from holdfast.session.aio import AsyncTool, AsyncTurn
@@ -32,6 +33,7 @@ class AsyncToolRun:
         self._in_order = in_order
         self._manager: AbstractAsyncContextManager[TaskGroup] | None = None
         self._group: TaskGroup | None = None
+        self._waited = False
         self._last: anyio.Event | None = None
         self._failures: list[Exception] = []
         self.results: dict[str, ToolResult] = {}
@@ -58,10 +60,13 @@ class AsyncToolRun:
                 raise
         finally:
             self._group = None
+        self._waited = error is None
         if error is None and self._failures:
             raise self._failures[0]
 
     def _start(self, call: ToolCall) -> None:
+        if self._waited:
+            raise too_late(call)
         if self._group is None:
             return
         before, done = self._last, anyio.Event()
@@ -104,4 +109,23 @@ class AsyncToolRun:
                 tool.output(str(piece))
                 printed.append(str(piece))
             return Outcome(None)
+        if inspect.isgenerator(value):
+            return outcome(await _print_all(value, tool, printed))
         return outcome(await value if inspect.isawaitable(value) else value)
+
+
+async def _print_all(pieces: Iterator[Any], tool: "AsyncTool", printed: list[str]) -> Any:
+    """What a plain generator yields, step by step on a thread; what it returns is the result."""
+
+    def step() -> tuple[bool, Any]:
+        try:
+            return False, next(pieces)
+        except StopIteration as done:
+            return True, done.value
+
+    while True:
+        over, value = await anyio.to_thread.run_sync(step, abandon_on_cancel=True)
+        if over:
+            return value
+        tool.output(str(value))
+        printed.append(str(value))

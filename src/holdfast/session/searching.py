@@ -8,6 +8,7 @@ from holdfast.journal.queries import parse
 from holdfast.journal.words import unbroken
 from holdfast.model.search import Hits
 from holdfast.model.sessions import microseconds
+from holdfast.session.arguments import check_counts, filters_of
 from holdfast.session.options import Progress, SearchFilters
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, read, write
@@ -26,8 +27,10 @@ _SUBSTRING_CHARS_MIN: Final = 3
 
 
 def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
-    wanted = _wanted(runtime.tenant, text, filters)
-    yield from _catch_up(runtime, filters.get("wait_seconds", WAIT_SECONDS))
+    given = filters_of(filters, SearchFilters, "search()")
+    seconds = given.pop("wait_seconds", WAIT_SECONDS)
+    wanted = _wanted(runtime.tenant, text, given)
+    yield from _catch_up(runtime, seconds)
     try:
         return (yield from read(lambda reader: search_now(reader, wanted)))
     except SearchDamaged as error:
@@ -35,18 +38,15 @@ def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
         raise
 
 
-def _wanted(tenant: str, text: str, filters: SearchFilters) -> Search:
-    given: dict[str, Any] = dict(filters)
-    given.pop("wait_seconds", None)
+def _wanted(tenant: str, text: str, given: dict[str, Any]) -> Search:
     substring = given.pop("substring", False)
     for name in ("since", "until"):
         if name in given:
             given[f"{name}_us"] = microseconds(given.pop(name))
+    check_counts(limit=given.get("limit"))
     _check(given, "role", "user", "assistant", "tool", "system", "summary")
     _check(given, "state", "complete", "partial")
     _check(given, "order", "newest", "best")
-    if given.get("limit", 0) < 0:
-        raise ValueError("limit counts from zero")
     if not isinstance(text, str):
         raise TypeError("search for a text")
     query = _substring(text) if substring else parse(text)

@@ -87,6 +87,7 @@ class StreamCore:
         self.id = turn.runtime.ids("msg")
         self.model_call_id = turn.runtime.ids("call")
         self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id=turn.claim.turn_id)
+        self._entered = False
         self._buffer: StreamBuffer | None = None
         self._mutex = threading.Lock()
         self._count = 0
@@ -106,6 +107,9 @@ class StreamCore:
         """
         turn, call = self.turn, self._call
         turn.check_open()
+        if self._entered:
+            raise HandleClosed("a stream is entered once; its turn has another for the next answer")
+        self._entered = True
         system = None if call.system is None else (yield from turn.put_blob(to_bytes(call.system)))
         tools = None if call.tools is None else (yield from turn.put_blob(encode(call.tools)))
         receipt = yield turn.append(
@@ -179,8 +183,10 @@ class StreamCore:
             self._grow("text", text)
 
     def reasoning(self, text: str, signature: str | None, encrypted: str | None) -> None:
-        for given in (text, signature or "", encrypted or ""):
-            rules.check_text(given, "reasoning")
+        rules.check_text(text, "reasoning")
+        for name, given in (("signature", signature), ("encrypted", encrypted)):
+            if given is not None:
+                rules.check_text(given, f"the {name} of reasoning")
         if text or signature or encrypted:
             self._grow("reasoning", text, signature, encrypted)
 
@@ -273,8 +279,8 @@ class StreamCore:
             usage=usage or self._ended.usage,
             provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
         )
-        check_value(ended, e.ModelCallEnded, "end of a model call")
         rules.check_usage(usage)
+        check_value(ended, e.ModelCallEnded, "end of a model call")
         self._ended = ended
 
     def cut_off(self, why: str) -> None:
@@ -338,6 +344,7 @@ class ToolCore:
         """
         turn = self.turn
         turn.check_open()
+        rules.check_id(self.call_id, "tool call id")
         seal = turn.seals.pop(self.call_id, None)
         at = turn.runtime.clock()
         try:
@@ -379,7 +386,10 @@ class ToolCore:
         result = None
         if content is not None or is_error or structured is not None:
             result = tool_result(
-                self.call_id, content or "", is_error=is_error, structured=structured
+                self.call_id,
+                "" if content is None else content,
+                is_error=is_error,
+                structured=structured,
             )
             rules.check_parts((result,))
         at, buffer = turn.runtime.clock(), self._buffer

@@ -16,6 +16,7 @@ from holdfast.journal import rules
 from holdfast.journal.identity import digest, keyed_id
 from holdfast.model import entries as e
 from holdfast.model.messages import Message, Prompt
+from holdfast.session.arguments import check_is
 from holdfast.session.endings import attach, ending, interruption
 from holdfast.session.runtime import is_dead
 from holdfast.session.steps import Flow, Pause, Write, read, write
@@ -52,6 +53,8 @@ class TurnOptions:
             )
         if key is not None:
             rules.check_id(key, "key")
+        if wait_seconds is not None and not isinstance(wait_seconds, int | float):
+            raise TypeError(f"wait_seconds is a number of seconds, and this is {wait_seconds!r}")
         self.key = key
         self.if_busy = if_busy
         self.continues = continues
@@ -113,6 +116,7 @@ class TurnCore:
         """
         options = self._options
         key = options.key
+        self.stop_reason, self._ending = None, False  # of the turn that was entered with it before
         turn_id = keyed_id("turn", self.session.id, key) if key else self.runtime.ids("turn")
         prompt = None
         if self._prompt is not None:
@@ -316,11 +320,12 @@ class TurnCore:
         return Write(append, append.done)
 
     def record(self, message: Message) -> Write[Receipt]:
+        check_is(message, Message, "what is recorded")
         body = e.MessageRecorded(
             id=message.id or self.runtime.ids("msg"),
             turn_id=self.claim.turn_id,
             role=message.role,
-            parts=tuple(message.parts),
+            parts=rules.as_parts(message.parts, "the parts of a message are a list"),
             model_call_id=message.model_call_id,
         )
         return self.append(body)
@@ -328,6 +333,8 @@ class TurnCore:
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
         """Record that a call waits for a person, bound to its exact arguments."""
         self.check_open()
+        rules.check_id(call_id, "tool call id")
+        rules.check_text(arguments, "a tool call's arguments")
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
         return (
             yield from write(

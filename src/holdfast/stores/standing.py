@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
 from holdfast.journal import rules
 from holdfast.journal.assembly import merge
-from holdfast.journal.codec import CodecError, decode_body, encode
+from holdfast.journal.codec import CodecError, encode, read_back
 from holdfast.journal.derived import advance, mark_of
 from holdfast.journal.identity import (
     digest,
@@ -181,7 +181,7 @@ class Standings:
         body = self._redacted(body)
         try:
             data = encode(body)
-            body = decode_body(data)
+            body = read_back(body, data)
         except (CodecError, TypeError, ValueError, RecursionError) as error:
             raise InvalidEntry(f"this {e.kind_of(body)} cannot be recorded: {error}") from error
         if len(data) > BODY_BYTES_MAX:

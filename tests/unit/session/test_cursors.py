@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,3 +158,27 @@ def test_a_cursor_that_names_streams_which_are_none_is_harmless(tmp_path: Path) 
         script(session)
         after = f"{session.head - 1}~1.0:5~2.7:9s~900.0:1"
         assert [item.kind for item, _ in take(session, after, "turn_ended")] == ["turn_ended"]
+
+
+@pytest.mark.parametrize("after", [3, 10**9, "3", "4~2.0:5"], ids=repr)
+def test_a_cursor_beyond_the_end_is_refused_and_not_waited_for(
+    tmp_path: Path, after: int | str
+) -> None:
+    """What comes next would be passed over until the journal is that long."""
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        session.rename("so it has two entries")
+        with pytest.raises(InvalidCursor, match="beyond the end of this session, which has 2"):
+            next(session.follow(after=after))
+        feed = store.feed()
+        feed.follow(session, after=after)
+        (fed,) = next(feed)
+        assert isinstance(fed.error, InvalidCursor)
+
+
+@pytest.mark.parametrize("after", [None, 1.5, True, b"1", -1], ids=repr)
+def test_a_place_that_is_none_is_refused(tmp_path: Path, after: Any) -> None:
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        with pytest.raises((TypeError, ValueError), match="after"):
+            session.follow(after=after)

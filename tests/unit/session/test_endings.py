@@ -81,7 +81,14 @@ def test_a_group_of_trio_s_and_asyncio_s_cancellations_is_an_interruption() -> N
 def test_a_group_with_a_failure_in_it_is_a_failure(error: BaseException) -> None:
     body = ending("t", error)
     assert body.status == "failed"
-    assert body.reason
+    assert body.reason == "ValueError: bad"  # not that there was a group
+
+
+def test_all_that_failed_in_a_group_is_named() -> None:
+    group = ExceptionGroup(
+        "g", [ValueError("bad"), ExceptionGroup("h", [KeyError("x"), OSError()])]
+    )
+    assert ending("t", group).reason == "ValueError: bad; KeyError: 'x'; OSError"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,11 @@ def prepare(path: Path, *, network: bool) -> Path:
         except OSError as error:
             kind = StoreReadOnly if error.errno in (EACCES, EPERM, EROFS) else StoreError
             raise kind(f"cannot create {path}: {error.strerror}") from error
+    if path.stat().st_nlink > 1:  # each name has a log of its own: what is in one is not in another
+        raise StoreError(
+            f"{path} has a second name, a hard link, and what is written under one would be lost "
+            "under the other; remove one of the names, or use a symbolic link"
+        )
     return path
 
 
