@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import (
     ForeignHandle,
     HandleClosed,
+    HoldfastError,
     InvalidEntry,
     ToolNotFinished,
     TurnEnded,
@@ -140,7 +141,7 @@ class StreamCore:
         self._buffer = None
         try:
             outcome = yield from write(self._end_write(buffer, error))
-        except Exception as failure:
+        except HoldfastError as failure:
             # The turn has the buffer still, so its ending keeps the text.
             if error is None:
                 raise
@@ -403,7 +404,7 @@ class ToolCore:
                 yield from self.finish(describe(error), is_error=True, structured=None)
                 return
             yield from self._leave_unfinished()
-        except Exception as failure:
+        except HoldfastError as failure:
             if error is None:
                 raise
             attach(error, failure)

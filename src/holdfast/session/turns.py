@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import (
     ForeignHandle,
+    HoldfastError,
     PromptQueued,
     SessionBusy,
     StoreError,
@@ -114,9 +115,10 @@ class TurnCore:
             # that nobody was given must not keep the session busy.
             self.runtime.writer.owe(self._undo_begin("outcome_unknown"))
             raise
-        except Exception:
-            raise
+        except HoldfastError:
+            raise  # refused: nothing was begun
         except BaseException as error:
+            # What a signal handler raises may be of any kind, a timeout of the caller's for one.
             reason = ending(turn_id, error).reason or "interrupted"
             yield from write(self._undo_begin(reason))
             self._ended()
@@ -207,7 +209,7 @@ class TurnCore:
         body = ending(self.claim.turn_id, cause)
         try:
             outcome = yield from write(self._end_write(body))
-        except Exception as failure:
+        except HoldfastError as failure:
             if isinstance(failure, StoreError):
                 # The store cannot write now: it owes the ending, and the session is free with it.
                 self.runtime.writer.owe(self._end_write(body))
