@@ -45,8 +45,12 @@ def check_content(body: e.Body) -> None:
             check_id(body.id, "message id")
         case e.Note():
             check_json(body.data, "note")
+        case e.ToolFinished() | e.LateResult():
+            check_result(body.result)
         case e.ModelCallStarted():
             check_json(body.settings, "settings of a model call")
+        case e.ModelCallEnded():
+            check_usage(body.usage)
         case e.Imported():
             check_json(body.report, "report of an import")
         case e.Renamed() | e.SessionCreated():

@@ -440,8 +440,11 @@ class SessionCore:
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:
+    """A result as it is recorded. Raises InvalidEntry for what is over a limit."""
     kept = content if isinstance(content, str) else tuple(content)
-    return ToolResult(call_id, kept, is_error=is_error, structured=structured)
+    result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
+    rules.check_result(result)
+    return result
 
 
 def _stored_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:

@@ -382,7 +382,6 @@ class ToolCore:
             result = tool_result(
                 self.call_id, content or "", is_error=is_error, structured=structured
             )
-            rules.check_parts((result,))
         at, buffer = turn.runtime.clock(), self._buffer
         receipt = yield from write(
             lambda engine: engine.finish_tool(
