@@ -10,7 +10,6 @@ import msgspec
 from holdfast.errors import (
     BlobNotFound,
     InvalidEntry,
-    SessionDeleted,
     SessionNotFound,
 )
 from holdfast.journal import rules
@@ -30,6 +29,7 @@ from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
+from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:  # the options stand on this module
@@ -206,6 +206,12 @@ class SessionCore:
     def saw(self, seq: int) -> None:
         self.head = max(self.head, seq)
 
+    def write(self, apply: Callable[[Engine], Receipt]) -> Flow[Receipt]:
+        """Wait for a write of one entry, and know of it."""
+        receipt = yield from write(apply)
+        self.saw(receipt.seq)
+        return receipt
+
     # -- reading -------------------------------------------------------------------------------
 
     def row(self, reader: Reader) -> SessionRow:
@@ -213,6 +219,8 @@ class SessionCore:
         row = reader.session(self.key)
         if row is None:
             raise SessionNotFound(f"session {self.id!r} does not exist any more; it was erased")
+        self.title = row.about.title
+        self.saw(row.head)
         return row
 
     def info(self) -> Flow[SessionInfo]:
@@ -379,9 +387,12 @@ class SessionCore:
         body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
         at = runtime.clock()
         stopped = yield from write(lambda engine: engine.stop(self.key, body, at))
-        if stopped is not None:
-            runtime.deliver_stop(stopped, body.reason)
-        return stopped is not None
+        if stopped is None:
+            return False
+        stopped_id, seq = stopped
+        self.saw(seq)
+        runtime.deliver_stop(stopped_id, body.reason)
+        return True
 
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:
         """Keep a prompt for the next turn; its id."""
@@ -392,38 +403,32 @@ class SessionCore:
             rules.check_id(key, "key")
         message = self.prompt(prompt, "", key)
         at = runtime.clock()
-        yield from write(lambda engine: engine.queue(self.key, message, at))
+        yield from self.write(lambda engine: engine.queue(self.key, message, at))
         return message.id
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""
         at = self.runtime().clock()
-        receipt = yield from write(lambda engine: engine.withdraw(self.key, prompt_id, at))
-        self.saw(receipt.seq)
-        return receipt
+        return self.write(lambda engine: engine.withdraw(self.key, prompt_id, at))
 
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json
     ) -> Flow[Receipt]:
         result = tool_result(call_id, content, is_error=is_error, structured=structured)
         at = self.runtime().clock()
-        receipt = yield from write(
+        return self.write(
             lambda engine: engine.finish_tool(self.key, turn_id, call_id, result, None, at)
         )
-        self.saw(receipt.seq)
-        return receipt
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
         at = self.runtime().clock()
-        return (
-            yield from write(
-                lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
-            )
+        return self.write(
+            lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
         )
 
     def decide_approval(self, body: e.ApprovalDecided) -> Flow[Receipt]:
         at = self.runtime().clock()
-        return (yield from write(lambda engine: engine.decide_approval(self.key, body, at)))
+        return self.write(lambda engine: engine.decide_approval(self.key, body, at))
 
     def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None
@@ -460,10 +465,7 @@ def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
 
 def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
     row = _find(runtime, reader, session_id)
-    if row.about.deleted:
-        raise SessionDeleted(
-            f"session {session_id!r} was deleted; restore it with store.restore_session()"
-        )
+    rules.check_live(session_id=session_id, deleted=row.about.deleted)
     verified = runtime.verified.get(row.key, 0)
     if verified < row.head:
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)

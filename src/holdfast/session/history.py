@@ -192,9 +192,7 @@ class HistoryCore:
 
     def undo(self, seq: int | None) -> Flow[Receipt]:
         at = self._session.runtime().clock()
-        receipt = yield from write(lambda engine: engine.undo(self._key, seq, at))
-        self._session.saw(receipt.seq)
-        return receipt
+        return self._session.write(lambda engine: engine.undo(self._key, seq, at))
 
     # -- hiding --------------------------------------------------------------------------------
 

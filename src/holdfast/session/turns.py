@@ -312,13 +312,13 @@ class TurnCore:
         """Record that a call waits for a person, bound to its exact arguments."""
         self.check_open()
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
-        return (
-            yield from write(
-                lambda engine: engine.ask_approval(
-                    self.key, self.claim, approval_id, call_id, arguments, at
-                )
+        asked, receipt = yield from write(
+            lambda engine: engine.ask_approval(
+                self.key, self.claim, approval_id, call_id, arguments, at
             )
         )
+        self.session.saw(receipt.seq)
+        return asked
 
     def put_blob(self, data: bytes) -> Flow[str]:
         """Keep bytes of an image or a file that this turn is about to name."""
