@@ -232,12 +232,8 @@ class SessionCore:
     def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
         if min(after, limit or 0) < 0:
             raise ValueError("after and limit count from zero")
-        entries = reader.entries(self.key, after=after, limit=limit)
-        if entries:
-            self.saw(entries[-1].seq)
-        else:
-            self.row(reader)  # nothing to read may mean that it was erased
-        return entries
+        self.row(reader)
+        return reader.entries(self.key, after=after, limit=limit)
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
         if min(after, last or 0, limit or 0) < 0:
