@@ -267,6 +267,7 @@ class StreamCore:
         self, reason: str | None, usage: e.Usage | None, provider_ids: dict[str, str] | None
     ) -> None:
         """What the provider said at the end; checked now, recorded when the block is left."""
+        self._inside()
         ended = e.ModelCallEnded(
             id=self.model_call_id,
             turn_id=self.turn.claim.turn_id,
@@ -280,6 +281,7 @@ class StreamCore:
 
     def cut_off(self, why: str) -> None:
         """The answer broke off without an exception: the message will be partial."""
+        self._inside()
         rules.check_text(why, "a reason")
         self._cut = why or "cut off"
 
@@ -312,11 +314,15 @@ class StreamCore:
         turn.runtime.writer.submit(op)
 
     def _writable(self) -> StreamBuffer:
-        buffer = self._buffer
-        if buffer is None:
-            raise HandleClosed("the stream is closed; a delta belongs inside its block")
+        buffer = self._inside()
         self.turn.check_open()
         return buffer
+
+    def _inside(self) -> StreamBuffer:
+        """What is said outside of the block would be recorded nowhere."""
+        if self._buffer is None:
+            raise HandleClosed("the stream is closed; what it is given belongs inside its block")
+        return self._buffer
 
 
 class ToolCore:
