@@ -222,7 +222,7 @@ class AsyncSession:
         return await self._run(self._core.blob(name))
 
     async def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person in the newest turn, also if that was interrupted."""
+        """What waits for a person: in the turn that runs, or in one whose process ended waiting."""
         return await self._run(self._core.approvals())
 
     async def context(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import msgspec
 
 from holdfast.errors import SessionDamaged
+from holdfast.journal.approvals import waiting
 from holdfast.journal.derived import HISTORY, TURNS
 from holdfast.journal.fold import Messages, fold_turns
 from holdfast.journal.history import in_view
@@ -133,17 +134,17 @@ def queued(session: "SessionCore") -> Flow[list[Message]]:
 
 def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
     row = session.row(reader)
-    waiting: dict[str, Message] = {}
+    kept: dict[str, Message] = {}
     if row.queue_seq is not None:
         for entry in session.read_entries(reader, row.queue_seq - 1, None):
             match entry.body:
                 case e.PromptQueued() as body:
-                    waiting[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
+                    kept[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
                 case e.PromptTaken() | e.PromptWithdrawn() as body:
-                    waiting.pop(body.id, None)
+                    kept.pop(body.id, None)
                 case _:
                     pass
-    return list(waiting.values())
+    return list(kept.values())
 
 
 def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
@@ -152,15 +153,8 @@ def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
 
 def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
     session.row(reader)
-    waiting: dict[str, e.ApprovalAsked] = {}
     turns = fold_turns(reader.marked_entries(session.key, TURNS))
-    if turns and turns[-1].status in ("running", "interrupted"):
-        for entry in session.read_entries(reader, turns[-1].seq - 1, None):
-            if isinstance(entry.body, e.ApprovalAsked):
-                waiting[entry.body.id] = entry.body
-            elif isinstance(entry.body, e.ApprovalDecided):
-                waiting.pop(entry.body.id, None)
-    return list(waiting.values())
+    return waiting(reader.entries(session.key, after=turns[-1].seq - 1)) if turns else []
 
 
 # -- what a session without a title is known by ------------------------------------------------

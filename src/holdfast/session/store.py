@@ -206,7 +206,7 @@ class Session:
         return self._run(self._core.blob(name))
 
     def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person in the newest turn, also if that was interrupted."""
+        """What waits for a person: in the turn that runs, or in one whose process ended waiting."""
         return self._run(self._core.approvals())
 
     def context(

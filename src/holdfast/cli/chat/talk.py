@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, Unpack
 
 from holdfast.adapters.pydantic_ai import granted
 from holdfast.agent import Agent
-from holdfast.agent.approvals import find_pending
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.view import Shown, View, call_text
 from holdfast.cli.failing import explain
@@ -92,8 +91,7 @@ class Talk:
         self.screen.view = View()  # nothing of another session counts
         entries = await session.entries()
         await self._recall(entries)
-        self.view.pending = {one.asked.id: one for one in find_pending(entries)}
-        self._follower = asyncio.create_task(self._follow(session, session.head))
+        self._follower = asyncio.create_task(self._follow(session, entries[-1].seq))
         if self.view.running:
             await self._say_busy(self.view.holder)
         elif self.view.pending:
@@ -325,7 +323,7 @@ class Talk:
         await self.session.decide_approval(
             pending.asked, approved=approved, by="chat", reason=None if approved else "refused"
         )
-        self.view.pending.pop(pending.asked.id, None)
+        self.view.waiting.asked.pop(pending.asked.id, None)
         self._ask()
         if self.view.pending or self.busy:
             return  # more is to be decided, or the turn that asked goes on by itself
