@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidEntry
 from holdfast.exchange.records import image
-from holdfast.journal.codec import to_bytes
+from holdfast.journal.codec import encode, to_bytes
 from holdfast.journal.identity import digest
 from holdfast.journal.rules import check_json, check_usage
 from holdfast.model.entries import Usage
@@ -119,9 +119,7 @@ def _anthropic_result(found: Content, block: dict[str, Any], provider: str) -> N
 def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ...]:
     """What a result can hold; anything else as data of nobody."""
     return tuple(
-        part
-        if isinstance(part, Text | Image | File | Opaque)
-        else Opaque("holdfast", msgspec.json.encode(part))
+        part if isinstance(part, Text | Image | File | Opaque) else Opaque("holdfast", encode(part))
         for part in parts
     )
 
