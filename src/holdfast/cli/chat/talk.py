@@ -300,8 +300,13 @@ class Talk:
             self._taking.cancel()
 
     async def _stop(self) -> None:
-        if not await self.session.stop(reason=STOPPED) and self._turn is not None:
-            self._turn.cancel()  # it has not begun yet
+        stopped = False
+        try:
+            stopped = await self.session.stop(reason=STOPPED)
+        except HoldfastError as error:
+            await self.say("warning", _explained(error))
+        if not stopped and self._turn is not None:
+            self._turn.cancel()  # it has not begun yet, or nobody can be asked
 
     # -- approvals -----------------------------------------------------------------------------
 
