@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import msgspec
@@ -24,7 +25,7 @@ from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolResult
 from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.care import CareCore, info_of, not_found
-from holdfast.session.history import ForkSettings, HistoryCore, read_history
+from holdfast.session.history import ForkSettings, HistoryCore, read_deltas, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
@@ -249,9 +250,7 @@ class SessionCore:
         return self._fold(reader, history, self.read_entries(reader, after, None))
 
     def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
-        return fold_messages(
-            in_view(history, entries), lambda seq: _stored_deltas(reader, self.key, seq)
-        )
+        return fold_messages(in_view(history, entries), partial(read_deltas, reader, self.key))
 
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
@@ -282,7 +281,7 @@ class SessionCore:
                 if entry_further_on is not None and entry_further_on.seq > after:
                     for entry in in_view(history, [entry_further_on]):
                         fold.take(entry)
-            messages = fold.finish(lambda seq: _stored_deltas(reader, self.key, seq))
+            messages = fold.finish(partial(read_deltas, reader, self.key))
             if len(messages) >= limit or len(page) < _PAGE:
                 return messages[:limit]
 
@@ -446,10 +445,6 @@ def tool_result(call_id: str, content: Content, *, is_error: bool, structured: J
     result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
     rules.check_result(result)
     return result
-
-
-def _stored_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
-    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
 
 
 def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
@@ -14,7 +15,7 @@ from holdfast.journal.history import in_view
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import SessionInfo
-from holdfast.session.history import read_history
+from holdfast.session.history import read_deltas, read_history
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Listing, Reader
 
@@ -79,14 +80,10 @@ def _changes(session: "SessionCore", reader: Reader, after: int) -> Changes:
     fold = Messages()
     for entry in in_view(history, tail):
         fold.take(entry)
-
-    def deltas(seq: int) -> list[e.Delta]:
-        return [delta for _, flush in reader.deltas(session.key, seq) for delta in flush]
-
     touched = _touched(entry for entry in tail if entry.seq > since)
     messages = [
         message
-        for message in fold.finish(deltas)
+        for message in fold.finish(partial(read_deltas, reader, session.key))
         if message.seq > since
         or message.state == "streaming"
         or message.id in touched
