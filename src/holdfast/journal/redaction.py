@@ -5,6 +5,7 @@ entry and kept nowhere. Signatures, encrypted content and a provider's opaque da
 touched, nor is reasoning that is signed: it would not be itself any more.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -158,8 +159,14 @@ class Redactor:
         changed = self.text(arguments)
         if changed == arguments or is_whole_object(changed) or not is_whole_object(arguments):
             return changed
-        values = self._json(msgspec.json.decode(arguments))
-        return msgspec.json.encode(values).decode()
+        counted = self._count
+        value = self._json(json.loads(arguments))
+        dense = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if any(self.text(text) != text for text in (dense, json.dumps(value, ensure_ascii=False))):
+            # What it takes out lies in no value alone: nothing of the object is kept as it was.
+            dense = json.dumps({"redacted": changed}, ensure_ascii=False)
+        self._count = counted
+        return dense
 
     def _result(self, result: ToolResult) -> ToolResult:
         content = self._value(result.content)
@@ -172,10 +179,22 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {name: self._json(inner) for name, inner in value.items()}
+            return self._object(value)
         if isinstance(value, list):
             return [self._json(inner) for inner in value]
         return value
+
+    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Names are text too; those that became the same are told apart."""
+        found: dict[str, Any] = {}
+        for name, inner in value.items():
+            redacted = unique = self.text(name)
+            number = 1
+            while unique in found:
+                number += 1
+                unique = f"{redacted} #{number}"
+            found[unique] = self._json(inner)
+        return found
 
 
 def failed(body: e.Body) -> e.Body:

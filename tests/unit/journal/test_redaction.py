@@ -1,6 +1,7 @@
 """Secrets are taken out before anything is written, and nothing else is touched."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast import (
     ToolCall,
 )
 from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
+from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
 from holdfast.testing.memory import MemoryDisk
@@ -75,6 +77,32 @@ def test_what_was_taken_out_is_counted() -> None:
     assert isinstance(redacted, e.MessageRecorded)
     assert redacted.redacted == 3
     assert KEY not in str(redacted)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"user":"ann","password":"4711"}',
+        '{"user": "ann", "password": "4711"}',
+        '{"half": "\\ud83d", "password": "4711"}',
+        '{"half": "\ud83d", "password": "4711"}',
+    ],
+)
+def test_what_is_taken_out_of_arguments_comes_back_in_no_way(arguments: str) -> None:
+    """The redaction knows the text of an object, not its values; what it leaves is no object."""
+    redactor = Redactor(lambda text: re.sub(r'"password":\s*"[^"]*"', "(gone)", text))
+    found = redactor.arguments(arguments)
+    assert is_whole_object(found)
+    assert "4711" not in found
+    assert "gone" in found
+
+
+def test_names_in_data_are_redacted_too() -> None:
+    data = {KEY: 1, KEY[:-1] + "Z": 2, "harmless": 3}
+    note = Redactor(redact_secrets).body(e.Note(id="n", name="n", data=data))
+    assert isinstance(note, e.Note)
+    named = "[redacted: GitHub token]"
+    assert (note.data, note.redacted) == ({named: 1, f"{named} #2": 2, "harmless": 3}, 2)
 
 
 def test_arguments_stay_a_whole_object() -> None:
