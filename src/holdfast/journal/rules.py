@@ -202,7 +202,9 @@ def admit(turn: TurnState, body: e.Body) -> None:
             if message_id not in turn.messages:
                 raise MessageNotFound(f"message {message_id!r} was never started in this turn")
         case e.ToolStarted():
-            _check_not_started(require_call(turn, body.call_id, body.message_id))
+            call = require_call(turn, body.call_id, body.message_id)
+            if call.started_seq is not None or call.answered:
+                raise _started_before(call)
         case e.ToolFinished():
             require_call(turn, body.result.call_id, body.message_id)
         case e.ModelCallEnded():
@@ -229,15 +231,16 @@ def admit_late_start(turn: TurnState, body: e.ToolStarted, running: TurnState) -
             f"tool call {body.call_id!r} is of turn {turn.id!r}; it can be started in a turn that "
             "continues that one"
         )
-    _check_not_started(require_call(turn, body.call_id, body.message_id))
-
-
-def _check_not_started(call: CallState) -> None:
+    call = require_call(turn, body.call_id, body.message_id)
     if call.started_seq is not None or call.answered:
-        raise ToolAlreadyStarted(
-            f"tool call {call.call_id!r} was started before; to run it again, let the model call "
-            "it again"
-        )
+        raise _started_before(call)
+
+
+def _started_before(call: CallState) -> ToolAlreadyStarted:
+    return ToolAlreadyStarted(
+        f"tool call {call.call_id!r} was started before; to run it again, let the model call it "
+        "again"
+    )
 
 
 def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:
