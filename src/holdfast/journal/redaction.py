@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import InvalidEntry
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
-from holdfast.model.parts import Json, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.parts import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
 
 Redact = Callable[[str], str]
 """A text without what must not be stored. Runs inside a transaction: it must be quick."""
@@ -95,6 +95,12 @@ class Redactor:
         self._count += max(named, int(redacted != text and not masks)) + masks
         return redacted
 
+    def request(self, system: str | None, tools: Json) -> tuple[str | None, Json, int]:
+        """What a model is asked with, as it may be stored, and how much was taken out of it."""
+        apart = Redactor(self._redact)  # what is counted here is not the writer's
+        said = None if system is None else apart.text(system)
+        return said, apart._json(tools), apart._count
+
     def rest(self, known: str, text: str) -> str | None:
         """What of a text goes beyond what is stored of it, redacted; None when it does not."""
         whole, rest = self.text(text), text[len(known) :]
@@ -148,6 +154,12 @@ class Redactor:
                 return msgspec.structs.replace(item, arguments=arguments)
             case ToolResult():
                 return self._result(item)
+            case Image(alt=str() as alt):
+                shown = self._value(alt)
+                return item if shown is alt else msgspec.structs.replace(item, alt=shown)
+            case File(name=str() as name):
+                called = self._value(name)
+                return item if called is name else msgspec.structs.replace(item, name=called)
             case e.Delta(signature=None, encrypted=None):
                 text = self._value(item.text)
                 return item if text is item.text else msgspec.structs.replace(item, text=text)

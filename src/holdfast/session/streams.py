@@ -107,8 +107,11 @@ class StreamCore:
         """
         turn, call = self.turn, self._call
         turn.check_open()
-        system = None if call.system is None else (yield from turn.put_blob(to_bytes(call.system)))
-        tools = None if call.tools is None else (yield from turn.put_blob(encode(call.tools)))
+        said, offered, taken = call.system, call.tools, 0
+        if turn.runtime.redactor is not None:
+            said, offered, taken = turn.runtime.redactor.request(said, offered)
+        system = None if said is None else (yield from turn.put_blob(to_bytes(said)))
+        tools = None if offered is None else (yield from turn.put_blob(encode(offered)))
         receipt = yield turn.append(
             e.ModelCallStarted(
                 id=self.model_call_id,
@@ -120,6 +123,7 @@ class StreamCore:
                 settings=call.settings,
                 system=system,
                 tools=tools,
+                redacted=taken,
             ),
             e.MessageStarted(
                 id=self.id,

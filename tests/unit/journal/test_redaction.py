@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import (
+    File,
+    Image,
     InvalidEntry,
     Message,
     Opaque,
@@ -207,3 +209,17 @@ def test_the_rest_of_an_answer_is_kept_though_its_beginning_was_redacted(known: 
         assert text.endswith(" and more")
         assert "[redacted" in text
         assert KEY[20:] not in repr(session.entries())
+
+
+def test_what_a_model_is_asked_with_and_names_of_files_are_redacted() -> None:
+    with Store(MemoryDisk().open(), redact="secrets") as store:
+        session = store.create_session()
+        blob = store.put_blob(b"bytes")
+        named = [File(blob, "text/plain", name=KEY), Image(blob, "image/png", alt=KEY)]
+        with session.turn(named) as turn, turn.stream(system=KEY, tools=[{"name": KEY}]) as reply:
+            reply.text("Yes.")
+        assert KEY not in str(session.messages())
+        assert session.context("neutral").system == "[redacted: GitHub token]"
+        [call] = [one.body for one in session.entries() if isinstance(one.body, e.ModelCallStarted)]
+        assert KEY.encode() not in store.blob(call.tools or "")
+        assert session.info().redacted == 4
