@@ -73,6 +73,7 @@ class TurnCore:
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
         self._ending = False
+        self._outcome: Receipt | TurnEnded | None = None
         self.repeated = False
         self.over = True
         self.status: str = "running"
@@ -119,10 +120,21 @@ class TurnCore:
             raise  # refused: nothing was begun
         except BaseException as error:
             # What a signal handler raises may be of any kind, a timeout of the caller's for one.
-            reason = ending(turn_id, error).reason or "interrupted"
-            yield from write(self._undo_begin(reason))
-            self._ended()
+            yield from self._end_what_began(ending(turn_id, error).reason or "interrupted")
             raise
+
+    def _end_what_began(self, reason: str) -> Flow[None]:
+        """Nobody is given the turn. A store that fails owes its ending."""
+        undo = self._undo_begin(reason)
+        try:
+            yield from write(undo)
+        except BaseException as error:
+            if _store_failed(error):
+                self.runtime.writer.owe(undo)
+            if not isinstance(error, StoreError):
+                raise
+        finally:
+            self._ended()
 
     def _undo_begin(self, reason: str) -> Callable[[Engine], object]:
         at = self.runtime.clock()
@@ -210,7 +222,7 @@ class TurnCore:
         try:
             outcome = yield from write(self._end_write(body))
         except HoldfastError as failure:
-            if isinstance(failure, StoreError):
+            if _store_failed(failure):
                 # The store cannot write now: it owes the ending, and the session is free with it.
                 self.runtime.writer.owe(self._end_write(body))
             self._ended()
@@ -218,21 +230,20 @@ class TurnCore:
                 raise
             attach(error, failure)
             return
-        except BaseException:
+        except BaseException as cut:
             # Until the ending is with the writer the turn runs: whoever closes the store, or
             # collects the turn as garbage, ends it then.
-            if self._ending:
-                self._ended()
+            owed = _store_failed(cut)
+            if owed:
+                self.runtime.writer.owe(self._end_write(body))
+            if owed or self._ending:
+                self._ended(body, self._outcome if cut.__cause__ is None else None)
             raise
-        self._ended()
+        self._ended(body, outcome)
         if isinstance(outcome, TurnEnded):
-            self.status, self.reason = outcome.status or "interrupted", outcome.reason
             if error is None:
                 raise outcome
             attach(error, outcome)
-            return
-        self.status, self.reason = body.status, body.reason
-        self.session.saw(outcome.seq)
 
     def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
@@ -240,13 +251,22 @@ class TurnCore:
 
         def end(engine: Engine) -> Receipt | TurnEnded:
             self._ending = True
-            return engine.end_turn(self.key, self.claim, body, buffers, at)
+            self._outcome = engine.end_turn(self.key, self.claim, body, buffers, at)
+            return self._outcome
 
         return end
 
-    def _ended(self) -> None:
+    def _ended(
+        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+    ) -> None:
+        """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
         self.over = True
         self.runtime.turn_ended(self.claim.turn_id)
+        if isinstance(outcome, TurnEnded):
+            self.status, self.reason = outcome.status or "interrupted", outcome.reason
+        elif outcome is not None and body is not None:
+            self.status, self.reason = body.status, body.reason
+            self.session.saw(outcome.seq)
 
     def close_write(self, reason: str) -> Callable[[Engine], object]:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
@@ -345,3 +365,8 @@ class TurnCore:
 
     def close_buffer(self, buffer: StreamBuffer) -> None:
         self._buffers.pop(buffer.seq, None)
+
+
+def _store_failed(error: BaseException) -> bool:
+    """Whether the store could not write; an interruption has that for its cause."""
+    return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)
