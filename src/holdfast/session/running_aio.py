@@ -14,7 +14,7 @@ from holdfast.model.parts import ToolCall, ToolResult
 from holdfast.session.running import Calling, Outcome, Tools, bind, failure, outcome
 
 if TYPE_CHECKING:
-    from holdfast.session.aio import AsyncTool, AsyncTurn
+    from holdfast.session.blocks_aio import AsyncTool, AsyncTurn
 
 
 class AsyncToolRun:

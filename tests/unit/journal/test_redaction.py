@@ -21,6 +21,7 @@ from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
+from holdfast.model.parts import Part
 from holdfast.testing.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
@@ -215,7 +216,7 @@ def test_what_a_model_is_asked_with_and_names_of_files_are_redacted() -> None:
     with Store(MemoryDisk().open(), redact="secrets") as store:
         session = store.create_session()
         blob = store.put_blob(b"bytes")
-        named = [File(blob, "text/plain", name=KEY), Image(blob, "image/png", alt=KEY)]
+        named: list[Part] = [File(blob, "text/plain", name=KEY), Image(blob, "image/png", alt=KEY)]
         with session.turn(named) as turn, turn.stream(system=KEY, tools=[{"name": KEY}]) as reply:
             reply.text("Yes.")
         assert KEY not in str(session.messages())
