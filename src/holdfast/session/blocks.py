@@ -99,7 +99,7 @@ class Turn:
         All at once, or with `in_order` one after another. `tools` are functions by name, which
         take the call's arguments; what a generator yields is output. Leaving the block waits.
 
-        If interrupted: no further tool is started; a result that is not there yet is unknown.
+        If interrupted: no further tool is started. One that runs is not ended: its result is late.
         """
         return ToolRun(self, reply, tools, in_order=in_order)
 
