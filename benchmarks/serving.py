@@ -25,7 +25,8 @@ from holdfast.server.command import serve
 from holdfast.server.running import Answering
 from holdfast.server.state import Settings
 from holdfast.server.tokens import Tokens
-from holdfast.session.aio import AsyncSession, AsyncTurn
+from holdfast.session.aio import AsyncSession
+from holdfast.session.blocks_aio import AsyncTurn
 
 RATE = 20
 STAMP = re.compile(rb"t(\d+\.\d+)")

@@ -48,11 +48,13 @@ from holdfast.model.messages import Message
 from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.search import Hit, Hits
 from holdfast.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
-from holdfast.session.store import Session, Store, Stream, Tool, Turn
+from holdfast.session.blocks import Stream, Tool, Turn
+from holdfast.session.store import Session, Store
 from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:
-    from holdfast.session.aio import AsyncSession, AsyncStore, AsyncStream, AsyncTool, AsyncTurn
+    from holdfast.session.aio import AsyncSession, AsyncStore
+    from holdfast.session.blocks_aio import AsyncStream, AsyncTool, AsyncTurn
 
 __all__ = [
     "AsyncSession",
@@ -129,5 +131,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The asynchronous face brings an event loop along: loaded only by those who use it.
     if name in __all__:
-        return getattr(import_module("holdfast.session.aio"), name)
+        module = "aio" if name in ("AsyncSession", "AsyncStore") else "blocks_aio"
+        return getattr(import_module(f"holdfast.session.{module}"), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

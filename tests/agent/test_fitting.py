@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,31 @@ def test_a_long_session_is_summarised_before_it_overflows(tmp_path: Path) -> Non
             assert len(compacted) > 1
             assert "Question 0?" in model.asked[0]
             assert "They talked about kelp." in model.asked[1], "a summary was forgotten"
+
+    asyncio.run(main())
+
+
+def test_a_summary_that_cannot_be_made_shorter_keeps_no_prompt_from_its_answer(
+    tmp_path: Path,
+) -> None:
+    """Between the summary and a long prompt nothing was said, only that a turn broke."""
+
+    async def main() -> None:
+        model = Model()
+        agent = model.agent(window=1000)
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            await ask(agent, session, "Question?")
+            assert await agent.compact(session)
+            with suppress(OSError):
+                async with session.turn():
+                    raise OSError("no network")
+            await ask(agent, session, "kelp " * 600)
+            assert [one.status for one in await session.turns()] == [
+                "completed",
+                "failed",
+                "completed",
+            ]
 
     asyncio.run(main())
 

@@ -6,12 +6,14 @@ import os
 from base64 import b64encode
 from pathlib import Path
 
+import pytest
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserContent, UserPromptPart
 
 from holdfast import AsyncStore, File, Image, Message, Text
 from holdfast.adapters.pydantic_ai import history
 from holdfast.agent import agent_for
 from holdfast.agent.constrained import ConstrainedModel, flat
+from holdfast.agent.embedded import model_file
 from holdfast.model.parts import Part
 from tests.agent.scripting import calling, said
 from tests.recorders.server import Scripted
@@ -92,3 +94,27 @@ def test_what_is_no_text_does_not_break_a_session(tmp_path: Path, server: Script
     assert "Which files? \ufffd" in sent
     assert "\ufffd.txt" in sent
     assert "broken: \ufffd" in sent
+
+
+@pytest.mark.skipif(model_file() is None, reason="the model on board is not installed")
+def test_a_model_on_board_whose_start_is_cancelled_is_ended() -> None:
+    def children() -> set[str]:
+        own = Path("/proc/self/task")
+        return {pid for one in own.glob("*/children") for pid in one.read_text().split()}
+
+    async def start() -> None:
+        async with agent_for("on-board", tools=[]):
+            pytest.fail("it was cancelled before")
+
+    async def main() -> None:
+        before = children()
+        starting = asyncio.ensure_future(start())
+        while not children() - before:  # noqa: ASYNC110  (a process has no event)
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        try:
+            await starting
+        except asyncio.CancelledError:
+            assert children() <= before  # here, while the error still holds what it came through
+
+    asyncio.run(main())

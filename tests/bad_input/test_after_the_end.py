@@ -99,7 +99,15 @@ def part(reply: Stream) -> None:
     reply.part(Opaque("p", b"x"))
 
 
-@pytest.mark.parametrize("hand_over", [text, reasoning, tool_call, part])
+def finish(reply: Stream) -> None:
+    reply.finish(finish_reason="stop")
+
+
+def cut_off(reply: Stream) -> None:
+    reply.cut_off("too long")
+
+
+@pytest.mark.parametrize("hand_over", [text, reasoning, tool_call, part, finish, cut_off])
 def test_a_delta_to_a_closed_stream_is_refused(
     session: Session, hand_over: Callable[[Stream], None]
 ) -> None:

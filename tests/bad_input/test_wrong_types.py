@@ -86,6 +86,17 @@ def test_a_note_that_json_cannot_hold_is_refused(session: Session, data: Any) ->
         session.note("n", data)
 
 
+@pytest.mark.parametrize("data", [float("nan"), [float("inf")]], ids=["nan", "inf"])
+def test_a_result_from_elsewhere_that_json_cannot_hold_is_refused(
+    session: Session, data: Any
+) -> None:
+    with session.turn("go") as turn:
+        turn.record(calling())
+    with nothing_stored(session), pytest.raises(InvalidEntry, match="which JSON does not have"):
+        session.finish_tool(turn.id, "c1", "done", structured=data)
+    assert is_usable(session)
+
+
 def test_a_note_that_nests_too_deeply_is_refused_or_can_be_read_from_anywhere(
     session: Session,
 ) -> None:

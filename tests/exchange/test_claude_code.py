@@ -41,6 +41,10 @@ class File:
     def user(self, content: Any, **more: Any) -> str:
         return self.add("user", {"role": "user", "content": content}, **more)
 
+    def count(self, **tokens: int) -> None:
+        """What the last line says that its answer has cost."""
+        self.lines[-1]["message"]["usage"] = tokens
+
     def answer(
         self, message_id: str, *blocks: dict[str, Any], stop: str | None = None, **more: Any
     ) -> str:
@@ -152,6 +156,18 @@ def test_each_kind_of_line(store: Store, tmp_path: Path) -> None:
     assert parent is not None
     assert parent.session_id == main.id
     check_sound(store)
+
+
+@pytest.mark.parametrize("read", [0, 2**40])
+def test_a_count_that_can_be_none_costs_no_session(store: Store, tmp_path: Path, read: int) -> None:
+    file = File()
+    for number in range(3):
+        file.user("Again")
+        file.answer(f"msg_{number}", text("Yes."), stop="end_turn")
+        file.count(input_tokens=2**61 if read == 0 else 2**40, cache_read_input_tokens=read)
+    report = bring(store, *sources(tmp_path, file.data()))
+    assert (report.sessions[0].action, report.problems) == ("new", [])
+    assert [(one.calls, one.input) for one in store.usage("all")] == [(3, 0)]
 
 
 def test_an_answer_is_one_message_and_its_usage_counts_once(store: Store, tmp_path: Path) -> None:

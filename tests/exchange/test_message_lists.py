@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import Image, Opaque, Reasoning, Store, ToolCall
+from holdfast.exchange import content as c
 from holdfast.exchange.importing import Source
 from holdfast.exchange.message_lists import message_list
+from holdfast.journal.codec import encode
 from holdfast.testing.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, kinds, mutate, said, twisted
@@ -176,3 +178,9 @@ def test_strange_values_come_in_as_what_they_are(tmp_path: Path, document: Any, 
         with Store(MemoryDisk().open()) as store:
             bring(store, message_list(path, at_us=0, settled=True))
             check_sound(store)
+
+
+def test_half_a_character_in_a_tools_result_is_kept() -> None:
+    inner = [{"type": "thinking", "thinking": "\ud83d"}]
+    found = c.anthropic([{"type": "tool_result", "tool_use_id": "t1", "content": inner}])
+    assert found.results[0].content == (Opaque("holdfast", encode(Reasoning("\ud83d"))),)

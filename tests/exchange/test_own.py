@@ -7,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from holdfast import Message, Store, Text
+from holdfast.exchange.finding import import_paths
 from holdfast.exchange.own import export_lines, import_lines
 from holdfast.exchange.report import Report
 from holdfast.journal.codec import decode_body, encode, to_bytes
 from holdfast.model import entries as e
+from holdfast.testing.failpoints import Failpoints
 from holdfast.testing.memory import MemoryDisk
 from holdfast.testing.strategies import journals
 from tests.exchange.checks import check_sound, converse
@@ -226,3 +228,19 @@ def test_one_entry_with_a_wrong_seq_takes_no_other_with_it(store: Store, tmp_pat
             assert (
                 len(fresh.session("ses_1").entries()) == len(store.session("ses_1").entries()) - 1
             )
+
+
+def test_a_store_that_cannot_be_written_is_no_error_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    with Store(MemoryDisk().open()) as source:
+        session = source.create_session()
+        with session.turn("Go."):
+            pass
+        path.write_bytes(exported(source, session.id))
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+    with Store(disk) as target:
+        disk.fail_at = 0
+        report = import_paths(target, [path])
+        disk.fail_at = None
+    [problem] = report.skipped
+    assert problem.reason == "the session could not be taken over: injected"

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import anyio
@@ -240,3 +240,66 @@ def _finish_while_another_prints(session: Session) -> None:
     printed = session.messages()[-1].parts[0]
     assert isinstance(printed, ToolResult)
     assert str(printed.content).startswith("".join(taken))
+
+
+def test_a_turn_whose_ending_was_written_says_so_though_its_task_was_cancelled() -> None:
+    async def main() -> None:
+        async with AsyncStore(MemoryDisk().open()) as store:
+            session = await store.create_session()
+            turn = session.turn("prompt")
+
+            async def work() -> None:
+                async with turn:
+                    asyncio.get_running_loop().call_soon(task.cancel)  # while it is being left
+
+            task = asyncio.ensure_future(work())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            [stored] = await session.turns()
+            assert (turn.status, turn.reason) == (stored.status, stored.reason)
+            assert stored.status == "completed"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["cancel", "anyio scope"])
+@pytest.mark.parametrize("step", ["entering", "leaving"])
+def test_a_turn_that_is_cancelled_while_its_write_fails_is_ended_afterwards(
+    step: str, way: str
+) -> None:
+    """What goes on is the cancellation, and the session is free as soon as the store can write."""
+
+    async def main() -> None:
+        database = Failpoints(MemoryDisk().open(), lasting=True)
+        async with AsyncStore(database, indexing=False) as store:
+            session = await store.create_session()
+            begun = database.steps
+            first = await session.turn("first").__aenter__()
+            entered = database.steps
+            await first.__aexit__(None, None, None)
+            steps = {"entering": entered - begun, "leaving": database.steps - entered}
+            turn = session.turn("second")
+            if step == "leaving":
+                await turn.__aenter__()
+            database.fail_at = database.steps + steps[step]  # the commit, and all that follows
+            work = turn.__aenter__() if step == "entering" else turn.__aexit__(None, None, None)
+            await _cancelled(work, way)
+            database.fail_at = None
+            async with session.turn("third", if_busy="wait", wait_seconds=5):
+                pass
+            assert [one.status for one in await session.turns()][-1] == "completed"
+
+    asyncio.run(main())
+
+
+async def _cancelled(work: Coroutine[Any, Any, object], way: str) -> None:
+    if way == "cancel":
+        task = asyncio.ensure_future(work)
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await work
+    assert scope.cancelled_caught

@@ -1,4 +1,5 @@
-"""A KeyboardInterrupt at each place where CPython could run a signal handler.
+"""An exception at each place where CPython could run a signal handler: a KeyboardInterrupt, if
+nobody says otherwise.
 
 The interpreter looks for signals when a function begins, when a loop goes back, and after a call.
 The trace function sees every instruction, so these places can be counted and visited one by one;
@@ -29,11 +30,14 @@ _PYTHONS_OWN = (str(threading.__file__), str(weakref.__file__))
 class Interrupter:
     """Counts the places that a function comes by on this thread; raises at those it is given."""
 
-    def __init__(self, at: set[int], here: str) -> None:
+    def __init__(
+        self, at: set[int], here: str, kind: type[BaseException] = KeyboardInterrupt
+    ) -> None:
         self.count = 0
         self.fired: list[str] = []
         self._at = at
         self._here = here
+        self._kind = kind
         self._checks: dict[CodeType, set[int]] = {}
         self._last: dict[FrameType, int] = {}
 
@@ -75,4 +79,4 @@ class Interrupter:
         self.count += 1
         if self.count in self._at:
             self.fired.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
-            raise KeyboardInterrupt
+            raise self._kind

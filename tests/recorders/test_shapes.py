@@ -336,6 +336,58 @@ def test_events_that_nobody_knows_are_kept(store: Store, server: Scripted) -> No
     assert kept == [b'{"event":{"type":"brand_new","value":[1]}}', b'{"event":{"type":7}}']
 
 
+HALF = "\ud83d"
+"""Half of a character: a provider may cut its events there."""
+
+ODD: list[tuple[Any, list[Any]]] = [
+    (
+        "anthropic",
+        [b'data: {"type": "odd", "x": "\\ud83d"}\n\n', b'data: {"type": "message_stop"}\n\n'],
+    ),
+    (
+        "gemini",
+        [{"candidates": [{"content": {"parts": [{"odd": HALF}]}, "finish_reason": "STOP"}]}],
+    ),
+    (
+        "gemini",
+        [
+            {
+                "candidates": [
+                    {
+                        "content": {
+                            "parts": [{"function_call": {"name": "f", "args": {"a": HALF}}}]
+                        },
+                        "finish_reason": "STOP",
+                    }
+                ]
+            }
+        ],
+    ),
+    (
+        "openai-chat",
+        [{"choices": [{"index": 0, "delta": {"audio": {"data": "abc"}}, "finish_reason": "stop"}]}],
+    ),
+    (
+        "openai-responses",
+        [{"type": "odd", "x": HALF}, {"type": "response.completed", "response": {}}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("shape", "events"), ODD)
+def test_what_cannot_be_read_is_kept_and_breaks_nobodys_stream(
+    store: Store, shape: Any, events: list[Any]
+) -> None:
+    session = store.create_session()
+    with session.turn("Go.") as turn:
+        assert list(record(turn, shape, iter(events))) == events
+    kept = answer(store)
+    assert kept is not None
+    assert (kept.state, len(kept.parts)) == ("complete", 1)
+    assert any(text in str(kept.parts) for text in ("ud83d", "abc"))
+    assert_sendable(store)
+
+
 def test_what_is_signed_goes_back_with_its_signature(
     store: Store, server: Scripted, clients: Clients
 ) -> None:

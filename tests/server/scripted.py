@@ -18,7 +18,8 @@ from holdfast.server.logs import configure
 from holdfast.server.running import Answering
 from holdfast.server.state import Settings
 from holdfast.server.tokens import Tokens
-from holdfast.session.aio import AsyncSession, AsyncTurn
+from holdfast.session.aio import AsyncSession
+from holdfast.session.blocks_aio import AsyncTurn
 
 Act = Callable[[AsyncSession, AsyncTurn, list[str]], Awaitable[None]]
 

@@ -1,11 +1,18 @@
 """A server that is asked to end: turns, then streams, then the process, within ten seconds."""
 
+import asyncio
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast import AsyncStore
+from holdfast.server.failing import Refused
+from holdfast.server.hub import Hub
+from holdfast.server.logs import Log
+from holdfast.server.state import Settings
+from holdfast.testing.memory import MemoryDisk
 from tests.server.conftest import Serve
 
 
@@ -101,3 +108,15 @@ def test_it_says_how_it_is(serve: Serve) -> None:
     assert int(figures['holdfast_store_commit_seconds_bucket{le="+Inf"}']) > 3
     [began] = server.log_lines("turn_began")
     assert began["session"] == session_id
+
+
+def test_a_hub_that_was_never_started_can_be_closed() -> None:
+    """A signal may come before the server is up: it must not hang for it."""
+
+    async def main() -> None:
+        hub = Hub(AsyncStore(MemoryDisk().open()), Settings(), Log())
+        await hub.close()
+        with pytest.raises(Refused, match="shutting down"):
+            hub.admit()
+
+    asyncio.run(main())

@@ -282,12 +282,13 @@ def test_a_blob_is_an_image_or_a_download(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     with Store(tmp_path / "work.db") as store:
         picture = store.put_blob(b"\x89PNG\r\n\x1a\n....")
-        page = store.put_blob(b"<html><script>1</script>")
+        others = [b"<html><script>1</script>", b"%PDF-1.7 ...."]
         shown = server.http.get(f"/api/blobs/{picture}")
         assert shown.headers["content-type"] == "image/png"
-        kept = server.http.get(f"/api/blobs/{page}")
-        assert kept.headers["content-type"] == "application/octet-stream"
-        assert kept.headers["content-disposition"] == "attachment"
+        for page in map(store.put_blob, others):
+            kept = server.http.get(f"/api/blobs/{page}")
+            assert kept.headers["content-type"] == "application/octet-stream"
+            assert kept.headers["content-disposition"] == "attachment"
 
 
 @pytest.mark.parametrize(

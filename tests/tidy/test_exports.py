@@ -9,14 +9,14 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.session import aio, store
+from holdfast.session import aio, blocks, blocks_aio, store
 
 FACES = [
     (store.Store, aio.AsyncStore),
     (store.Session, aio.AsyncSession),
-    (store.Turn, aio.AsyncTurn),
-    (store.Stream, aio.AsyncStream),
-    (store.Tool, aio.AsyncTool),
+    (blocks.Turn, blocks_aio.AsyncTurn),
+    (blocks.Stream, blocks_aio.AsyncStream),
+    (blocks.Tool, blocks_aio.AsyncTool),
 ]
 
 READS = {

@@ -45,6 +45,17 @@ def test_a_sound_store_has_no_findings(path: Path) -> None:
     assert found.sound
 
 
+def test_a_session_that_is_erased_meanwhile_is_no_finding(path: Path) -> None:
+    with Store(path) as store:
+
+        def erase(done: int, _all: int) -> None:
+            if done == 1:
+                store.erase_session("after")
+
+        found = examine(store, progress=erase)
+    assert (found.sessions, found.findings) == (3, [])
+
+
 def test_examining_writes_nothing(path: Path) -> None:
     """Not even the ending of a turn whose process is gone."""
     damage(

@@ -66,14 +66,14 @@ def test_no_file_holds_what_was_erased(tmp_path: Path) -> None:
         session_id = remember(store)
         with kept.turn("a prompt that stays"):
             pass
-        assert len(store.search("4711")) >= 5, "it is in the search index too"
+        assert len(store.search("4711", wait_seconds=30)) >= 5, "it is in the search index too"
         receipt = store.erase_session(session_id, forks=True)
         assert receipt.verified
         assert receipt.entries > 8
         assert receipt.pieces > 8
         assert kept.messages()[0].text == "a prompt that stays"
-        assert len(store.search("4711")) == 0
-        assert len(store.search("stays")) == 1
+        assert len(store.search("4711", wait_seconds=30)) == 0
+        assert len(store.search("stays", wait_seconds=30)) == 1
     assert traces(path) == {}
 
 

@@ -17,7 +17,8 @@ from holdfast.adapters.pydantic_ai import Approvals, Granted, Recorder, granted,
 from holdfast.agent.fitting import compact_if_long, compact_turn_if_long, summarise, title_of
 from holdfast.agent.tools import Running
 from holdfast.errors import HoldfastError
-from holdfast.session.aio import AsyncSession, AsyncTurn
+from holdfast.session.aio import AsyncSession
+from holdfast.session.blocks_aio import AsyncTurn
 from holdfast.session.endings import describe
 
 INSTRUCTIONS: Final = (

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import anyio.to_thread
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 
@@ -15,6 +14,7 @@ from holdfast.agent import embedded
 from holdfast.agent.agent import Agent
 from holdfast.agent.embedded import ON_BOARD, ModelUnavailable
 from holdfast.agent.tools import SHOWN_CHARS, Workspace
+from holdfast.session.settling import in_thread
 
 VARIABLE: Final = "HOLDFAST_MODEL"
 
@@ -67,13 +67,12 @@ async def agent_for(
 
     running = (name or "").partition("@")[2]
     serving = contextlib.nullcontext(running) if running else embedded.serving_model()
-    url = await anyio.to_thread.run_sync(serving.__enter__)
-    try:
+    with contextlib.ExitStack() as started:
+        # Whoever is cancelled while it starts waits until it has: then it is ended.
+        url = await in_thread(lambda: started.enter_context(serving))
         used = Workspace(folder, shown_chars=_SMALL_SHOWN).tools() if tools is None else tools
         async with ConstrainedModel(url) as small:
             yield Agent(small, tools=used, window=embedded.WINDOW, **settings)
-    finally:
-        serving.__exit__(None, None, None)
 
 
 def find_model(name: str) -> Model:

@@ -15,9 +15,11 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.agent.tools import Told
+from holdfast.errors import InvalidEntry
 from holdfast.model.entries import Usage
 from holdfast.model.sessions import TurnInfo
 from holdfast.session.aio import AsyncSession
+from holdfast.views.context import Context
 
 FULL: Final = 0.6
 """The share of the window that a conversation may fill before it is compacted."""
@@ -46,10 +48,10 @@ async def compact_if_long(session: AsyncSession, model: Model, window: int) -> b
 
     If interrupted: it is compacted or it is not.
     """
-    context = await session.context("neutral")
-    turn = await _running(session)
-    if _tokens(context.messages) < window * FULL or turn is None:
+    found = await _long(session, window)
+    if found is None:
         return False
+    _, turn = found
     return await _summarise_if_it_can(session, model, window, through=turn.seq - 1)
 
 
@@ -58,10 +60,10 @@ async def compact_turn_if_long(session: AsyncSession, model: Model, window: int)
 
     If interrupted: it is compacted or it is not.
     """
-    context = await session.context("neutral")
-    turn = await _running(session)
-    if _tokens(context.messages) < window * FULL or turn is None:
+    found = await _long(session, window)
+    if found is None:
         return False
+    context, turn = found
     prompts: list[int] = []
     last = 0
     for message, seqs in zip(context.messages, context.origins, strict=True):
@@ -76,8 +78,14 @@ async def compact_turn_if_long(session: AsyncSession, model: Model, window: int)
     return await _summarise_if_it_can(session, model, window, through=last - 1, keep=prompts)
 
 
-async def _running(session: AsyncSession) -> TurnInfo | None:
-    return next((one for one in reversed(await session.turns()) if one.status == "running"), None)
+async def _long(session: AsyncSession, window: int) -> tuple[Context, TurnInfo] | None:
+    """What would be sent, and the turn that runs, if it nearly fills the window."""
+    context = await session.context("neutral")
+    if _tokens(context.messages) < window * FULL:
+        return None
+    turns = reversed(await session.turns())
+    running = next((one for one in turns if one.status == "running"), None)
+    return None if running is None else (context, running)
 
 
 async def _summarise_if_it_can(
@@ -87,6 +95,8 @@ async def _summarise_if_it_can(
         return await summarise(session, model, window, through=through, keep=keep)
     except AgentRunError:
         return False  # the answer will fail for the same reason, and say so; or it is cut to fit
+    except InvalidEntry:
+        return False  # what stands there is a summary already, and notes that nothing stands for
 
 
 async def summarise(

@@ -43,10 +43,9 @@ def examine(
     count = judged = 0
     ids = list(store.session_ids())
     for session_id in ids:
-        found = _session(store, session_id, rebuild=rebuild)
+        found = _session(store, session_id, rebuild=rebuild, contexts=contexts)
         count += 1
         if contexts and not any(one.kind == "entry" for one in found):
-            found += _contexts(store, session_id)
             judged += len(_VALIDATORS)
         findings += found
         if progress is not None:
@@ -75,11 +74,16 @@ def _search(store: Store) -> list[Finding]:
     return []
 
 
-def _session(store: Store, session_id: str, *, rebuild: bool) -> list[Finding]:
+def _session(store: Store, session_id: str, *, rebuild: bool, contexts: bool) -> list[Finding]:
     try:
-        return store.examine_session(session_id, rebuild=rebuild)
+        found = store.examine_session(session_id, rebuild=rebuild)
+        if contexts and not any(one.kind == "entry" for one in found):
+            found += _contexts(store, session_id)
     except HoldfastError as error:
+        if session_id not in store.session_ids():
+            return []  # somebody has erased it meanwhile
         return [Finding("entry", str(error), session_id)]
+    return found
 
 
 def _contexts(store: Store, session_id: str) -> list[Finding]:

@@ -12,12 +12,13 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidEntry
 from holdfast.exchange.records import image
-from holdfast.journal.codec import to_bytes
+from holdfast.journal.codec import encode, to_bytes
 from holdfast.journal.identity import digest
-from holdfast.journal.rules import check_json
+from holdfast.journal.rules import check_json, check_usage
 from holdfast.model.entries import Usage
+from holdfast.model.limits import TOKENS_MAX
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 _ID_BYTES: Final = 1_000
@@ -118,9 +119,7 @@ def _anthropic_result(found: Content, block: dict[str, Any], provider: str) -> N
 def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ...]:
     """What a result can hold; anything else as data of nobody."""
     return tuple(
-        part
-        if isinstance(part, Text | Image | File | Opaque)
-        else Opaque("holdfast", msgspec.json.encode(part))
+        part if isinstance(part, Text | Image | File | Opaque) else Opaque("holdfast", encode(part))
         for part in parts
     )
 
@@ -221,18 +220,23 @@ def blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
 
 
 def usage(value: object) -> Usage | None:
-    """Tokens, by the names that either provider gives them."""
+    """Tokens, by the names that either provider gives them; None for what can be no count."""
     if not isinstance(value, dict):
         return None
     read = count(value, "cache_read_input_tokens")
     written = count(value, "cache_creation_input_tokens")
     cached = read or count(value, "cached_input_tokens") or _inner(value, "prompt_tokens_details")
-    return Usage(
+    found = Usage(
         input=count(value, "input_tokens", "prompt_tokens") + read + written,
         output=count(value, "output_tokens", "completion_tokens"),
         cached=cached,
         reasoning=count(value, "reasoning_output_tokens"),
     )
+    try:
+        check_usage(found)
+    except InvalidEntry:
+        return None
+    return found
 
 
 def _inner(value: dict[str, Any], name: str) -> int:
@@ -243,7 +247,7 @@ def _inner(value: dict[str, Any], name: str) -> int:
 def count(value: dict[str, Any], *names: str) -> int:
     for name in names:
         found = value.get(name)
-        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 62:
+        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= TOKENS_MAX:
             return found
     return 0
 

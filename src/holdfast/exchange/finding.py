@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.exchange import (
     claude_code,
     cline,
@@ -96,6 +97,8 @@ def _import(
                 import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
         report.skip(Place(str(found.path)), f"it cannot be read: {error.strerror or error}")
+    except HoldfastError as error:
+        report.skip(Place(str(found.path)), f"the session could not be taken over: {error}")
     except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
         report.skip(Place(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}")
 

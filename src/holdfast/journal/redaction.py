@@ -5,6 +5,7 @@ entry and kept nowhere. Signatures, encrypted content and a provider's opaque da
 touched, nor is reasoning that is signed: it would not be itself any more.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.errors import InvalidEntry
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
-from holdfast.model.parts import Json, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.parts import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
 
 Redact = Callable[[str], str]
 """A text without what must not be stored. Runs inside a transaction: it must be quick."""
@@ -94,6 +95,12 @@ class Redactor:
         self._count += max(named, int(redacted != text and not masks)) + masks
         return redacted
 
+    def request(self, system: str | None, tools: Json) -> tuple[str | None, Json, int]:
+        """What a model is asked with, as it may be stored, and how much was taken out of it."""
+        apart = Redactor(self._redact)  # what is counted here is not the writer's
+        said = None if system is None else apart.text(system)
+        return said, apart._json(tools), apart._count
+
     def rest(self, known: str, text: str) -> str | None:
         """What of a text goes beyond what is stored of it, redacted; None when it does not."""
         whole, rest = self.text(text), text[len(known) :]
@@ -147,6 +154,12 @@ class Redactor:
                 return msgspec.structs.replace(item, arguments=arguments)
             case ToolResult():
                 return self._result(item)
+            case Image(alt=str() as alt):
+                shown = self._value(alt)
+                return item if shown is alt else msgspec.structs.replace(item, alt=shown)
+            case File(name=str() as name):
+                called = self._value(name)
+                return item if called is name else msgspec.structs.replace(item, name=called)
             case e.Delta(signature=None, encrypted=None):
                 text = self._value(item.text)
                 return item if text is item.text else msgspec.structs.replace(item, text=text)
@@ -158,8 +171,14 @@ class Redactor:
         changed = self.text(arguments)
         if changed == arguments or is_whole_object(changed) or not is_whole_object(arguments):
             return changed
-        values = self._json(msgspec.json.decode(arguments))
-        return msgspec.json.encode(values).decode()
+        counted = self._count
+        value = self._json(json.loads(arguments))
+        dense = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if any(self.text(text) != text for text in (dense, json.dumps(value, ensure_ascii=False))):
+            # What it takes out lies in no value alone: nothing of the object is kept as it was.
+            dense = json.dumps({"redacted": changed}, ensure_ascii=False)
+        self._count = counted
+        return dense
 
     def _result(self, result: ToolResult) -> ToolResult:
         content = self._value(result.content)
@@ -172,10 +191,22 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {name: self._json(inner) for name, inner in value.items()}
+            return self._object(value)
         if isinstance(value, list):
             return [self._json(inner) for inner in value]
         return value
+
+    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Names are text too; those that became the same are told apart."""
+        found: dict[str, Any] = {}
+        for name, inner in value.items():
+            redacted = unique = self.text(name)
+            number = 1
+            while unique in found:
+                number += 1
+                unique = f"{redacted} #{number}"
+            found[unique] = self._json(inner)
+        return found
 
 
 def failed(body: e.Body) -> e.Body:

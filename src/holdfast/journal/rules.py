@@ -50,8 +50,12 @@ def check_content(body: e.Body) -> None:
             check_id(body.id, "message id")
         case e.Note():
             check_json(body.data, "note")
+        case e.ToolFinished() | e.LateResult():
+            check_result(body.result)
         case e.ModelCallStarted():
             check_json(body.settings, "settings of a model call")
+        case e.ModelCallEnded():
+            check_usage(body.usage)
         case e.Imported():
             check_json(body.report, "report of an import")
         case e.Renamed() | e.SessionCreated():
@@ -220,10 +224,7 @@ def admit(turn: TurnState, body: e.Body) -> None:
         case e.ToolStarted():
             call = require_call(turn, body.call_id, body.message_id)
             if call.started_seq is not None or call.answered:
-                raise ToolAlreadyStarted(
-                    f"tool call {body.call_id!r} was started before; to run it again, let the "
-                    "model call it again"
-                )
+                raise _started_before(call)
         case e.ToolFinished():
             require_call(turn, body.result.call_id, body.message_id)
         case e.ModelCallEnded():
@@ -252,10 +253,14 @@ def admit_late_start(turn: TurnState, body: e.ToolStarted, running: TurnState) -
         )
     call = require_call(turn, body.call_id, body.message_id)
     if call.started_seq is not None or call.answered:
-        raise ToolAlreadyStarted(
-            f"tool call {body.call_id!r} was started before; to run it again, let the model call "
-            "it again"
-        )
+        raise _started_before(call)
+
+
+def _started_before(call: CallState) -> ToolAlreadyStarted:
+    return ToolAlreadyStarted(
+        f"tool call {call.call_id!r} was started before; to run it again, let the model call it "
+        "again"
+    )
 
 
 def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:

@@ -12,11 +12,11 @@ from holdfast.recorders.blocking import Recording, Source
 from holdfast.recorders.handle import Handle, Plan
 from holdfast.recorders.requests import Request
 from holdfast.recorders.shapes import Shape
-from holdfast.session.store import Turn
+from holdfast.session.blocks import Turn
 
 if TYPE_CHECKING:
     from holdfast.recorders.aio import AsyncRecording, AsyncSource
-    from holdfast.session.aio import AsyncTurn
+    from holdfast.session.blocks_aio import AsyncTurn
 
 __all__ = ["AsyncRecording", "Recording", "Shape", "record"]
 

@@ -4,6 +4,7 @@ A reader is pure: it takes one event as a dict, remembers what it must, and answ
 Whoever drives it applies them to a stream. So one reader serves both faces, SDKs and raw bytes.
 """
 
+import json
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -97,8 +98,16 @@ def unsent(provider: str, **data: Any) -> Keep:
 
 
 def opaque(provider: str, data: Any) -> Opaque:
-    """A provider's own object, as JSON; bytes in it become base64, as on the wire."""
-    return Opaque(provider, msgspec.json.encode(data))
+    """A provider's own object, as JSON."""
+    return Opaque(provider, to_json(data))
+
+
+def to_json(data: Any) -> bytes:
+    """Any value of a provider's. Bytes in it become base64, as on the wire; nothing is refused."""
+    try:
+        return msgspec.json.encode(data, enc_hook=repr)
+    except UnicodeEncodeError:  # half of a character, which providers cut their events at
+        return json.dumps(msgspec.to_builtins(data, enc_hook=repr)).encode("ascii")
 
 
 def usage(value: Any, *, input: int, output: int, cached: int, reasoning: int) -> Usage | None:  # noqa: A002

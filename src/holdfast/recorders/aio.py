@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError, TurnEnded
 from holdfast.recorders.actions import Media
 from holdfast.recorders.handle import DRAINING, Handle, Plan, must_stream
 from holdfast.recorders.taking import LEFT, Taking
-from holdfast.session.aio import AsyncTurn
+from holdfast.session.blocks_aio import AsyncTurn
 
 T = TypeVar("T")
 AsyncOpened = AsyncIterable[T] | AbstractAsyncContextManager[AsyncIterable[T]]

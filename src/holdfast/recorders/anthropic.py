@@ -4,9 +4,8 @@ What its servers ran themselves (a search and its results) is kept block by bloc
 came, because it must go back exactly.
 """
 
+import json
 from typing import Any, Final
-
-import msgspec
 
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.model.parts import Reasoning
@@ -23,6 +22,7 @@ from holdfast.recorders.actions import (
     count,
     opaque,
     text_of,
+    to_json,
     unsent,
     usage,
 )
@@ -140,7 +140,7 @@ class AnthropicReader:
         text = "".join(block.pieces)
         given = block.start.get("input")
         if not text.strip():
-            whole = msgspec.json.encode(given).decode() if given else ""
+            whole = to_json(given).decode() if given else ""
             return [Call(block.id, arguments=whole, done=True)]
         self._broken = self._broken or not is_whole_object(text)
         return NO_ACTIONS
@@ -199,7 +199,7 @@ def _whole(block: _Block) -> Event:
     whole = dict(block.start)
     text = "".join(block.pieces)
     if text:
-        whole["input"] = msgspec.json.decode(text) if is_whole_object(text) else text
+        whole["input"] = json.loads(text) if is_whole_object(text) else text
     for delta in block.unknown:
         for key, value in delta.items():
             if key != "type" and isinstance(value, str):

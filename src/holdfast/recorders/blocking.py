@@ -10,7 +10,7 @@ from holdfast.errors import HoldfastError, TurnEnded
 from holdfast.recorders.actions import Media
 from holdfast.recorders.handle import DRAINING, Handle, Plan, must_stream
 from holdfast.recorders.taking import LEFT, Taking
-from holdfast.session.store import Turn
+from holdfast.session.blocks import Turn
 
 T = TypeVar("T")
 Opened = Iterable[T] | AbstractContextManager[Iterable[T]]

@@ -8,8 +8,6 @@ from base64 import b64encode
 from enum import Enum
 from typing import Any
 
-import msgspec
-
 from holdfast.recorders.actions import (
     Action,
     Call,
@@ -23,6 +21,7 @@ from holdfast.recorders.actions import (
     count,
     opaque,
     text_of,
+    to_json,
     unsent,
     usage,
 )
@@ -94,7 +93,7 @@ class GeminiReader:
         if not call_id or call_id in self._ids:
             call_id = f"{call_id or self._prefix}_{len(self._ids)}"
         self._ids.add(call_id)
-        arguments = msgspec.json.encode(call.get("args") or {}).decode()
+        arguments = to_json(call.get("args") or {}).decode()
         return Call(call_id, text_of(call.get("name")) or "tool", arguments)
 
     def close(self) -> list[Action]:

@@ -6,8 +6,8 @@ from typing import Any, Final
 from holdfast.model.parts import ToolCall
 from holdfast.recorders.requests import Request, call_settings
 from holdfast.recorders.shapes import Kind, kind_of
+from holdfast.session.blocks import Deltas
 from holdfast.session.options import CallSettings
-from holdfast.session.store import Deltas
 
 DRAINING: Final = frozenset(
     {"get_final_message", "get_final_text", "get_final_response", "get_final_completion"}

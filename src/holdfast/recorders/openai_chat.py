@@ -190,11 +190,18 @@ class ChatReader:
         if rest:
             self._beside.setdefault("audio", []).append(rest)
 
+    def _heard(self) -> list[Action]:
+        """All that was said aloud, in one piece; as it came, if it cannot be read."""
+        try:
+            heard = b"".join(b64decode(piece) for piece in self._audio)
+        except (TypeError, ValueError):
+            return [unsent("openai", audio_data=self._audio)]
+        return [Media(heard, "application/octet-stream")]
+
     def close(self) -> list[Action]:
         actions: list[Action] = []
         if self._audio:
-            pieces = [b64decode(piece) for piece in self._audio]
-            actions.append(Media(b"".join(pieces), "application/octet-stream"))
+            actions += self._heard()
         waiting = [
             {"id": call.id, "name": call.name, "arguments": call.waiting}
             for call in self._calls.values()

@@ -7,8 +7,6 @@ whatever both bring is taken once. An item that the provider ran itself is kept 
 from base64 import b64decode
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.journal.wholeness import is_whole_object
 from holdfast.recorders.actions import (
     NO_ACTIONS,
@@ -24,6 +22,7 @@ from holdfast.recorders.actions import (
     count,
     opaque,
     text_of,
+    to_json,
     unsent,
     usage,
 )
@@ -238,7 +237,7 @@ class ResponsesReader:
             call_id = self._unused(text_of(whole.get("call_id")))
             self._items[index].call_id = call_id
             about = {k: v for k, v in whole.items() if k not in ("id", "call_id", "type", "status")}
-            arguments = msgspec.json.encode(about).decode()
+            arguments = to_json(about).decode()
             actions += [Call(call_id, str(kind), arguments), unsent("openai", item=whole)]
         elif kind == "mcp_approval_request":  # it must be answered, which only the caller can
             actions.append(unsent("openai", item=whole))

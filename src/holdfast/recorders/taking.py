@@ -24,7 +24,7 @@ from holdfast.recorders.actions import (
 )
 from holdfast.recorders.shapes import Kind
 from holdfast.recorders.sse import EventLines
-from holdfast.session.store import Deltas
+from holdfast.session.blocks import Deltas
 
 NO_END: Final = "the stream ended without its end marker"
 LEFT: Final = "the consumer stopped reading"

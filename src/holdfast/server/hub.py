@@ -173,8 +173,9 @@ class Hub:
         if self._closed:
             return
         self._closed = True
-        if self._feed is not None:
-            self._feed.wake()
+        if self._feed is None:
+            return  # it was never started
+        self._feed.wake()
         pump, beat = self._tasks
         beat.cancel()
         await asyncio.wait({pump}, timeout=1.0)
@@ -183,8 +184,7 @@ class Hub:
             for client in list(clients):
                 client.end()
         await asyncio.gather(pump, beat, return_exceptions=True)
-        if self._feed is not None:
-            await self._feed.aclose()
+        await self._feed.aclose()
 
     def admit(self) -> None:
         """Count one more stream. Raises Refused when there are too many, or none are taken."""

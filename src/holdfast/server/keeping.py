@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.sessions import moment
 from holdfast.server.logs import Log, cause
 from holdfast.session.aio import AsyncStore
@@ -57,6 +57,6 @@ class Keeper:
                 running = (await session.info()).status == "running"
             except HoldfastError as error:
                 self._log.warning("session_failed", session=session_id, **cause(error))
-                running = False
+                running = isinstance(error, StoreError)  # the store failed: it may still run
             if not running:
                 self._seen_running.discard(session_id)

@@ -8,7 +8,8 @@ from holdfast.errors import HoldfastError, TurnStopped
 from holdfast.model.messages import Prompt
 from holdfast.server.failing import Refused
 from holdfast.server.logs import Log, cause
-from holdfast.session.aio import AsyncSession, AsyncStore, AsyncTurn
+from holdfast.session.aio import AsyncSession, AsyncStore
+from holdfast.session.blocks_aio import AsyncTurn
 from holdfast.session.options import TurnSettings
 
 Runner = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]

@@ -33,6 +33,7 @@ from holdfast.session.examining import (
     readable,
     salvage,
 )
+from holdfast.session.history import read_deltas
 from holdfast.session.importing import import_entries
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, work, write
@@ -187,7 +188,7 @@ class CareCore:
             due = now - after // timedelta(microseconds=1)
             found = yield from read(
                 lambda reader, a=listing, d=due, n=(action, because): [  # type: ignore[misc]
-                    _removal(runtime, reader, info, *n) for info in _due(reader, a, d)
+                    _removal(reader, info, *n) for info in _due(reader, a, d)
                 ]
             )
             for removal in found:
@@ -270,7 +271,7 @@ class CareCore:
         """What is wrong with one session, and with what is derived from it."""
         runtime = self._runtime
         key = yield from read(lambda reader: _key(reader, runtime.tenant, session_id))
-        found = yield from read(lambda reader: examine(runtime, reader, key))
+        found = yield from read(lambda reader: examine(reader, key))
         if not rebuild or not any(one.kind == "derived" for one in found):
             return found
         yield from write(lambda engine: engine.rebuild(key))
@@ -381,8 +382,8 @@ def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.B
     """The text of streams that are still open, as the entries that it would become."""
     for entry in entries:
         if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
-            deltas = [delta for _, flush in reader.deltas(key, entry.seq) for delta in flush]
-            yield e.LateText(turn_id="", message_id="", deltas=tuple(deltas))
+            deltas = tuple(read_deltas(reader, key, entry.seq))
+            yield e.LateText(turn_id="", message_id="", deltas=deltas)
 
 
 def _is_backup(file: str) -> bool:
@@ -412,7 +413,7 @@ def _due(reader: Reader, listing: Listing, due_us: int) -> list[SessionInfo]:
         listing = msgspec.structs.replace(listing, before=(last.updated_at_us, last.id))
 
 
-def _is_held(runtime: Runtime, reader: Reader, info: SessionInfo) -> bool:
+def _is_held(reader: Reader, info: SessionInfo) -> bool:
     """Whether somebody is there who runs its turn, or nobody can say."""
     try:
         row = reader.find_session(info.tenant, info.id)
@@ -421,11 +422,9 @@ def _is_held(runtime: Runtime, reader: Reader, info: SessionInfo) -> bool:
         return True
 
 
-def _removal(
-    runtime: Runtime, reader: Reader, info: SessionInfo, action: str, because: str
-) -> Removal:
+def _removal(reader: Reader, info: SessionInfo, action: str, because: str) -> Removal:
     kept = "it is pinned" if info.pinned else None
-    if info.status == "running" and _is_held(runtime, reader, info):
+    if info.status == "running" and _is_held(reader, info):
         kept = "a turn runs in it"
     if action == "erase" and reader.forks_of(_key(reader, info.tenant, info.id)):
         kept = "forks are made of its entries"

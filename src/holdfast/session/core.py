@@ -3,12 +3,12 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from holdfast.errors import (
     BlobNotFound,
     InvalidEntry,
-    SessionDeleted,
     SessionNotFound,
 )
 from holdfast.journal import rules
@@ -24,11 +24,12 @@ from holdfast.model.search import Hits
 from holdfast.model.sessions import Namer, Project, SessionInfo, TurnInfo
 from holdfast.session.arguments import check_count, check_counts, check_names
 from holdfast.session.care import CareCore, info_of, not_found
-from holdfast.session.history import ForkSettings, HistoryCore, read_history
+from holdfast.session.history import ForkSettings, HistoryCore, read_deltas, read_history
 from holdfast.session.runtime import Runtime, is_dead
 from holdfast.session.steps import Flow, read, write
 from holdfast.session.turns import TurnCore, TurnOptions
 from holdfast.stores.base import Listing, Reader, SessionRow, UsageQuery
+from holdfast.stores.engine import Engine
 from holdfast.stores.standing import Receipt
 
 if TYPE_CHECKING:  # the options stand on this module
@@ -201,6 +202,12 @@ class SessionCore:
     def saw(self, seq: int) -> None:
         self.head = max(self.head, seq)
 
+    def write(self, apply: Callable[[Engine], Receipt]) -> Flow[Receipt]:
+        """Wait for a write of one entry, and know of it."""
+        receipt = yield from write(apply)
+        self.saw(receipt.seq)
+        return receipt
+
     # -- reading -------------------------------------------------------------------------------
 
     def row(self, reader: Reader) -> SessionRow:
@@ -208,6 +215,8 @@ class SessionCore:
         row = reader.session(self.key)
         if row is None:
             raise SessionNotFound(f"session {self.id!r} does not exist any more; it was erased")
+        self.title = row.about.title
+        self.saw(row.head)
         return row
 
     def info(self) -> Flow[SessionInfo]:
@@ -219,12 +228,8 @@ class SessionCore:
     def read_entries(self, reader: Reader, after: int, limit: int | None) -> list[e.Entry]:
         check_count("after", after)
         check_counts(limit=limit)
-        entries = reader.entries(self.key, after=after, limit=limit)
-        if entries:
-            self.saw(entries[-1].seq)
-        else:
-            self.row(reader)  # nothing to read may mean that it was erased
-        return entries
+        self.row(reader)
+        return reader.entries(self.key, after=after, limit=limit)
 
     def messages(self, after: int, last: int | None, limit: int | None) -> Flow[list[Message]]:
         check_count("after", after)
@@ -240,9 +245,7 @@ class SessionCore:
         return self._fold(reader, history, self.read_entries(reader, after, None))
 
     def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
-        return fold_messages(
-            in_view(history, entries), lambda seq: _stored_deltas(reader, self.key, seq)
-        )
+        return fold_messages(in_view(history, entries), partial(read_deltas, reader, self.key))
 
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
@@ -273,7 +276,7 @@ class SessionCore:
                 if entry_further_on is not None and entry_further_on.seq > after:
                     for entry in in_view(history, [entry_further_on]):
                         fold.take(entry)
-            messages = fold.finish(lambda seq: _stored_deltas(reader, self.key, seq))
+            messages = fold.finish(partial(read_deltas, reader, self.key))
             if len(messages) >= limit or len(page) < _PAGE:
                 return messages[:limit]
 
@@ -380,9 +383,12 @@ class SessionCore:
         body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
         at = runtime.clock()
         stopped = yield from write(lambda engine: engine.stop(self.key, body, at))
-        if stopped is not None:
-            runtime.deliver_stop(stopped, body.reason)
-        return stopped is not None
+        if stopped is None:
+            return False
+        stopped_id, seq = stopped
+        self.saw(seq)
+        runtime.deliver_stop(stopped_id, body.reason)
+        return True
 
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:
         """Keep a prompt for the next turn; its id."""
@@ -393,15 +399,13 @@ class SessionCore:
             rules.check_id(key, "key")
         message = self.prompt(prompt, "", key)
         at = runtime.clock()
-        yield from write(lambda engine: engine.queue(self.key, message, at))
+        yield from self.write(lambda engine: engine.queue(self.key, message, at))
         return message.id
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""
         at = self.runtime().clock()
-        receipt = yield from write(lambda engine: engine.withdraw(self.key, prompt_id, at))
-        self.saw(receipt.seq)
-        return receipt
+        return self.write(lambda engine: engine.withdraw(self.key, prompt_id, at))
 
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json
@@ -409,25 +413,21 @@ class SessionCore:
         rules.check_id(call_id, "tool call id")
         result = tool_result(call_id, content, is_error=is_error, structured=structured)
         at = self.runtime().clock()
-        receipt = yield from write(
+        return self.write(
             lambda engine: engine.finish_tool(self.key, turn_id, call_id, result, None, at)
         )
-        self.saw(receipt.seq)
-        return receipt
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
         rules.check_id(message_id, "message id")
         rules.check_text(text, "late text")
         at = self.runtime().clock()
-        return (
-            yield from write(
-                lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
-            )
+        return self.write(
+            lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
         )
 
     def decide_approval(self, body: e.ApprovalDecided) -> Flow[Receipt]:
         at = self.runtime().clock()
-        return (yield from write(lambda engine: engine.decide_approval(self.key, body, at)))
+        return self.write(lambda engine: engine.decide_approval(self.key, body, at))
 
     def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None
@@ -446,16 +446,15 @@ class SessionCore:
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:
+    """A result as it is recorded. Raises InvalidEntry for what is over a limit."""
     kept = (
         content
         if isinstance(content, str)
         else rules.as_parts(content, "a tool's result is text, or a list of parts")
     )
-    return ToolResult(call_id, kept, is_error=is_error, structured=structured)
-
-
-def _stored_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
-    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
+    result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
+    rules.check_result(result)
+    return result
 
 
 def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
@@ -467,10 +466,7 @@ def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
 
 def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
     row = _find(runtime, reader, session_id)
-    if row.about.deleted:
-        raise SessionDeleted(
-            f"session {session_id!r} was deleted; restore it with store.restore_session()"
-        )
+    rules.check_live(session_id=session_id, deleted=row.about.deleted)
     verified = runtime.verified.get(row.key, 0)
     if verified < row.head:
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)

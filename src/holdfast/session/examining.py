@@ -8,7 +8,7 @@ from holdfast.errors import SessionDamaged
 from holdfast.journal.audit import audit
 from holdfast.journal.turn import fold_turn
 from holdfast.model import entries as e
-from holdfast.session.runtime import Runtime, is_dead
+from holdfast.session.runtime import is_dead
 from holdfast.stores.base import Reader, SessionRow
 from holdfast.stores.rebuild import derived, labels_of
 
@@ -117,7 +117,7 @@ def salvage(reader: Reader, key: int) -> Salvaged:
     return Salvaged(row.id, title, [*inherited, *entries], [*damage, *own])
 
 
-def examine(runtime: Runtime, reader: Reader, key: int) -> list[Finding]:
+def examine(reader: Reader, key: int) -> list[Finding]:
     """Everything that is wrong with a session; nothing when it is as it should be."""
     whole = salvage(reader, key)
     if whole.damage:

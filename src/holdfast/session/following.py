@@ -109,12 +109,17 @@ class Fed(NamedTuple):
 
 
 class FeedCore:
-    """Many sessions as they happen, read together: one look at the store serves all of them."""
+    """Many sessions as they happen, read together: one look at the store serves all of them.
+
+    What a look has found stays here until somebody takes it: who is cancelled meanwhile loses
+    nothing.
+    """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._ends: dict[str, Callable[[], None]] = {}
+        self._found: list[Fed] = []
         self.live = True
 
     def follow(self, session_id: str, follower: Follower, end: Callable[[], None]) -> None:
@@ -125,34 +130,45 @@ class FeedCore:
 
     def unfollow(self, session_id: str) -> None:
         with self._mutex:
-            self._followers.pop(session_id, None)
-            end = self._ends.pop(session_id, None)
-        if end is not None:
-            end()
+            self._found = [one for one in self._found if one.session_id != session_id]
+        self._forget(session_id)
 
-    def poll(self, reader: Reader) -> list[Fed]:
+    def poll(self, reader: Reader) -> None:
+        """Find what is new in any of them."""
         with self._mutex:
             followers = list(self._followers.items())
-        fed: list[Fed] = []
         live = True
         for session_id, follower in followers:
             try:
                 seen = follower.poll(reader)
             except StoreDegraded:
-                if not fed:
+                if not self._found:
                     raise
                 live = False  # the connection is lost, not the session: it is looked at again
                 break
             except HoldfastError as error:  # erased or damaged: the others go on
-                self._drop(session_id, follower)
-                fed.append(Fed(session_id, [], error))
+                if self._followers.get(session_id) is follower:
+                    self._forget(session_id)
+                self._find(Fed(session_id, [], error))
                 continue
             live = live and follower.live
             if seen:
-                fed.append(Fed(session_id, seen))
+                self._find(Fed(session_id, seen))
         self.live = live
-        return fed
 
-    def _drop(self, session_id: str, follower: Follower) -> None:
-        if self._followers.get(session_id) is follower:
-            self.unfollow(session_id)
+    def take(self) -> list[Fed]:
+        """What was found and nobody has taken yet."""
+        with self._mutex:
+            found, self._found = self._found, []
+        return found
+
+    def _find(self, fed: Fed) -> None:
+        with self._mutex:
+            self._found.append(fed)
+
+    def _forget(self, session_id: str) -> None:
+        with self._mutex:
+            self._followers.pop(session_id, None)
+            end = self._ends.pop(session_id, None)
+        if end is not None:
+            end()

@@ -7,6 +7,7 @@ is, when what is in view has changed.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
@@ -66,6 +67,11 @@ class ForkSettings(TypedDict, total=False):
     title: str | None
     titled_by: Namer
     tags: tuple[str, ...]
+
+
+def read_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
+    """What is stored of the stream that began at this seq."""
+    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
 
 
 def read_history(reader: Reader, key: int) -> History:
@@ -195,9 +201,7 @@ class HistoryCore:
     def undo(self, seq: int | None) -> Flow[Receipt]:
         check_counts(seq=seq)
         at = self._session.runtime().clock()
-        receipt = yield from write(lambda engine: engine.undo(self._key, seq, at))
-        self._session.saw(receipt.seq)
-        return receipt
+        return self._session.write(lambda engine: engine.undo(self._key, seq, at))
 
     # -- hiding --------------------------------------------------------------------------------
 
@@ -269,7 +273,8 @@ class HistoryCore:
         entries = reader.entries(self._key, after=begin - 1, through=end)
         if end is not None and end > reach:
             entries += self._late(reader, entries)
-        return row, reach, plan_fork(entries, at=reach, deltas=lambda seq: self._text(reader, seq))
+        deltas = partial(read_deltas, reader, self._key)
+        return row, reach, plan_fork(entries, at=reach, deltas=deltas)
 
     def _late(self, reader: Reader, entries: Sequence[e.Entry]) -> list[e.Entry]:
         """What came for these entries after the last of them."""
@@ -284,9 +289,6 @@ class HistoryCore:
 
     def _row(self, reader: Reader) -> SessionRow:
         return self._session.row(reader)
-
-    def _text(self, reader: Reader, seq: int) -> list[e.Delta]:
-        return [delta for _, flush in reader.deltas(self._key, seq) for delta in flush]
 
     def _turn_at(self, reader: Reader, seq: int) -> int:
         """Where the turn began that ran at this seq, or ran last before it."""

@@ -9,6 +9,7 @@ from holdfast.session.core import SessionCore
 from holdfast.session.following import Fed, FeedCore, Follower, look
 from holdfast.session.place import Followed, Seen
 from holdfast.session.runtime import Runtime
+from holdfast.stores.base import Reader
 
 REST_SECONDS = 1.0
 """The longest pause between two looks; a commit ends it at once."""
@@ -58,11 +59,15 @@ class Following:
             if self._interest.over:
                 raise StopIteration
             since = runtime.watcher.generation
-            self._seen.extend(run(runtime, look(self._follower.poll)))
+            run(runtime, look(self._look))
             if not self._seen and self._follower.live:
                 runtime.watcher.wait(since, REST_SECONDS)
         item, self.cursor = self._seen.popleft()
         return item
+
+    def _look(self, reader: Reader) -> None:
+        # Kept before anything else can be interrupted: it counts as shown now.
+        self._seen.extend(self._follower.poll(reader))
 
     def close(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
@@ -94,7 +99,8 @@ class Feed:
         runtime = self._interest.runtime
         while not self._interest.over:
             since = runtime.watcher.generation
-            fed = run(runtime, look(self._core.poll))
+            run(runtime, look(self._core.poll))
+            fed = self._core.take()
             if fed:
                 return fed
             if self._core.live:

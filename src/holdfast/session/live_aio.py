@@ -9,6 +9,7 @@ from holdfast.session.live import REST_SECONDS, HasCore, Interest
 from holdfast.session.place import Followed, Place, Seen
 from holdfast.session.settling import settle
 from holdfast.session.steps import Flow, Pause
+from holdfast.stores.base import Reader
 
 if TYPE_CHECKING:
     from holdfast.session.runtime import Runtime
@@ -33,7 +34,7 @@ class AsyncFollowing:
             if self._interest.over:
                 raise StopAsyncIteration
             since = runtime.watcher.generation
-            self._seen.extend(await settle(runtime, look(self._follower.poll)))
+            await settle(runtime, look(self._look))
             if not self._seen and self._follower.live:
                 await settle(runtime, _rest(since))
         item, self.cursor = self._seen.popleft()
@@ -43,7 +44,7 @@ class AsyncFollowing:
         """What is there now, each with its cursor, a page of it; nothing once all was given."""
         runtime = self._interest.runtime
         while not self._seen:
-            self._seen.extend(await settle(runtime, look(self._follower.poll)))
+            await settle(runtime, look(self._look))
             if self._follower.live:
                 break
         given = list(self._seen)
@@ -51,6 +52,10 @@ class AsyncFollowing:
         if given:
             self.cursor = given[-1].cursor
         return given
+
+    def _look(self, reader: Reader) -> None:
+        # Kept before anybody can be cancelled: it counts as shown now.
+        self._seen.extend(self._follower.poll(reader))
 
     @property
     def place(self) -> Place:
@@ -95,7 +100,8 @@ class AsyncFeed:
     async def now(self) -> list[Fed]:
         """What is new, without waiting for anything."""
         self._since = self._interest.runtime.watcher.generation
-        return await settle(self._interest.runtime, look(self._core.poll))
+        await settle(self._interest.runtime, look(self._core.poll))
+        return self._core.take()
 
     async def pause(self) -> None:
         """Wait until there may be something that the last look did not see."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 
 from holdfast.errors import SessionDamaged
+from holdfast.journal.approvals import waiting
 from holdfast.journal.derived import HISTORY, TURNS
 from holdfast.journal.fold import Messages, fold_turns
 from holdfast.journal.history import in_view
@@ -14,7 +16,7 @@ from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.sessions import SessionInfo
 from holdfast.session.arguments import check_count, filters_of
-from holdfast.session.history import read_history
+from holdfast.session.history import read_deltas, read_history
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Listing, Reader
 
@@ -78,14 +80,10 @@ def _changes(session: "SessionCore", reader: Reader, after: int) -> Changes:
     fold = Messages()
     for entry in in_view(history, tail):
         fold.take(entry)
-
-    def deltas(seq: int) -> list[e.Delta]:
-        return [delta for _, flush in reader.deltas(session.key, seq) for delta in flush]
-
     touched = _touched(entry for entry in tail if entry.seq > since)
     messages = [
         message
-        for message in fold.finish(deltas)
+        for message in fold.finish(partial(read_deltas, reader, session.key))
         if message.seq > since
         or message.state == "streaming"
         or message.id in touched
@@ -133,17 +131,17 @@ def queued(session: "SessionCore") -> Flow[list[Message]]:
 
 def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
     row = session.row(reader)
-    waiting: dict[str, Message] = {}
+    kept: dict[str, Message] = {}
     if row.queue_seq is not None:
         for entry in session.read_entries(reader, row.queue_seq - 1, None):
             match entry.body:
                 case e.PromptQueued() as body:
-                    waiting[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
+                    kept[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
                 case e.PromptTaken() | e.PromptWithdrawn() as body:
-                    waiting.pop(body.id, None)
+                    kept.pop(body.id, None)
                 case _:
                     pass
-    return list(waiting.values())
+    return list(kept.values())
 
 
 def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
@@ -152,15 +150,8 @@ def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
 
 def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
     session.row(reader)
-    waiting: dict[str, e.ApprovalAsked] = {}
     turns = fold_turns(reader.marked_entries(session.key, TURNS))
-    if turns and turns[-1].status in ("running", "interrupted"):
-        for entry in session.read_entries(reader, turns[-1].seq - 1, None):
-            if isinstance(entry.body, e.ApprovalAsked):
-                waiting[entry.body.id] = entry.body
-            elif isinstance(entry.body, e.ApprovalDecided):
-                waiting.pop(entry.body.id, None)
-    return list(waiting.values())
+    return waiting(reader.entries(session.key, after=turns[-1].seq - 1)) if turns else []
 
 
 # -- what a session without a title is known by ------------------------------------------------

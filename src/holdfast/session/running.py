@@ -19,7 +19,7 @@ from holdfast.model.parts import File, Image, Json, Opaque, Text, ToolCall, Tool
 from holdfast.session.endings import describe
 
 if TYPE_CHECKING:
-    from holdfast.session.store import Tool, Turn
+    from holdfast.session.blocks import Tool, Turn
 
 Tools = Mapping[str, Callable[..., Any]]
 """Functions by name. Each takes the call's arguments as keywords; a custom tool takes its text."""

@@ -15,7 +15,7 @@ from holdfast.model.parts import ToolCall, ToolResult
 from holdfast.session.running import Calling, Outcome, Tools, bind, failure, outcome, too_late
 
 if TYPE_CHECKING:
-    from holdfast.session.aio import AsyncTool, AsyncTurn
+    from holdfast.session.blocks_aio import AsyncTool, AsyncTurn
 
 
 class AsyncToolRun:

@@ -77,6 +77,7 @@ class Runtime:
         self.ids = ids
         self.buffer_bytes = buffer_bytes
         self.flush_bytes = flush_bytes
+        self.redactor = redactor
         self._process = _Process.current
         self.watcher = Watcher(database.change_mark, self._look_for_stops, database.watch)
         self.writer = Writer(

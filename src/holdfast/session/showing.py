@@ -2,11 +2,11 @@
 
 import gc
 import threading
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from holdfast.model import entries as e
-from holdfast.session.history import read_for_model, read_history, read_system
+from holdfast.session.history import read_deltas, read_for_model, read_history, read_system
 from holdfast.session.steps import Flow, read
 from holdfast.stores.base import Reader
 from holdfast.views.context import Budget, Context, compute
@@ -81,9 +81,7 @@ def show_transcript(session: "SessionCore") -> Flow[list[Shown]]:
 
 
 def _transcript(session: "SessionCore", reader: Reader) -> list[Shown]:
-    def deltas(seq: int) -> list[e.Delta]:
-        return [delta for _, flush in reader.deltas(session.key, seq) for delta in flush]
-
+    deltas = partial(read_deltas, reader, session.key)
     return transcript(session.read_entries(reader, 0, None), deltas)
 
 

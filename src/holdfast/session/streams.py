@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import (
     ForeignHandle,
     HandleClosed,
+    HoldfastError,
     InvalidEntry,
     ToolNotFinished,
     TurnEnded,
@@ -110,8 +111,11 @@ class StreamCore:
         if self._entered:
             raise HandleClosed("a stream is entered once; its turn has another for the next answer")
         self._entered = True
-        system = None if call.system is None else (yield from turn.put_blob(to_bytes(call.system)))
-        tools = None if call.tools is None else (yield from turn.put_blob(encode(call.tools)))
+        said, offered, taken = call.system, call.tools, 0
+        if turn.runtime.redactor is not None:
+            said, offered, taken = turn.runtime.redactor.request(said, offered)
+        system = None if said is None else (yield from turn.put_blob(to_bytes(said)))
+        tools = None if offered is None else (yield from turn.put_blob(encode(offered)))
         receipt = yield turn.append(
             e.ModelCallStarted(
                 id=self.model_call_id,
@@ -123,6 +127,7 @@ class StreamCore:
                 settings=call.settings,
                 system=system,
                 tools=tools,
+                redacted=taken,
             ),
             e.MessageStarted(
                 id=self.id,
@@ -144,7 +149,7 @@ class StreamCore:
         self._buffer = None
         try:
             outcome = yield from write(self._end_write(buffer, error))
-        except Exception as failure:
+        except HoldfastError as failure:
             # The turn has the buffer still, so its ending keeps the text.
             if error is None:
                 raise
@@ -272,6 +277,7 @@ class StreamCore:
         self, reason: str | None, usage: e.Usage | None, provider_ids: dict[str, str] | None
     ) -> None:
         """What the provider said at the end; checked now, recorded when the block is left."""
+        self._inside()
         ended = e.ModelCallEnded(
             id=self.model_call_id,
             turn_id=self.turn.claim.turn_id,
@@ -285,6 +291,7 @@ class StreamCore:
 
     def cut_off(self, why: str) -> None:
         """The answer broke off without an exception: the message will be partial."""
+        self._inside()
         rules.check_text(why, "a reason")
         self._cut = why or "cut off"
 
@@ -317,11 +324,15 @@ class StreamCore:
         turn.runtime.writer.submit(op)
 
     def _writable(self) -> StreamBuffer:
-        buffer = self._buffer
-        if buffer is None:
-            raise HandleClosed("the stream is closed; a delta belongs inside its block")
+        buffer = self._inside()
         self.turn.check_open()
         return buffer
+
+    def _inside(self) -> StreamBuffer:
+        """What is said outside of the block would be recorded nowhere."""
+        if self._buffer is None:
+            raise HandleClosed("the stream is closed; what it is given belongs inside its block")
+        return self._buffer
 
 
 class ToolCore:
@@ -391,7 +402,6 @@ class ToolCore:
                 is_error=is_error,
                 structured=structured,
             )
-            rules.check_parts((result,))
         at, buffer = turn.runtime.clock(), self._buffer
         receipt = yield from write(
             lambda engine: engine.finish_tool(
@@ -413,7 +423,7 @@ class ToolCore:
                 yield from self.finish(describe(error), is_error=True, structured=None)
                 return
             yield from self._leave_unfinished()
-        except Exception as failure:
+        except HoldfastError as failure:
             if error is None:
                 raise
             attach(error, failure)

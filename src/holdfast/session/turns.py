@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import (
     ForeignHandle,
+    HoldfastError,
     PromptQueued,
     SessionBusy,
     StoreError,
@@ -98,6 +99,7 @@ class TurnCore:
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
         self._ending = False
+        self._outcome: Receipt | TurnEnded | None = None
         self.repeated = False
         self.over = True
         self.status: str = "running"
@@ -141,13 +143,25 @@ class TurnCore:
             # that nobody was given must not keep the session busy.
             self.runtime.writer.owe(self._undo_begin("outcome_unknown"))
             raise
-        except Exception:
-            raise
+        except HoldfastError:
+            raise  # refused: nothing was begun
         except BaseException as error:
-            reason = ending(turn_id, error).reason or "interrupted"
-            yield from write(self._undo_begin(reason))
-            self._ended()
+            # What a signal handler raises may be of any kind, a timeout of the caller's for one.
+            yield from self._end_what_began(ending(turn_id, error).reason or "interrupted")
             raise
+
+    def _end_what_began(self, reason: str) -> Flow[None]:
+        """Nobody is given the turn. A store that fails owes its ending."""
+        undo = self._undo_begin(reason)
+        try:
+            yield from write(undo)
+        except BaseException as error:
+            if _store_failed(error):
+                self.runtime.writer.owe(undo)
+            if not isinstance(error, StoreError):
+                raise
+        finally:
+            self._ended()
 
     def _undo_begin(self, reason: str) -> Callable[[Engine], object]:
         at = self.runtime.clock()
@@ -234,8 +248,8 @@ class TurnCore:
         body = ending(self.claim.turn_id, cause)
         try:
             outcome = yield from write(self._end_write(body))
-        except Exception as failure:
-            if isinstance(failure, StoreError):
+        except HoldfastError as failure:
+            if _store_failed(failure):
                 # The store cannot write now: it owes the ending, and the session is free with it.
                 self.runtime.writer.owe(self._end_write(body))
             self._ended()
@@ -243,21 +257,20 @@ class TurnCore:
                 raise
             attach(error, failure)
             return
-        except BaseException:
+        except BaseException as cut:
             # Until the ending is with the writer the turn runs: whoever closes the store, or
             # collects the turn as garbage, ends it then.
-            if self._ending:
-                self._ended()
+            owed = _store_failed(cut)
+            if owed:
+                self.runtime.writer.owe(self._end_write(body))
+            if owed or self._ending:
+                self._ended(body, self._outcome if cut.__cause__ is None else None)
             raise
-        self._ended()
+        self._ended(body, outcome)
         if isinstance(outcome, TurnEnded):
-            self.status, self.reason = outcome.status or "interrupted", outcome.reason
             if error is None:
                 raise outcome
             attach(error, outcome)
-            return
-        self.status, self.reason = body.status, body.reason
-        self.session.saw(outcome.seq)
 
     def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
@@ -265,13 +278,22 @@ class TurnCore:
 
         def end(engine: Engine) -> Receipt | TurnEnded:
             self._ending = True
-            return engine.end_turn(self.key, self.claim, body, buffers, at)
+            self._outcome = engine.end_turn(self.key, self.claim, body, buffers, at)
+            return self._outcome
 
         return end
 
-    def _ended(self) -> None:
+    def _ended(
+        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+    ) -> None:
+        """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
         self.over = True
         self.runtime.turn_ended(self.claim.turn_id)
+        if isinstance(outcome, TurnEnded):
+            self.status, self.reason = outcome.status or "interrupted", outcome.reason
+        elif outcome is not None and body is not None:
+            self.status, self.reason = body.status, body.reason
+            self.session.saw(outcome.seq)
 
     def close_write(self, reason: str) -> Callable[[Engine], object]:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
@@ -336,13 +358,13 @@ class TurnCore:
         rules.check_id(call_id, "tool call id")
         rules.check_text(arguments, "a tool call's arguments")
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
-        return (
-            yield from write(
-                lambda engine: engine.ask_approval(
-                    self.key, self.claim, approval_id, call_id, arguments, at
-                )
+        asked, receipt = yield from write(
+            lambda engine: engine.ask_approval(
+                self.key, self.claim, approval_id, call_id, arguments, at
             )
         )
+        self.session.saw(receipt.seq)
+        return asked
 
     def put_blob(self, data: bytes) -> Flow[str]:
         """Keep bytes of an image or a file that this turn is about to name."""
@@ -368,3 +390,8 @@ class TurnCore:
 
     def close_buffer(self, buffer: StreamBuffer) -> None:
         self._buffers.pop(buffer.seq, None)
+
+
+def _store_failed(error: BaseException) -> bool:
+    """Whether the store could not write; an interruption has that for its cause."""
+    return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)

@@ -62,7 +62,8 @@ class Upkeep:
         Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
         those that forks are made of. Nothing is done unless `dry_run` is False.
 
-        If interrupted: each session is removed or it is not; call it again.
+        If interrupted: each session is removed or it is not; call it again. What was erased may
+        still be in the file: `check_file` says so, and erasing it again makes sure.
         """
         flow = self._care.clean_up(
             deleted_after=deleted_after,
@@ -125,7 +126,7 @@ class Upkeep:
         return self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     def rebuild_indexes(self) -> None:
-        """Make the database's indexes anew. If interrupted: made anew, or as they were."""
+        """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""
         return self._run(self._care.rebuild_indexes())
 
     def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
@@ -199,7 +200,8 @@ class AsyncUpkeep:
         Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
         those that forks are made of. Nothing is done unless `dry_run` is False.
 
-        If interrupted: each session is removed or it is not; call it again.
+        If interrupted: each session is removed or it is not; call it again. What was erased may
+        still be in the file: `check_file` says so, and erasing it again makes sure.
         """
         flow = self._care.clean_up(
             deleted_after=deleted_after,
@@ -262,7 +264,7 @@ class AsyncUpkeep:
         return await self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
     async def rebuild_indexes(self) -> None:
-        """Make the database's indexes anew. If interrupted: made anew, or as they were."""
+        """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""
         return await self._run(self._care.rebuild_indexes())
 
     async def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:

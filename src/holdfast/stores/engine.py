@@ -220,8 +220,8 @@ class Engine(ImportOperations):
                 waiting.pop(entry.body.id, None)
         return list(waiting.values())
 
-    def stop(self, key: int, body: e.StopAsked, at_us: int) -> str | None:
-        """Ask the running turn to stop; its id, or None when the turn meant runs no more."""
+    def stop(self, key: int, body: e.StopAsked, at_us: int) -> tuple[str, int] | None:
+        """Ask the running turn to stop: its id and where, or None when it runs no more."""
         standing = self._live(key)
         turn = standing.turn
         if turn is None or body.turn_id not in ("", turn.id):
@@ -229,8 +229,7 @@ class Engine(ImportOperations):
                 self._past_turn(standing, body.turn_id)
             return None
         body = msgspec.structs.replace(body, turn_id=turn.id)
-        self._write(standing, body, at_us)
-        return turn.id
+        return turn.id, self._write(standing, body, at_us).seq
 
     def end_turn(
         self,
@@ -479,7 +478,7 @@ class Engine(ImportOperations):
 
     def ask_approval(
         self, key: int, claim: Claim, approval_id: str, call_id: str, arguments: str, at_us: int
-    ) -> e.ApprovalAsked:
+    ) -> tuple[e.ApprovalAsked, Receipt]:
         """A call waits for a person, bound to the hash of its arguments, as they are recorded."""
         standing = self._live(key)
         call = rules.require_call(self._claimed(standing, claim), call_id)
@@ -496,8 +495,7 @@ class Engine(ImportOperations):
             call_id=call_id,
             arguments_hash=digest(to_bytes(made)),
         )
-        self._write(standing, body, at_us)
-        return body
+        return body, self._write(standing, body, at_us)
 
     def _arguments(self, standing: Standing, call: CallState) -> str:
         """What the model wrote for this call, in a message that is whole or still streams."""

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Literal
 
 from holdfast.session.aio import AsyncStore
-from holdfast.session.store import Session, Store, Stream, Tool, Turn
+from holdfast.session.blocks import Stream, Tool, Turn
+from holdfast.session.store import Session, Store
 
 Face = Literal["sync", "asyncio", "trio"]
 FACES: tuple[Face, ...] = ("sync", "asyncio", "trio")

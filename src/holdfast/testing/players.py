@@ -14,8 +14,9 @@ from holdfast.errors import HoldfastError
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.parts import Part, Text, ToolCall
+from holdfast.session.blocks import Stream, Tool, Turn
 from holdfast.session.sources import Prefix
-from holdfast.session.store import Session, Store, Stream, Tool, Turn
+from holdfast.session.store import Session, Store
 from holdfast.stores.base import Database
 from holdfast.stores.writer import Op
 from holdfast.testing.crash import crash

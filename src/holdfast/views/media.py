@@ -49,14 +49,14 @@ def load(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMAGES) -
     data = blobs(part.blob)
     if not data or len(data) > most:
         return wording.left_out(what)
-    media_type = _sniff(data) or part.media_type
+    media_type = sniff(data) or part.media_type
     if media_type not in allowed:
         return wording.left_out(what)
     name = part.name if isinstance(part, File) else None
     return Media(media_type, b64encode(data).decode(), name)
 
 
-def _sniff(data: bytes) -> str | None:
+def sniff(data: bytes) -> str | None:
     """What the bytes are, whatever they are called: providers look, and refuse a wrong name."""
     for start, media_type in _STARTS:
         if data.startswith(start):

@@ -274,7 +274,9 @@ class Builder:
         saying.partial = saying.partial and not body.whole
         saying.seqs.append(seq)
         empty_before = not saying.parts and not saying.calls
+        cut = list(self._cut_calls)
         self._fill(saying)
+        self._cut_calls = cut  # where its turn ended it was said already
         if empty_before and saying.parts:
             self._insert(saying)
 

@@ -1,11 +1,14 @@
 """Secrets are taken out before anything is written, and nothing else is touched."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
 
 from holdfast import (
+    File,
+    Image,
     InvalidEntry,
     Message,
     Opaque,
@@ -15,8 +18,10 @@ from holdfast import (
     ToolCall,
 )
 from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
+from holdfast.journal.wholeness import is_whole_object
 from holdfast.model import entries as e
 from holdfast.model.entries import Delta
+from holdfast.model.parts import Part
 from holdfast.testing.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
@@ -75,6 +80,32 @@ def test_what_was_taken_out_is_counted() -> None:
     assert isinstance(redacted, e.MessageRecorded)
     assert redacted.redacted == 3
     assert KEY not in str(redacted)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"user":"ann","password":"4711"}',
+        '{"user": "ann", "password": "4711"}',
+        '{"half": "\\ud83d", "password": "4711"}',
+        '{"half": "\ud83d", "password": "4711"}',
+    ],
+)
+def test_what_is_taken_out_of_arguments_comes_back_in_no_way(arguments: str) -> None:
+    """The redaction knows the text of an object, not its values; what it leaves is no object."""
+    redactor = Redactor(lambda text: re.sub(r'"password":\s*"[^"]*"', "(gone)", text))
+    found = redactor.arguments(arguments)
+    assert is_whole_object(found)
+    assert "4711" not in found
+    assert "gone" in found
+
+
+def test_names_in_data_are_redacted_too() -> None:
+    data = {KEY: 1, KEY[:-1] + "Z": 2, "harmless": 3}
+    note = Redactor(redact_secrets).body(e.Note(id="n", name="n", data=data))
+    assert isinstance(note, e.Note)
+    named = "[redacted: GitHub token]"
+    assert (note.data, note.redacted) == ({named: 1, f"{named} #2": 2, "harmless": 3}, 2)
 
 
 def test_arguments_stay_a_whole_object() -> None:
@@ -179,3 +210,17 @@ def test_the_rest_of_an_answer_is_kept_though_its_beginning_was_redacted(known: 
         assert text.endswith(" and more")
         assert "[redacted" in text
         assert KEY[20:] not in repr(session.entries())
+
+
+def test_what_a_model_is_asked_with_and_names_of_files_are_redacted() -> None:
+    with Store(MemoryDisk().open(), redact="secrets") as store:
+        session = store.create_session()
+        blob = store.put_blob(b"bytes")
+        named: list[Part] = [File(blob, "text/plain", name=KEY), Image(blob, "image/png", alt=KEY)]
+        with session.turn(named) as turn, turn.stream(system=KEY, tools=[{"name": KEY}]) as reply:
+            reply.text("Yes.")
+        assert KEY not in str(session.messages())
+        assert session.context("neutral").system == "[redacted: GitHub token]"
+        [call] = [one.body for one in session.entries() if isinstance(one.body, e.ModelCallStarted)]
+        assert KEY.encode() not in store.blob(call.tools or "")
+        assert session.info().redacted == 4

@@ -1,9 +1,12 @@
 """Many sessions followed together, and reads for those who show a store."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast import FollowedDelta, Message, SessionNotFound, Store, Text
+import pytest
+
+from holdfast import FollowedDelta, Message, SessionNotFound, Store, Text, TurnStopped
 from holdfast.model.parts import ToolCall
 from holdfast.session.store import Session
 
@@ -150,6 +153,24 @@ def test_what_waits_for_a_person_is_there_until_it_is_decided(tmp_path: Path) ->
             assert session.approvals() == [asked]
             session.decide_approval(asked, approved=True)
             assert session.approvals() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(SystemExit(), True), (TurnStopped("stop", reason="stopped"), False), (OSError(), False)],
+)
+def test_what_a_turn_asked_waits_after_it_only_if_its_process_ended(
+    tmp_path: Path, error: BaseException, waits: bool
+) -> None:
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        with suppress(type(error)), session.turn("go") as turn:
+            turn.record(Message(role="assistant", parts=[ToolCall("a", "shell", "{}")]))
+            asked = turn.ask_approval("a", "{}")
+            raise error
+        assert session.approvals() == ([asked] if waits else [])
+        say(session, "something else")
+        assert session.approvals() == []
 
 
 def test_activity_counts_each_day_and_inherits_nothing(tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_a_custom_tool_that_ran_in_a_partial_answer_keeps_its_result(session: Se
     assert "did not run" not in str(lines(session))
 
 
+def test_a_call_that_was_cut_off_is_told_of_where_its_turn_ended_and_nowhere_else(
+    session: Session,
+) -> None:
+    with stopped(session) as turn, turn.stream() as reply:
+        reply.text("I look")
+        reply.tool_call("c1", name="shell", arguments='{"comm')
+        raise KeyboardInterrupt
+    session.add_late_text(turn.id, reply.id, "I look there")
+    with stopped(session):
+        pass
+    told = [line for line in lines(session) if "A call to shell was cut off" in line]
+    assert (len(told), lines(session)[-1]) == (1, f"user: {STOPPED}")
+
+
 def test_late_text_does_not_turn_a_cut_off_call_into_a_call(session: Session) -> None:
     with stopped(session) as turn, turn.stream() as reply:
         reply.text("I look")

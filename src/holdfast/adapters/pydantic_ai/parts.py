@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from holdfast.errors import InvalidEntry
 from holdfast.model.entries import Usage
 from holdfast.model.parts import Opaque
-from holdfast.session.store import Deltas
+from holdfast.session.blocks import Deltas
 
 OURS: Final = "pydantic-ai"
 """The provider of the opaque parts that only this adapter reads."""

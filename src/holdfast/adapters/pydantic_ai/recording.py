@@ -40,7 +40,7 @@ from pydantic_ai.settings import ModelSettings
 from holdfast.adapters.pydantic_ai.parts import Taking
 from holdfast.model.messages import Message
 from holdfast.model.parts import Json, ToolResult
-from holdfast.session.aio import AsyncStream, AsyncTool, AsyncTurn
+from holdfast.session.blocks_aio import AsyncStream, AsyncTool, AsyncTurn
 from holdfast.session.running import plain
 
 _TOLD = (ToolRetryError, ToolFailedError, ToolFailed, ModelRetry)

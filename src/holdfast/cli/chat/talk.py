@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, Unpack
 
 from holdfast.adapters.pydantic_ai import granted
 from holdfast.agent import Agent
-from holdfast.agent.approvals import find_pending
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.view import Shown, View, call_text
 from holdfast.cli.failing import explain
@@ -92,8 +91,7 @@ class Talk:
         self.screen.view = View()  # nothing of another session counts
         entries = await session.entries()
         await self._recall(entries)
-        self.view.pending = {one.asked.id: one for one in find_pending(entries)}
-        self._follower = asyncio.create_task(self._follow(session, session.head))
+        self._follower = asyncio.create_task(self._follow(session, entries[-1].seq))
         if self.view.running:
             await self._say_busy(self.view.holder)
         elif self.view.pending:
@@ -302,8 +300,13 @@ class Talk:
             self._taking.cancel()
 
     async def _stop(self) -> None:
-        if not await self.session.stop(reason=STOPPED) and self._turn is not None:
-            self._turn.cancel()  # it has not begun yet
+        stopped = False
+        try:
+            stopped = await self.session.stop(reason=STOPPED)
+        except HoldfastError as error:
+            await self.say("warning", _explained(error))
+        if not stopped and self._turn is not None:
+            self._turn.cancel()  # it has not begun yet, or nobody can be asked
 
     # -- approvals -----------------------------------------------------------------------------
 
@@ -325,7 +328,7 @@ class Talk:
         await self.session.decide_approval(
             pending.asked, approved=approved, by="chat", reason=None if approved else "refused"
         )
-        self.view.pending.pop(pending.asked.id, None)
+        self.view.waiting.asked.pop(pending.asked.id, None)
         self._ask()
         if self.view.pending or self.busy:
             return  # more is to be decided, or the turn that asked goes on by itself

@@ -6,7 +6,7 @@ What is shown comes out of the journal alone, so that it is what is kept, whoeve
 from typing import Final, Literal, NamedTuple
 
 from holdfast.agent.approvals import Pending
-from holdfast.journal.closing import AWAITING_APPROVAL
+from holdfast.journal.approvals import Waiting
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
@@ -82,7 +82,7 @@ class View:
         self.activity = ""
         self.output = ""
         self.queued: dict[str, str] = {}
-        self.pending: dict[str, Pending] = {}
+        self.waiting = Waiting()
         self.input_tokens = self.output_tokens = 0
         self.said: list[str] = []
         """What was typed here and will come back as a prompt; it is on the screen already."""
@@ -93,6 +93,15 @@ class View:
     @property
     def running(self) -> bool:
         return self.turn_id is not None
+
+    @property
+    def pending(self) -> dict[str, Pending]:
+        """The calls that wait for the person, as far as they can be shown."""
+        return {
+            asked.id: Pending(asked, call)
+            for asked in self.waiting.asked.values()
+            if (call := self._calls.get((asked.message_id, asked.call_id))) is not None
+        }
 
     @property
     def tail(self) -> str:
@@ -133,11 +142,11 @@ class View:
     # -- entries -------------------------------------------------------------------------------
 
     def _entry(self, entry: e.Entry) -> list[Shown]:
+        self.waiting.take(entry.body)
         match entry.body:
             case e.TurnStarted() as body:
                 self.turn_id, self.holder = body.turn_id, body.holder
                 self.activity = "waiting for the model"
-                self.pending.clear()  # the conversation has gone on without them
             case e.ModelCallStarted():
                 self.activity = "waiting for the model"
             case e.ModelCallEnded(usage=usage):
@@ -151,13 +160,7 @@ class View:
                 return self._ended(body)
             case e.TurnEnded() as body:
                 return self._turn_ended(body)
-            case (
-                e.ToolStarted()
-                | e.ToolFinished()
-                | e.LateResult()
-                | e.ApprovalAsked()
-                | e.ApprovalDecided()
-            ):
+            case e.ToolStarted() | e.ToolFinished() | e.LateResult() | e.ApprovalAsked():
                 return self._tool(entry.body)
             case _:
                 return self._about(entry.body)
@@ -185,8 +188,6 @@ class View:
     def _turn_ended(self, body: e.TurnEnded) -> list[Shown]:
         self.turn_id, self.activity, self.output, self._chars = None, "", "", 0
         self._answers.clear()
-        if body.reason != AWAITING_APPROVAL:
-            self.pending.clear()
         if body.status == "completed":
             return []
         if body.status == "failed":
@@ -206,12 +207,9 @@ class View:
             case e.ApprovalAsked():
                 call = self._calls.get((body.message_id, body.call_id))
                 if call is not None:
-                    self.pending[body.id] = Pending(body, call)
                     self.activity = "waiting for you"
                     if whole_text(call) != call_text(call):  # nobody approves what is not shown
                         return [Shown("tool", whole_text(call))]
-            case e.ApprovalDecided():
-                self.pending.pop(body.id, None)
             case _:
                 pass
         return []

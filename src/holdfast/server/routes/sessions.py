@@ -87,12 +87,13 @@ async def create_session(call: Call) -> Answer:
 async def get_session(call: Call) -> Answer:
     """A session as it is now: its newest turn, the prompts that wait, what waits for a person."""
     session = await call.serving.store.session(call.session_id)
+    head = session.head  # before reading: what comes meanwhile comes after it
     turns = await session.turns()
     queued = await session.queued()
     approvals = await session.approvals()
     detail = SessionDetail(
         session=await _out_of(call, session),
-        head=session.head,
+        head=head,
         turn=TurnOut.of(turns[-1]) if turns else None,
         queued=[MessageOut.of(one) for one in queued],
         approvals=[ApprovalOut.of(one) for one in approvals],

@@ -33,13 +33,13 @@ from holdfast.server.wire import Answer, Call, Operation
 from holdfast.session.aio import AsyncSession, blocking
 from holdfast.session.options import SearchFilters, UsageFilters
 from holdfast.session.reading import ActivityFilters
+from holdfast.views.media import IMAGES, sniff
 
 MEDIA: Final = {
     "holdfast": ("application/jsonl", "jsonl"),
     "markdown": ("text/markdown; charset=utf-8", "md"),
     "html": ("text/html; charset=utf-8", "html"),
 }
-_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _UNDO_WITHIN: Final = 50
 
 
@@ -108,22 +108,10 @@ async def get_blob(call: Call) -> Response:
     """An image or a file that a message names; what is no image is only ever downloaded."""
     data = await call.serving.store.blob(call.path["name"])
     media = sniff(data)
-    if media is None:
+    if media not in IMAGES:
         headers = {"Content-Disposition": "attachment"}
         return Response(data, headers=headers, media_type="application/octet-stream")
     return Response(data, media_type=media)
-
-
-def sniff(data: bytes) -> str | None:
-    """The kind of image that these bytes are, by what they begin with; None for all else."""
-    for media, beginning in (
-        ("image/png", b"\x89PNG\r\n\x1a\n"),
-        ("image/jpeg", b"\xff\xd8\xff"),
-        ("image/gif", b"GIF8"),
-    ):
-        if data.startswith(beginning):
-            return media
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 async def search(call: Call) -> Answer:

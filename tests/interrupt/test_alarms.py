@@ -1,0 +1,61 @@
+"""A signal handler that raises something of its own, as one that limits the time of a call does.
+
+Such an exception is no interruption by its kind. It comes at the same places all the same, and must
+not leave a turn behind that nobody holds.
+"""
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast import Store, Turn
+from holdfast.testing.memory import MemoryDisk
+from tests.interrupt.ledger import use_again
+from tests.interrupt.tracing import Interrupter
+
+HERE = str(Path(__file__).parent)
+
+
+class Alarm(Exception):
+    """The time is over."""
+
+
+def enter(turn: Turn) -> None:
+    turn.__enter__()
+
+
+def leave(turn: Turn) -> None:
+    turn.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("work", [enter, leave])
+def test_an_alarm_leaves_no_turn_behind(work: Callable[[Turn], None]) -> None:
+    with Store(MemoryDisk().open()) as store:
+        places = 0
+        while _alarmed_at(store, places + 1, work):
+            places += 1
+        assert places > 20
+
+
+def _alarmed_at(store: Store, place: int, work: Callable[[Turn], None]) -> bool:
+    """Whether there is such a place; whatever came of the turn, the session can be used again."""
+    session = store.create_session()
+    turn = session.turn("go")
+    if work is leave:
+        turn.__enter__()
+    alarm = Interrupter({place}, HERE, Alarm)
+    try:
+        alarm.run(partial(work, turn))
+    except Alarm:
+        pass
+    else:
+        assert not alarm.fired, "the alarm was swallowed"
+        turn.__exit__(None, None, None)
+    del turn
+    gc.collect()  # one that was entered all the same, and that nobody leaves, ends when collected
+    use_again(session)
+    assert all(one.status != "running" for one in session.turns())
+    return bool(alarm.fired)

@@ -1,0 +1,43 @@
+"""Turns of servers that died are closed by whoever is left, also after a store that failed once."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+
+from holdfast import AsyncStore
+from holdfast.server.keeping import Keeper
+from holdfast.server.logs import Log
+from holdfast.session.sources import system_clock
+
+_DIES = """
+import os, sys
+from holdfast import Store
+
+session = Store(sys.argv[1]).create_session(id="dead")
+turn = session.turn("go")
+turn.__enter__()
+os._exit(0)
+"""
+_HOUR_US = 3_600_000_000
+
+
+def test_a_dead_turn_is_not_forgotten_when_the_store_was_busy(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    subprocess.run([sys.executable, "-c", _DIES, str(path)], check=True)
+
+    async def main() -> None:
+        async with AsyncStore(path, lock_wait_seconds=0.05) as store:
+            # An hour later: the next look lists only what has changed since.
+            keeper = Keeper(store, lambda: system_clock() + _HOUR_US, Log(), lambda: ())
+            somebody = apsw.Connection(str(path))
+            somebody.execute("BEGIN IMMEDIATE")
+            await keeper.look()
+            assert (await store.session_info("dead")).status == "running"
+            somebody.close()
+            await keeper.look()
+            assert (await store.session_info("dead")).status == "interrupted"
+
+    asyncio.run(main())
