@@ -32,9 +32,9 @@ type: $(STAMP)  ## check types
 	@$(BIN)/mypy
 
 bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite and psycopg, and beside what frameworks ship
-	@$(BIN)/python -m benchmarks
-	@$(BIN)/python -m benchmarks.postgres
-	@.benchvenv/bin/python -m benchmarks.peers
+	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks.postgres $(ARGS)
+	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, for ten minutes
 	@$(BIN)/python -m torture

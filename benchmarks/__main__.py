@@ -52,9 +52,6 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "search-size": search_size,
     "search": search,
     "import": imports,
-}
-
-ONLY_IF_NAMED: dict[str, Callable[[Setting], list[Result]]] = {
     "million": million,
     "search-million": search_million,
 }
@@ -73,7 +70,7 @@ def main() -> int:
         try:
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
                 setting = Setting(Path(folder), blocks, scale)
-                results += (MEASUREMENTS | ONLY_IF_NAMED)[name](setting)
+                results += MEASUREMENTS[name](setting)
         except Exception:  # noqa: BLE001  (the others have taken minutes: none is lost for it)
             traceback.print_exc()
             failed.append(name)
@@ -97,9 +94,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--only", action="append", choices=list(MEASUREMENTS | ONLY_IF_NAMED), metavar="NAME"
-    )
+    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
