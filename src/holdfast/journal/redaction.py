@@ -51,13 +51,16 @@ def _any_secret() -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<s{n}>{one})" for n, one in enumerate(SECRETS.values())))
 
 
+def replace_secrets(text: str, said: Callable[[str, str], str]) -> str:
+    """A text with what is said of it, by its kind and itself, in place of every secret."""
+    return _any_secret().sub(
+        lambda found: said(_NAMES[int((found.lastgroup or "s0")[1:])], found[0]), text
+    )
+
+
 def redact_secrets(text: str) -> str:
     """A text with every secret in it replaced by what it was."""
-    return _any_secret().sub(_name_secret, text)
-
-
-def _name_secret(match: re.Match[str]) -> str:
-    return f"[redacted: {_NAMES[int((match.lastgroup or 's0')[1:])]}]"
+    return replace_secrets(text, lambda kind, _secret: f"[redacted: {kind}]")
 
 
 class Redactor:
