@@ -15,6 +15,7 @@ from holdfast import (
     Stream,
     ToolNotFinished,
     TurnEnded,
+    TurnStopped,
 )
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts, until
 
@@ -52,6 +53,17 @@ def test_entering_a_turn_that_has_ended_does_not_run_it_again(session: Session) 
     with turn:
         assert turn.id != first
     assert [one.status for one in session.turns()] == ["completed", "completed"]
+
+
+def test_a_turn_that_was_stopped_can_be_entered_again_as_another(session: Session) -> None:
+    turn = session.turn("go")
+    with pytest.raises(TurnStopped), turn:
+        session.stop()
+        turn.record(saying("too late"))
+    with turn:
+        assert (turn.status, turn.stop_asked) == ("running", None)
+        turn.record(saying("in time"))
+    assert [one.status for one in session.turns()] == ["interrupted", "completed"]
 
 
 def text(reply: Stream) -> None:

@@ -205,7 +205,9 @@ class TurnCore:
             if begun.ended is not None:
                 self.status, self.reason = begun.ended.status, begun.ended.reason
             return
-        self.over = False
+        # The same object may be entered again: that is another turn, and nothing of the last one's.
+        self.over = self._ending = False
+        self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
         self.runtime.turn_began(self)
 
     def leave(self, error: BaseException | None) -> Flow[None]:
