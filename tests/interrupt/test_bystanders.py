@@ -303,3 +303,17 @@ async def _cancelled(work: Coroutine[Any, Any, object], way: str) -> None:
         scope.cancel()
         await work
     assert scope.cancelled_caught
+
+
+def test_a_read_while_the_store_is_being_closed_is_refused_in_our_words() -> None:
+    async def main() -> None:
+        async with AsyncStore(MemoryDisk().open()) as store:
+            session = await store.create_session()
+            await session.entries()
+            pool = store._core.runtime()._pool
+            assert pool is not None
+            pool.shutdown()  # as close() does before it says that the store is closed
+            with pytest.raises(HandleClosed, match="open it again"):
+                await session.entries()
+
+    asyncio.run(main())

@@ -4,12 +4,10 @@ Every format is made of the copy, so there is one place that decides what is a s
 secret becomes the same words everywhere in the session: one can still see that it is one.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 import msgspec
 
@@ -17,13 +15,10 @@ from holdfast.errors import BlobNotFound
 from holdfast.exchange.merging import Unit, merge
 from holdfast.exchange.own import export_entries
 from holdfast.journal.identity import digest
-from holdfast.journal.redaction import SECRETS, Redactor
+from holdfast.journal.redaction import Redactor, replace_secrets
 from holdfast.journal.references import blobs_of
 from holdfast.model import entries as e
 from holdfast.session.store import Store
-
-_SECRET: Final = re.compile("|".join(f"(?P<s{n}>{one})" for n, one in enumerate(SECRETS.values())))
-_NAMES: Final = tuple(SECRETS)
 
 
 class Placeholders:
@@ -33,12 +28,10 @@ class Placeholders:
         self._known: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
-        return _SECRET.sub(self._name, text)
+        return replace_secrets(text, self._name)
 
-    def _name(self, match: re.Match[str]) -> str:
-        secret = match[0]
+    def _name(self, kind: str, secret: str) -> str:
         if secret not in self._known:
-            kind = _NAMES[int((match.lastgroup or "s0")[1:])]
             self._known[secret] = f"[redacted: {kind} {len(self._known) + 1}]"
         return self._known[secret]
 

@@ -51,13 +51,16 @@ def _any_secret() -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<s{n}>{one})" for n, one in enumerate(SECRETS.values())))
 
 
+def replace_secrets(text: str, said: Callable[[str, str], str]) -> str:
+    """A text with what is said of it, by its kind and itself, in place of every secret."""
+    return _any_secret().sub(
+        lambda found: said(_NAMES[int((found.lastgroup or "s0")[1:])], found[0]), text
+    )
+
+
 def redact_secrets(text: str) -> str:
     """A text with every secret in it replaced by what it was."""
-    return _any_secret().sub(_name_secret, text)
-
-
-def _name_secret(match: re.Match[str]) -> str:
-    return f"[redacted: {_NAMES[int((match.lastgroup or 's0')[1:])]}]"
+    return replace_secrets(text, lambda kind, _secret: f"[redacted: {kind}]")
 
 
 class Redactor:
@@ -172,13 +175,20 @@ class Redactor:
         if changed == arguments or is_whole_object(changed) or not is_whole_object(arguments):
             return changed
         counted = self._count
-        value = self._json(json.loads(arguments))
-        dense = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        if any(self.text(text) != text for text in (dense, json.dumps(value, ensure_ascii=False))):
-            # What it takes out lies in no value alone: nothing of the object is kept as it was.
-            dense = json.dumps({"redacted": changed}, ensure_ascii=False)
+        kept = self._by_values(arguments)
         self._count = counted
-        return dense
+        return kept or json.dumps({"redacted": changed}, ensure_ascii=False)
+
+    def _by_values(self, arguments: str) -> str | None:
+        """An object whose values are redacted one by one; None if that is not enough."""
+        try:
+            value = self._json(json.loads(arguments))
+            dense = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            spaced = json.dumps(value, ensure_ascii=False)
+        except RecursionError:
+            return None
+        # What is taken out may lie in no value alone, but in a name and its value together.
+        return dense if self.text(dense) == dense and self.text(spaced) == spaced else None
 
     def _result(self, result: ToolResult) -> ToolResult:
         content = self._value(result.content)

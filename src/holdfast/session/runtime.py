@@ -127,7 +127,10 @@ class Runtime:
             from concurrent.futures import ThreadPoolExecutor  # brings logging along
 
             self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="holdfast-reader")
-        self._pool.submit(self._look_into, step, op)
+        try:
+            self._pool.submit(self._look_into, step, op)
+        except RuntimeError as closing:
+            raise HandleClosed("the store was closed; open it again") from closing
 
     def _look_into(self, step: Read[Any] | Work[Any], op: Op[Any]) -> None:
         try:

@@ -87,7 +87,7 @@ class StreamCore:
         self._call = call
         self.id = turn.runtime.ids("msg")
         self.model_call_id = turn.runtime.ids("call")
-        self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id=turn.claim.turn_id)
+        self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id="")  # known when it begins
         self._entered = False
         self._buffer: StreamBuffer | None = None
         self._mutex = threading.Lock()
@@ -174,7 +174,7 @@ class StreamCore:
         turn = self.turn
         why = self._cut if error is None else describe(error)
         state: Literal["complete", "partial"] = "complete" if why is None else "partial"
-        after = msgspec.structs.replace(self._ended, error=why)
+        after = msgspec.structs.replace(self._ended, turn_id=turn.claim.turn_id, error=why)
         at = turn.runtime.clock()
         return lambda engine: engine.end_message(
             turn.key, turn.claim, self.id, state, buffer, after, at

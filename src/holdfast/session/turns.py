@@ -118,7 +118,6 @@ class TurnCore:
         """
         options = self._options
         key = options.key
-        self.stop_reason, self._ending = None, False  # of the turn that was entered with it before
         turn_id = keyed_id("turn", self.session.id, key) if key else self.runtime.ids("turn")
         prompt = None
         if self._prompt is not None:
@@ -232,7 +231,9 @@ class TurnCore:
             if begun.ended is not None:
                 self.status, self.reason = begun.ended.status, begun.ended.reason
             return
-        self.over = False
+        # The same object may be entered again: that is another turn, and nothing of the last one's.
+        self.over = self._ending = False
+        self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
         self.runtime.turn_began(self)
 
     def leave(self, error: BaseException | None) -> Flow[None]:

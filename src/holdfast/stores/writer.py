@@ -157,6 +157,7 @@ class Writer:
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
+        self._ended = False
         self._last_batch = 0
         self._idleness = Idleness(wanted=indexing)
         self.status = "ok"
@@ -172,8 +173,10 @@ class Writer:
         If interrupted: the operation was handed over or it was not.
         """
         if self._closed:
-            raise HandleClosed("the store was closed; open it again")
+            raise _closed()
         self._queue.put(op)
+        if self._ended:  # between the question and the putting: nobody looks there any more
+            self._refuse_rest()
         return op
 
     def within_window(self, buffer: StreamBuffer) -> None:
@@ -232,6 +235,19 @@ class Writer:
                 self._commit(ops)
             if self._idleness.is_due() and self._queue.empty() and not closing:
                 self._index()
+        self._ended = True
+        self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        """What came too late is refused: whoever waits for it would wait for ever."""
+        while True:
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                return
+            if isinstance(item, Op):
+                item.error = _closed()
+                finish([item])
 
     def _gather(self) -> tuple[list[Op[Any]], bool]:
         """Wait for work, then take all that is there."""
@@ -513,6 +529,10 @@ class _Flush(Op[dict[int, HoldfastError | Held]]):
     def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
         super().__init__(lambda engine: engine.flush(buffers))
         self.buffers = buffers
+
+
+def _closed() -> HandleClosed:
+    return HandleClosed("the store was closed; open it again")
 
 
 def _kept_locked(held: Held) -> StoreBusy:

@@ -89,7 +89,9 @@ def test_what_was_taken_out_is_counted() -> None:
         '{"user": "ann", "password": "4711"}',
         '{"half": "\\ud83d", "password": "4711"}',
         '{"half": "\ud83d", "password": "4711"}',
+        '{"deep": ' + "[" * 600 + "]" * 600 + ', "password": "4711"}',
     ],
+    ids=["dense", "spaced", "escaped", "half a character", "deep"],
 )
 def test_what_is_taken_out_of_arguments_comes_back_in_no_way(arguments: str) -> None:
     """The redaction knows the text of an object, not its values; what it leaves is no object."""

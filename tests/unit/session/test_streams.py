@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import HandleClosed, Reasoning, Session, Store, Text, ToolCall
 from holdfast.model import entries as e
+from holdfast.stores.writer import Op
 
 
 @pytest.fixture
@@ -81,3 +82,36 @@ def test_a_turn_keeps_blobs(session: Session) -> None:
     with session.turn("go") as turn:
         name = turn.put_blob(b"bytes")
         assert turn.put_blob(b"bytes") == name
+
+
+def test_a_stream_that_is_made_before_its_turn_is_entered_is_one_of_that_turn(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        turn = session.turn("go")
+        reply = turn.stream()
+        with turn, reply:
+            reply.text("said")
+        assert [one.status for one in session.turns()] == ["completed"]
+        bodies = [one.body for one in session.entries()]
+        assert {body.turn_id for body in bodies if isinstance(body, e.ModelCallEnded)} == {turn.id}
+        assert store.examine_session(session.id) == []
+
+
+def test_what_has_ended_in_another_way_already_keeps_no_turn_from_its_ending(
+    tmp_path: Path,
+) -> None:
+    """As an earlier version left it behind: the end of a model call that names no turn."""
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session()
+        core = session._core
+        with session.turn("go") as turn:
+            stream = turn.stream().__enter__()
+            body = e.ModelCallEnded(id=stream.model_call_id, turn_id="")
+            op = Op(lambda engine: engine.about(core.key, body, 1))
+            core.runtime().writer.submit(op).wait()
+            op.result()
+            stream.text("kept")
+        assert [one.status for one in session.turns()] == ["completed"]
+        assert session.messages()[-1].text == "kept"

@@ -295,6 +295,17 @@ def test_a_closed_writer_refuses_and_says_what_to_do(tmp_path: Path) -> None:
         bench.submit(_refuse)
 
 
+def test_what_is_handed_over_while_the_writer_ends_is_refused(tmp_path: Path) -> None:
+    """Its caller asked whether the store was closed a moment too early, and must not wait."""
+    bench = Bench(tmp_path / "work.db")
+    bench.close()
+    bench.writer._closed = False
+    op = bench.submit(_refuse)
+    assert op.wait(SECONDS)
+    with pytest.raises(HandleClosed, match="open it again"):
+        op.result()
+
+
 def test_a_wait_that_runs_out_says_so_and_the_operation_goes_on(bench: Bench) -> None:
     go = threading.Event()
     op = bench.submit(lambda _: go.wait(SECONDS))
