@@ -2,7 +2,8 @@
 
 The first interruption (Ctrl+C, or whatever a signal handler raises) that comes while a write is
 under way is held back until the write's outcome is known; a second one gives up the wait. The
-write itself runs on the writer's thread and is touched by neither.
+write itself runs on the writer's thread and is touched by neither. Work that keeps others from
+writing is waited for in the same way, and runs on a thread of its own.
 """
 
 from typing import Any, TypeVar
@@ -28,16 +29,21 @@ def run(runtime: Runtime, flow: Flow[T] | Write[T], *, leaving: BaseException | 
         return outcome
     value: Any = None
     error: BaseException | None = None
-    while True:
-        try:
-            step = flow.send(value) if error is None else flow.throw(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        try:
-            value, error = _perform(runtime, step, patient=patient), None
-        except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
-            error = caught
+    try:
+        while True:
+            try:
+                step = flow.send(value) if error is None else flow.throw(error)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            try:
+                value, error = _perform(runtime, step, patient=patient), None
+            except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
+                error = caught
+    finally:
+        # An exception that its own traceback holds would keep what a read was interrupted in, and
+        # with it an old moment of the database, until the garbage is collected.
+        error = None
 
 
 def _hand_over(runtime: Runtime, flow: Flow[T] | Write[T]) -> Any:
@@ -72,6 +78,11 @@ def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
         if step.then is not None:
             step.then(value)
         return value
+    if isinstance(step, Work) and step.exclusive:
+        done: Op[Any] = Op(lambda engine: None)
+        runtime.look_elsewhere(step, done)
+        _settle(done, patient=patient)
+        return done.result()
     if isinstance(step, Read | Work):
         return runtime.look(step)
     assert isinstance(step, Pause)
@@ -81,12 +92,15 @@ def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
 
 def _settle(op: Op[Any], *, patient: bool) -> None:
     interruption: BaseException | None = None
-    while not op.finished:
-        try:
-            op.wait()
-        except BaseException as caught:
-            if interruption is not None or not patient:
-                raise
-            interruption = caught
-    if interruption is not None:
-        raise interruption from op.error
+    try:
+        while not op.finished:
+            try:
+                op.wait()
+            except BaseException as caught:
+                if interruption is not None or not patient:
+                    raise
+                interruption = caught
+        if interruption is not None:
+            raise interruption from op.error
+    finally:
+        interruption = None  # as above

@@ -137,7 +137,7 @@ class CareCore:
             yield from self._store.rebuild_search(substrings=None, progress=None)
         needles, tenant = pieces or [], self._runtime.tenant
         waiting = yield from read(lambda reader: reader.unscrubbed(tenant))
-        emptied = yield from work(lambda database: database.scrub())
+        emptied = yield from work(lambda database: database.scrub(), exclusive=True)
         traces = yield from work(lambda database: database.find_traces(needles))
         copies = [file for file in traces.files if _is_backup(file)]
         remaining: dict[str, int] = {}
@@ -251,7 +251,7 @@ class CareCore:
         return self._store.rebuild_search(substrings=substrings, progress=progress)
 
     def rebuild_indexes(self) -> Flow[None]:
-        yield from work(lambda database: database.reindex())
+        yield from work(lambda database: database.reindex(), exclusive=True)
 
     def session_ids(self) -> Flow[list[str]]:
         tenant = self._runtime.tenant

@@ -41,12 +41,17 @@ class Read(Generic[T]):
 
 
 class Work(Generic[T]):
-    """Work on the database as a whole that may take long; it cannot be interrupted in between."""
+    """Work on the database as a whole that may take long.
 
-    __slots__ = ("work",)
+    What keeps others from writing meanwhile is `exclusive`, and cannot be interrupted in between:
+    whoever is, may not get to let go of the lock.
+    """
 
-    def __init__(self, work: Callable[[Database], T]) -> None:
+    __slots__ = ("exclusive", "work")
+
+    def __init__(self, work: Callable[[Database], T], *, exclusive: bool) -> None:
         self.work = work
+        self.exclusive = exclusive
 
 
 class Pause:
@@ -75,7 +80,7 @@ def read(look: Callable[[Reader], T]) -> Flow[T]:
     return outcome
 
 
-def work(do: Callable[[Database], T]) -> Flow[T]:
+def work(do: Callable[[Database], T], *, exclusive: bool = False) -> Flow[T]:
     """Wait for work on the whole database; `value = yield from work(…)`."""
-    outcome: T = yield Work(do)
+    outcome: T = yield Work(do, exclusive=exclusive)
     return outcome
