@@ -187,7 +187,10 @@ kept[0].cycle = kept
 del kept
 """
 
+# What the thread is told at the end is not printed: Python aborts when a daemon thread is in the
+# middle of printing while the interpreter ends, whatever the thread was doing.
 DAEMON = """
+threading.excepthook = lambda told: None
 began = threading.Event()
 def stream():
     with session.turn("prompt") as turn, turn.stream() as reply:
