@@ -1,6 +1,7 @@
 """`python -m benchmarks`: every measurement, or those that are named."""
 
 import argparse
+import gc
 import sys
 import tempfile
 import time
@@ -67,6 +68,7 @@ def main() -> int:
     where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
     for name in names:
         began = time.monotonic()
+        gc.collect()  # what the one before has left behind is not this one's to clear away
         try:
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
                 setting = Setting(Path(folder), blocks, scale)

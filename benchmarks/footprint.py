@@ -71,7 +71,12 @@ class Interpreter:
     def _block(self, *arguments: str) -> float:
         command = [sys.executable, *arguments]
         run = partial(
-            subprocess.run, command, check=True, env=self._environment, stdout=subprocess.DEVNULL
+            subprocess.run,
+            command,
+            check=True,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         return timed(run, 1)
 
