@@ -24,8 +24,8 @@ T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
 
 
-class Turn:
-    """One prompt and everything until its one ending. Use it as a block."""
+class TurnFacts:
+    """What a turn says of itself, the same on both faces; and its end when nobody holds it."""
 
     def __init__(self, core: TurnCore) -> None:
         self._core = core
@@ -55,6 +55,10 @@ class Turn:
     def stop_asked(self) -> str | None:
         """The reason, once somebody has asked this turn to stop."""
         return self._core.stop_reason
+
+
+class Turn(TurnFacts):
+    """One prompt and everything until its one ending. Use it as a block."""
 
     def __enter__(self) -> Self:
         try:

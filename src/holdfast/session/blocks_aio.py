@@ -3,7 +3,6 @@
 The same names as in `holdfast.session.blocks`, awaited where they wait.
 """
 
-import weakref
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -12,7 +11,7 @@ from holdfast.errors import TurnStopped
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
 from holdfast.model.parts import Json
-from holdfast.session.blocks import Deltas
+from holdfast.session.blocks import Deltas, TurnFacts
 from holdfast.session.core import Content
 from holdfast.session.options import CallSettings, model_call
 from holdfast.session.running import Calling, Tools
@@ -27,38 +26,12 @@ T = TypeVar("T")
 C = TypeVar("C", StreamCore, ToolCore)
 
 
-class AsyncTurn:
+class AsyncTurn(TurnFacts):
     """One prompt and everything until its one ending. Use it as a block."""
 
     def __init__(self, core: TurnCore) -> None:
-        self._core = core
+        super().__init__(core)
         self._scope: StopScope | None = None
-        # Nobody will leave the block of a turn that nobody holds: end it as interrupted.
-        self._finaliser = weakref.finalize(self, core.abandon)
-        self._finaliser.atexit = False
-
-    @property
-    def id(self) -> str:
-        return self._core.claim.turn_id
-
-    @property
-    def status(self) -> str:
-        """`running` until the block is left; then `completed`, `failed` or `interrupted`."""
-        return self._core.status
-
-    @property
-    def reason(self) -> str | None:
-        return self._core.reason
-
-    @property
-    def repeated(self) -> bool:
-        """Whether this key was used before: the turn exists and must not be run again."""
-        return self._core.repeated
-
-    @property
-    def stop_asked(self) -> str | None:
-        """The reason, once somebody has asked this turn to stop."""
-        return self._core.stop_reason
 
     async def __aenter__(self) -> Self:
         await self._run(self._core.enter())
