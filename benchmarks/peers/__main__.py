@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -26,15 +27,22 @@ PLAN: tuple[tuple[Work, tuple[int, ...]], ...] = (
 )
 
 
-async def run(options: argparse.Namespace) -> list[Figure | Skipped]:
+async def run(options: argparse.Namespace) -> tuple[list[Figure | Skipped], list[str]]:
+    """The figures, and what could not be measured."""
     found: list[Figure | Skipped] = []
+    failed: list[str] = []
     for work, sizes in PLAN:
         for size in sizes[:2] if options.quick else sizes:
             began = monotonic()
-            with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
-                found += await work(Path(folder), ALL, size, 4 if options.quick else options.blocks)
+            try:
+                with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as dir_:
+                    blocks = 4 if options.quick else options.blocks
+                    found += await work(Path(dir_), ALL, size, blocks)
+            except Exception:  # noqa: BLE001  (the others have taken minutes: none is lost for it)
+                traceback.print_exc()
+                failed.append(f"{work.__name__} {size:,}")
             print(f"{work.__name__} {size:,}: {monotonic() - began:.0f} s", file=sys.stderr)
-    return found
+    return found, failed
 
 
 def main() -> int:
@@ -51,7 +59,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
-    found = anyio.run(run, options)
+    found, failed = anyio.run(run, options)
     print(tables.show(found))
     report.keep(options.out, "peers", found)
     figures = [one for one in found if isinstance(one, Figure)]
@@ -60,7 +68,9 @@ def main() -> int:
         commit, date = report.commit_and_date()
         tables.write(found, f"Commit {commit}, {date}; {where}; {options.blocks} blocks of each.")
         plots.draw(figures, plots.DOCUMENTED)
-    return 0
+    if failed:
+        print(f"not measured, see above: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -41,6 +41,9 @@ class Contestant(ABC):
     bulk_fill = False
     """Whether `fill` leaves less on the disk than as many appends would."""
 
+    together_max: int | None = None
+    """So many sessions at once it can be asked to serve, and no more."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)

@@ -36,6 +36,7 @@ class Sqlite(Contestant):
 
     name = "openai-agents SQLiteSession"
     durability = FULL
+    together_max = 64  # a connection for each session and thread: a thousand ran out of files
 
     async def open(self) -> None:
         self._sessions: list[Any] = []

@@ -140,9 +140,14 @@ async def together(
     folder: Path, classes: Sequence[type[Contestant]], size: int, blocks: int
 ) -> list[Figure | Skipped]:
     """`size` sessions on one store, all appending at once."""
+    found: list[Figure | Skipped] = []
     runners: list[_Runner] = []
     async with AsyncExitStack() as stack:
         for number, kind in enumerate(classes):
+            if kind.together_max is not None and size > kind.together_max:
+                reason = f"runs out of files with more than {kind.together_max} sessions"
+                found.append(Skipped(work="together", store=kind.name, size=size, reason=reason))
+                continue
             # Raw SQLite stays one writer: it is what the others are a multiple of.
             sessions = 1 if kind.name == "raw SQLite" else size
             runner = await _enter(stack, kind(folder / str(number)), sessions)
@@ -155,7 +160,7 @@ async def together(
             runner.refused = 0
             runners.append(runner)
         await _take_turns(runners, _crowd, blocks)
-    return list(_figures("together", size, runners))
+    return [*found, *_figures("together", size, runners)]
 
 
 async def _crowd(runner: _Runner) -> int:
