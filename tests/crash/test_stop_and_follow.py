@@ -104,7 +104,8 @@ def test_a_stop_reaches_a_holder_in_another_process(
 # -- follow ------------------------------------------------------------------------------------
 
 MESSAGES = 30
-CHUNKS = 25
+CHUNKS = 75
+"""Of a message: long enough to be seen while it streams, however busy the machine is."""
 
 
 def write(parent: Channel, path: str) -> None:
@@ -201,18 +202,13 @@ def test_a_follower_in_another_process_sees_everything_in_time(
     assert statistics.median(late) < FOLLOWED_WITHIN
     _check_deltas(seen)
     texts = _texts(seen)
-    streamed = {m.id: m.text for m in session.messages() if m.tool_calls}
-    # What was finished before it was ever shown comes with its end alone, as output does below.
-    shown = {id_: texts[f"{id_}/None/0"] for id_ in streamed if f"{id_}/None/0" in texts}
-    assert shown == {id_: streamed[id_] for id_ in shown}
-    assert len(shown) > len(streamed) / 2
+    for message in session.messages():
+        if message.role == "assistant" and message.tool_calls:
+            assert texts[f"{message.id}/None/0"] == message.text
     outputs = [text for where, text in texts.items() if "/call" in where]
+    # Output that was finished before it was ever shown comes with its result alone.
     assert set(outputs) <= {"some output"}
-    delays = [
-        _shown(seen, f"{id_}/None/0", offset) - at
-        for id_, offset, at in handed_over
-        if id_ in shown
-    ]
+    delays = [_shown(seen, f"{m}/None/0", offset) - at for m, offset, at in handed_over]
     assert statistics.median(delays) < WINDOW + FOLLOWED_WITHIN
     store.close()
 
