@@ -35,27 +35,20 @@ class Derived(msgspec.Struct, kw_only=True):
 
 def mark_of(body: e.Body) -> int | None:
     """What an entry is found by without reading those around it."""
-    match body:
-        case e.TurnStarted() | e.TurnEnded():
-            return TURNS
-        case e.Compacted() | e.Rewound() | e.Undone() | e.Visibility():
-            return HISTORY
-        case _:
-            return None
+    return _MARKS.get(type(body))
 
 
 def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     """Take the next entry; whether anything changed."""
+    changed = type(body) in _CHANGES and _advance(derived, seq, at_us, body)
     if not isinstance(body, e.Unknown) and body.redacted:
         count = derived.about.redacted + body.redacted
         derived.about = msgspec.structs.replace(derived.about, redacted=count)
-        return _advance(derived, seq, at_us, body) or True
-    return _advance(derived, seq, at_us, body)
+        return True
+    return changed
 
 
 def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
-    if type(body) not in _CHANGES:
-        return False
     about = describe(derived.about, body, at_us)
     match body:
         case e.TurnStarted():
@@ -153,6 +146,15 @@ def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
         return about
     return msgspec.structs.replace(about, models=models, system=system)
 
+
+_MARKS: Final[dict[type, int]] = {
+    e.TurnStarted: TURNS,
+    e.TurnEnded: TURNS,
+    e.Compacted: HISTORY,
+    e.Rewound: HISTORY,
+    e.Undone: HISTORY,
+    e.Visibility: HISTORY,
+}
 
 _CHANGES: Final = frozenset(
     {

@@ -8,8 +8,11 @@ def blobs_of(body: e.Body) -> list[str]:
     """The blobs that an entry names."""
     match body:
         case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
-            parts = (part for part in body.parts if type(part) is not Text)
-            return [name for part in parts for name in _blobs_of_part(part)]
+            names: list[str] = []
+            for part in body.parts:
+                if type(part) is not Text:
+                    names += _blobs_of_part(part)
+            return names
         case e.ToolFinished() | e.LateResult():
             return _blobs_of_part(body.result)
         case e.ModelCallStarted():

@@ -6,6 +6,7 @@ write itself runs on the writer's thread and is touched by neither. Work that ke
 writing is waited for in the same way, and runs on a thread of its own.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.session.runtime import Runtime
@@ -71,9 +72,12 @@ def _hand_over(runtime: Runtime, flow: Flow[T] | Write[T]) -> Any:
 
 def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
     if isinstance(step, Write):
-        op = Op(step.apply)
+        bell = runtime.bells.borrow()
+        op = Op(step.apply, bell)
         runtime.writer.submit(op)
-        _settle(op, patient=patient)
+        _settle(op, op.wait if bell is None else bell.wait, patient=patient)
+        if bell is not None:
+            runtime.bells.give_back(bell)
         value = op.result()
         if step.then is not None:
             step.then(value)
@@ -81,7 +85,7 @@ def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
     if isinstance(step, Work) and step.exclusive:
         done: Op[Any] = Op(lambda engine: None)
         runtime.look_elsewhere(step, done)
-        _settle(done, patient=patient)
+        _settle(done, done.wait, patient=patient)
         return done.result()
     if isinstance(step, Read | Work):
         return runtime.look(step)
@@ -90,12 +94,12 @@ def _perform(runtime: Runtime, step: Step, *, patient: bool) -> Any:
     return None
 
 
-def _settle(op: Op[Any], *, patient: bool) -> None:
+def _settle(op: Op[Any], wait: Callable[[], object], *, patient: bool) -> None:
     interruption: BaseException | None = None
     try:
         while not op.finished:
             try:
-                op.wait()
+                wait()
             except BaseException as caught:
                 if interruption is not None or not patient:
                     raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from holdfast.errors import HandleClosed, HoldfastError
 from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
+from holdfast.session.bells import Bells
 from holdfast.session.sources import Clock, IdSource
 from holdfast.session.steps import Read, Work
 from holdfast.session.watcher import Watcher
@@ -87,6 +88,7 @@ class Runtime:
             on_commit=self.watcher.committed,
             redactor=redactor,
         )
+        self.bells = Bells()
         self.verified: dict[int, int] = {}
         self._turns: weakref.WeakValueDictionary[str, RunningTurn] = weakref.WeakValueDictionary()
         self._pool: ThreadPoolExecutor | None = None

@@ -178,7 +178,8 @@ class Standings:
 
         Raises InvalidEntry for what could not be read back as it is, and IdConflict.
         """
-        body = self._redacted(body)
+        if self._redactor is not None:
+            body = self._redactor.body(body)
         try:
             data = encode(body)
             body = read_back(body, data)

@@ -64,8 +64,8 @@ class Tally:
         self._sizes.add(operations)
         self._operations += operations
 
-    def refused(self, operations: int) -> None:
-        self._refused += operations
+    def refused(self) -> None:
+        self._refused += 1
 
     def shown(self, *, turns: int, followers: int) -> Figures:
         return Figures(

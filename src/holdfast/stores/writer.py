@@ -8,7 +8,7 @@ handler runs in; an interrupted caller abandons its wait, never the write.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -36,7 +36,7 @@ _BATCH_MAX: Final = 1_024
 
 _CROWD: Final = 8
 _CROWD_SECONDS: Final = 0.001
-"""How long a commit waits for the callers of a large one before it to come back."""
+"""How long a commit waits for the callers of one before it to come back that had more than that."""
 
 _GATHER_AT_MOST: Final = 0.8
 """Of their window, for deltas to wait for others. A slow commit leaves less of it, down to half."""
@@ -70,19 +70,25 @@ class Loop(Protocol):
 def finish(ops: Sequence["Op[Any]"]) -> None:
     """The outcomes of these operations are final: release those who wait for them."""
     loops: dict[int, tuple[Loop, list[Waiting]]] = {}
+    last: Loop | None = None
     for op in ops:
-        op.finish()
-        if op.waiting is not None:
-            loop = op.waiting.loop
-            loops.setdefault(id(loop), (loop, []))[1].append(op.waiting)
-    for loop, waiting in loops.values():
-        loop.wake(waiting)
+        op.finished = True
+        waiting = op.waiting
+        if waiting is None:
+            op.done.release()
+            continue
+        loop = waiting.loop
+        if loop is not last:
+            last, together = loops.setdefault(id(loop), (loop, []))
+        together.append(waiting)
+    for loop, answered in loops.values():
+        loop.wake(answered)
 
 
 class Op(Generic[T]):
     """One operation on its way through the writer, and its outcome."""
 
-    __slots__ = ("_done", "apply", "error", "finished", "value", "waiting")
+    __slots__ = ("apply", "done", "error", "finished", "value", "waiting")
 
     def __init__(self, apply: Callable[[Engine], T], waiting: "Waiting | None" = None) -> None:
         self.apply = apply
@@ -90,26 +96,19 @@ class Op(Generic[T]):
         self.error: BaseException | None = None
         self.finished = False
         self.waiting = waiting
-        # A bare lock is the one primitive whose wait a signal can interrupt without harm.
-        self._done: threading.Lock | None = None
         if waiting is None:
-            self._done = threading.Lock()
-            self._done.acquire()
-
-    def finish(self) -> None:
-        """Called once, by whoever carried it out, when the outcome is final."""
-        self.finished = True
-        if self._done is not None:
-            self._done.release()
+            # A bare lock is the one primitive whose wait a signal can interrupt without harm.
+            self.done = threading.Lock()
+            self.done.acquire()
 
     def wait(self, timeout: float = -1) -> bool:
-        """Block until the outcome is known; False when the time ran out first."""
-        if self.finished:
-            return True
-        assert self._done is not None, "whoever waits on an event loop does not block"
-        if not self._done.acquire(timeout=timeout):
+        """Block until the outcome is known; False when the time ran out first.
+
+        For callers without anything else to wait at.
+        """
+        if not self.done.acquire(timeout=timeout):
             return False
-        self._done.release()
+        self.done.release()
         return True
 
     def result(self) -> T:
@@ -158,6 +157,8 @@ class Writer:
         self._deadline: float | None = None
         self._closed = False
         self._ended = False
+        self._broke: BaseException | None = None  # what no operation was to blame for
+        self._under_way: Sequence[Op[Any]] = ()
         self._last_batch = 0
         self._idleness = Idleness(wanted=indexing)
         self.status = "ok"
@@ -218,14 +219,26 @@ class Writer:
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._broke = error
+            raise
+        finally:
+            self._ended = True
+            self._refuse([*self._under_way, *self._aside])
+            self._refuse_rest()
+
+    def _work(self) -> None:
         closing = False
         while not closing or self._aside:
             ops, closed = self._gather()
+            self._under_way = ops
             closing = closing or closed
             due = self._flush_is_due()
             if due or closing:
                 ops.extend(self._flushes())
-            if ops or closing or due:
+            if (self._aside or not self._owed.empty()) and (ops or closing or due):
                 # What is owed comes first: a turn may be waiting for it to be over. What was put
                 # aside comes before what was said later.
                 ops = [*self._take_owed(), *self._aside, *ops]
@@ -233,10 +246,9 @@ class Writer:
                 self._last_batch = len(ops)
                 self._idleness.wrote()
                 self._commit(ops)
+            self._under_way = ()
             if self._idleness.is_due() and self._queue.empty() and not closing:
                 self._index()
-        self._ended = True
-        self._refuse_rest()
 
     def _refuse_rest(self) -> None:
         """What came too late is refused: whoever waits for it would wait for ever."""
@@ -246,8 +258,13 @@ class Writer:
             except Empty:
                 return
             if isinstance(item, Op):
-                item.error = _closed()
-                finish([item])
+                self._refuse([item])
+
+    def _refuse(self, ops: Sequence[Op[Any]]) -> None:
+        for op in ops:
+            if not op.finished:
+                op.error = _closed() if self._broke is None else _died(self._broke)
+                finish([op])
 
     def _gather(self) -> tuple[list[Op[Any]], bool]:
         """Wait for work, then take all that is there."""
@@ -256,7 +273,8 @@ class Writer:
             item = self._queue.get(timeout=self._patience())
         except Empty:
             return ops, False
-        self._let_others_come()
+        if self._last_batch > _CROWD:
+            self._let_others_come()
         while True:
             if isinstance(item, Op):
                 ops.append(item)
@@ -277,14 +295,12 @@ class Writer:
         return min(max(window - 2 * self._commit_seconds, window / 2), window * _GATHER_AT_MOST)
 
     def _let_others_come(self) -> None:
-        """Callers answered together come back together: let them, when there were many.
+        """Callers answered together come back together: let them.
 
         Without this the first to come back gets a commit of its own, and its statements and the
         others' Python compete for the interpreter.
         """
         expected = self._last_batch - 1
-        if expected < _CROWD:
-            return
         deadline = time.monotonic() + _CROWD_SECONDS
         while self._queue.qsize() < expected and time.monotonic() < deadline:
             time.sleep(_CROWD_SECONDS / 20)
@@ -334,9 +350,17 @@ class Writer:
         took = time.monotonic() - began
         self.tally.committed(len(ops), took)
         self._commit_seconds = max(took, self._commit_seconds * _FORGETTING)
+        if deferred:
+            self._settle_rest(ops, deferred)
+        else:
+            self._settle(ops)
+
+    def _settle_rest(self, ops: Sequence[Op[Any]], deferred: "_Deferred") -> None:
+        """Settle those that are done, and see to the others."""
         bodies = [(op, why) for op, why in deferred if isinstance(why, NeedsBody)]
         held = [(op, why) for op, why in deferred if isinstance(why, Held)]
-        self._settle(ops, {*(op for op, _ in bodies), *self._put_aside(held)})
+        later = {*(op for op, _ in bodies), *self._put_aside(held)}
+        self._settle([op for op in ops if op not in later])
         for op, needed in bodies:
             self._commit_with_body(op, needed)
 
@@ -421,9 +445,9 @@ class Writer:
 
     def _index(self) -> None:
         """A slice of the search index, alone in its transaction: it is nobody's who writes."""
-        from holdfast.stores.searching import read_batch
-
         try:
+            from holdfast.stores.searching import read_batch
+
             with self._database.reading() as reader:
                 batch = read_batch(reader)
             if batch.entries:
@@ -453,30 +477,28 @@ class Writer:
         self._commit([store])
         if store.error is not None:
             op.error = store.error
-            self._settle([op], ())
+            self._settle([op])
         else:
             self._commit([op])
 
-    def _settle(self, ops: Sequence[Op[Any]], later: Collection[Op[Any]]) -> None:
-        done = [op for op in ops if op not in later] if later else ops
+    def _settle(self, ops: Sequence[Op[Any]]) -> None:
         if self._aside:
-            for op in done:
+            for op in ops:
                 self._aside.pop(op, None)
-        self._judge(done)
+        self._judge(ops)
         self._on_commit()
         # The last thing to do: a caller that wakes wants the interpreter, which this thread holds.
-        finish(done)
+        finish(ops)
 
     def _judge(self, ops: Sequence[Op[Any]]) -> None:
         """Keep the store's status, and the fate of each flush, as the outcomes show them."""
-        refused = sum(op.error is not None for op in ops)
-        if refused:
-            self.tally.refused(refused)
         for op in ops:
-            if isinstance(op.error, StoreError):
-                self.status = "degraded"
-            elif op.error is None:
+            if op.error is None:
                 self.status = "ok"
+            else:
+                self.tally.refused()
+                if isinstance(op.error, StoreError):
+                    self.status = "degraded"
             if isinstance(op, _Flush):
                 self._judge_flush(op)
             elif isinstance(op, _Owed) and isinstance(op.error, StoreError):
@@ -533,6 +555,15 @@ class _Flush(Op[dict[int, HoldfastError | Held]]):
 
 def _closed() -> HandleClosed:
     return HandleClosed("the store was closed; open it again")
+
+
+def _died(cause: BaseException) -> StoreDegraded:
+    died = StoreDegraded(
+        f"the thread that writes has ended: {cause!r}; what was under way may be stored or not, "
+        "and nothing more is written here; open the store again"
+    )
+    died.__cause__ = cause
+    return died
 
 
 def _kept_locked(held: Held) -> StoreBusy:

@@ -33,33 +33,34 @@ _READERS_IDLE: Final = 4
 class _Writing:
     """One transaction. A class, because on this path a generator would be felt."""
 
-    __slots__ = ("_connection", "_database")
+    __slots__ = ("_database", "_tx")
 
     def __init__(self, database: "SqliteDatabase") -> None:
         self._database = database
 
     def __enter__(self) -> SqliteTransaction:
-        tx = self._database.begin()
-        self._connection = tx.connection
-        return tx
+        self._tx = self._database.begin()
+        return self._tx
 
     def __exit__(
         self, _kind: object, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        database, connection, failed = self._database, self._connection, error
+        database, connection, failed = self._database, self._tx.connection, error
         try:
             if failed is None:
                 database.commit(connection)
         except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
             failed = caught
+        if failed is None:
+            database.end()
+            return
         try:
-            if failed is not None:
-                database.undo(connection, failed)
+            database.undo(connection, failed)
         finally:
             database.end()
         if isinstance(failed, apsw.Error):
             raise database.explain(failed) from failed
-        if failed is not None and failed is not error:
+        if failed is not error:
             raise failed
 
 
@@ -80,6 +81,8 @@ class SqliteDatabase:
         self._wait_seconds = wait_seconds
         self._readers: list[apsw.Connection] = []
         self._writer: apsw.Connection | None = None
+        self._writing = _Writing(self)
+        self._tx: SqliteTransaction | None = None
         self._watching: apsw.Connection | None = None
         self._watchings = 0
         self._version: int | None = None
@@ -110,7 +113,7 @@ class SqliteDatabase:
 
         If interrupted: rolled back, or committed as a whole; the commit is the last step.
         """
-        return _Writing(self)
+        return self._writing
 
     def begin(self) -> SqliteTransaction:
         if self._lock is None:
@@ -122,7 +125,9 @@ class SqliteDatabase:
             raise StoreDegraded(f"writing to {self.path}: {error}; try again") from error
         gate.enter()
         try:
-            connection = self._sound_connection()
+            connection = self._writer
+            if connection is None or self._poisoned is not None:
+                connection = self._sound_connection()
             connection.execute("BEGIN IMMEDIATE")
         except BaseException as error:
             self.end()
@@ -131,9 +136,11 @@ class SqliteDatabase:
             raise
         # Whether anybody else has committed since this connection's own last commit.
         self._generation += self._version != connection.data_version()
-        return SqliteTransaction(
-            connection, generation=self._generation, is_alive=self._lock.is_alive
-        )
+        tx = self._tx
+        if tx is None or tx.connection is not connection:
+            tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
+        tx.generation, tx.writes = self._generation, 0
+        return tx
 
     def commit(self, connection: apsw.Connection) -> None:
         connection.execute("COMMIT")

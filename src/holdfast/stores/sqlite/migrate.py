@@ -91,7 +91,7 @@ def _apply(connection: apsw.Connection, one: Migration) -> None:
 
 def _rebuild_all(connection: apsw.Connection) -> None:
     """Derive anew what the migration has added; a damaged session waits for the doctor."""
-    tx = SqliteTransaction(connection, generation=0, is_alive=lambda _: True)
+    tx = SqliteTransaction(connection, lambda _: True)
     for key in tx.session_keys():
         try:
             rebuild(tx, key)

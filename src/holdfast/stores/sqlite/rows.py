@@ -272,23 +272,20 @@ class SqliteReader(SqliteSearch, JournalReader):
 
 
 class SqliteTransaction(SqliteIndex, SqliteReader):
-    """Reads and writes on the writer's connection."""
+    """Reads and writes on the writer's connection: one object for all transactions on it.
+
+    `generation` counts the commits of others; whoever begins a transaction sets it.
+    """
 
     may_lose_end = False
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        *,
-        generation: int,
-        is_alive: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
         super().__init__(connection, is_alive)
-        self._generation = generation
+        self.generation = 0
         self.writes = 0
 
     def stamp(self, _key: int, _expected: int | None = None) -> int:
-        return self._generation
+        return self.generation
 
     def need(self, _keys: Collection[int]) -> None:
         """All sessions are there for whoever has the turn to write."""

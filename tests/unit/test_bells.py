@@ -1,0 +1,116 @@
+"""What a blocked caller waits at: woken for good only by its own outcome, and few descriptors."""
+
+import contextlib
+import gc
+import os
+import resource
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Message, Store, Text
+from holdfast.session.bells import Bells
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere callers wait at locks")
+
+
+def _said(text: str) -> Message:
+    return Message(role="assistant", parts=[Text(text)])
+
+
+def _bells() -> int:
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed by another thread meanwhile
+            found += "eventfd" in str(link.readlink())
+    return found
+
+
+@contextlib.contextmanager
+def _no_more_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@linux
+def test_an_old_ring_ends_nobodys_wait(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            bells = store._core.runtime().bells
+            for number in range(50):
+                bell = bells.borrow()
+                assert bell is not None
+                bell.wake([])  # as for a caller that gave its wait up
+                bells.give_back(bell)
+                turn.record(_said(f"{number}"))
+                assert session.messages(last=1)[0].parts == (Text(f"{number}"),)
+
+
+def _most_bells_of(callers: int, path: Path) -> int:
+    most = 0
+    together = threading.Barrier(callers)
+    with Store(path) as store:
+
+        def write() -> None:
+            nonlocal most
+            with store.create_session().turn("go") as turn:
+                together.wait()
+                for number in range(20):
+                    turn.record(_said(f"{number}"))
+                    most = max(most, _bells())
+
+        threads = [threading.Thread(target=write) for _ in range(callers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [len(store.session(one.id).messages()) for one in store.sessions()] == [21] * callers
+    return most
+
+
+@linux
+def test_many_callers_have_few_descriptors(tmp_path: Path) -> None:
+    gc.collect()
+    before = _bells()
+    most = _most_bells_of(24, tmp_path / "s.db")
+    assert 1 <= most - before <= 8
+    gc.collect()
+    assert _bells() == before
+
+
+@linux
+def test_without_a_descriptor_left_a_lock_has_to_do(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        runtime = store._core.runtime()
+        session = store.create_session()
+        with session.turn("go") as turn:
+            turn.record(_said("before"))
+            runtime.bells = Bells()
+            gc.collect()
+            with _no_more_descriptors():
+                assert runtime.bells.borrow() is None
+                turn.record(_said("now"))
+        assert [m.parts for m in session.messages(last=2)] == [(Text("before"),), (Text("now"),)]
+
+
+def test_where_there_are_no_bells_a_lock_has_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    bells = Bells()
+    assert bells.borrow() is None
+    with Store(tmp_path / "s.db") as store:
+        store._core.runtime().bells = bells
+        monkeypatch.undo()
+        with store.create_session().turn("go") as turn:
+            assert turn.record(_said("now"))
