@@ -13,6 +13,7 @@ from benchmarks import report
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta
+from benchmarks.disks import slower_disk
 from benchmarks.floor import ceiling, floor
 from benchmarks.footprint import imports, size
 from benchmarks.long_sessions import million
@@ -37,6 +38,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "writers-64": writers_64,
     "writers-64-indexed": writers_64_indexed,
     "ceiling": ceiling,
+    "slower-disk": slower_disk,
     "writers-1000": writers_1000,
     "writers-64-trio": writers_64_trio,
     "growth": growth,

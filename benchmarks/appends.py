@@ -21,8 +21,8 @@ def message() -> Message:
     return Message(role="assistant", parts=[Text(TEXT)])
 
 
-def sync_append(setting: Setting) -> list[Result]:
-    """`turn.record` of a message of 600 bytes, one after another."""
+def lone_caller(setting: Setting) -> Pairs:
+    """`turn.record` of a message of 600 bytes, one after another, beside a raw writer."""
     raw = RawWriter(setting.folder)
     said = message()
     path = setting.folder / "ours.db"
@@ -43,6 +43,11 @@ def sync_append(setting: Setting) -> list[Result]:
             setting.blocks * _FINER,
         )
     raw.close()
+    return pairs
+
+
+def sync_append(setting: Setting) -> list[Result]:
+    pairs = lone_caller(setting)
     return [at_most("one durable append, Store", pairs.slowdown(), 1.25, beside(pairs))]
 
 

@@ -60,7 +60,7 @@ class _Crew:
         self._start.set()
 
 
-async def _measure(
+async def many_callers(
     folder: Path, writers: int, blocks: int, scale: float, drained: list[str] | None = None
 ) -> Pairs:
     raw = RawWriter(folder)
@@ -100,7 +100,7 @@ def _run(
     backend: Literal["asyncio", "trio"] = "asyncio",
 ) -> list[Result]:
     pairs = anyio.run(
-        _measure, setting.folder, writers, setting.blocks, setting.scale, backend=backend
+        many_callers, setting.folder, writers, setting.blocks, setting.scale, backend=backend
     )
     absolute = f"{per_second(pairs.ours)}, one raw writer {per_second(pairs.raw)}"
     return [
@@ -119,7 +119,7 @@ def writers_64(setting: Setting) -> list[Result]:
 def writers_64_indexed(setting: Setting) -> list[Result]:
     """As by default: the search index is kept up, when there is time for it."""
     drained: list[str] = []
-    pairs = anyio.run(_measure, setting.folder, 64, setting.blocks, setting.scale, drained)
+    pairs = anyio.run(many_callers, setting.folder, 64, setting.blocks, setting.scale, drained)
     absolute = f"{per_second(pairs.ours)}; then {drained[0]}"
     what = "appends/s of 64 asyncio writers, with the search index"
     return [at_least(what, pairs.speedup(), 6.0, absolute)]
