@@ -128,7 +128,15 @@ def test_arguments_can_be_sent(session: Session, format_: Format, written: str) 
     assert broken(session, format_) == []
 
 
-def test_two_encrypted_thoughts_of_one_answer_have_two_ids(session: Session) -> None:
+@pytest.mark.parametrize("format_", PROVIDERS)
+@pytest.mark.parametrize("name", ["7zip", "-v", "7" + "z" * 70, "a.b/c d"])
+def test_a_tool_has_a_name_that_can_be_sent(session: Session, format_: Format, name: str) -> None:
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[ToolCall("c1", name, "{}")]))
+    assert broken(session, format_) == []
+
+
+def test_two_encrypted_thoughts_of_one_answer_are_accepted(session: Session) -> None:
     thoughts = Reasoning("a", encrypted="x"), Reasoning("b", encrypted="y")
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[*thoughts, Text("Yes.")]))
