@@ -115,6 +115,13 @@ def test_a_messages_list_keeps_its_structure(store: Store, tmp_path: Path) -> No
     check_sound(store)
 
 
+def test_what_anthropic_has_signed_is_sent_to_no_other(store: Store, tmp_path: Path) -> None:
+    report = bring(store, source(tmp_path, MESSAGES))
+    session = store.session(report.sessions[0].session_id)
+    for format_ in ("gemini", "openai-chat", "openai-responses"):
+        assert "c2ln" not in json.dumps(session.context(format_).messages)
+
+
 def test_a_list_that_has_grown_adds_its_new_part(store: Store, tmp_path: Path) -> None:
     bring(store, source(tmp_path, CHAT[:6]))
     assert bring(store, source(tmp_path, CHAT[:6])).sessions[0].action == "unchanged"

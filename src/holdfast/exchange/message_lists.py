@@ -89,7 +89,11 @@ def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
     for result in found.results:
         yield r.Answered(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
     if found.parts:
-        yield _said(place, role, found.parts, found.blobs, prompt=not found.results)
+        said = _said(place, role, found.parts, found.blobs, prompt=not found.results)
+        signed = any(isinstance(part, Reasoning) and part.signature for part in found.parts)
+        if signed and role == "assistant":
+            said.asked = r.Asked(provider="anthropic")  # no other may be sent what it has signed
+        yield said
     elif not found.results and not found.bad:
         yield r.Bad(place=place, reason="a message without content", repaired=True)
 
