@@ -169,6 +169,14 @@ def test_a_system_prompt_can_be_sent(session: Session, format_: Format) -> None:
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)
+def test_a_system_prompt_of_white_space_is_none(session: Session, format_: Format) -> None:
+    with session.turn("Go.") as turn, turn.stream(system=" \n") as reply:
+        reply.text("Well.")
+    assert session.context(format_).system is None
+    assert broken(session, format_) == []
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
 def test_an_image_of_another_type_is_sent_as_that_or_left_out(
     store: Store, session: Session, format_: Format
 ) -> None:
