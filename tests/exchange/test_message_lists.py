@@ -138,6 +138,20 @@ def test_a_list_that_has_grown_adds_its_new_part(store: Store, tmp_path: Path) -
     check_sound(store)
 
 
+def test_a_list_is_known_by_where_it_is_and_not_by_how_that_is_written(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = []
+    for place in ("a", "b", "a"):
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        said = [{"role": "user", "content": place}, {"role": "assistant", "content": "Yes."}]
+        actions.append(bring(store, source(Path(), said)).sessions[0].action)
+    actions.append(bring(store, source(tmp_path / "b" / ".." / "a", said)).sessions[0].action)
+    assert actions == ["new", "new", "unchanged", "unchanged"]
+
+
 def test_a_list_that_has_changed_becomes_a_fork(store: Store, tmp_path: Path) -> None:
     first = bring(store, source(tmp_path, CHAT)).sessions[0].session_id
     changed = [*CHAT[:6], {"role": "user", "content": "Something else."}]
