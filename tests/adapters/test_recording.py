@@ -1,19 +1,30 @@
 """What is a retry and what is not, and calls that put themselves off."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ApprovalRequired
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from holdfast import AsyncSession, AsyncStore
 from holdfast.adapters.pydantic_ai import Approvals, Recorder, history
 from holdfast.model import entries as e
-from holdfast.model.parts import ToolResult
+from holdfast.model.parts import Image, Text, ToolResult
 from tests.adapters.scripted import answered
 
 
@@ -45,6 +56,82 @@ def test_without_streams_each_request_is_its_own(tmp_path: Path) -> None:
                 if isinstance(one.body, e.ModelCallStarted)
             ]
             assert [(call.attempt, call.retry_of) for call in calls] == [(1, None), (1, None)]
+
+    asyncio.run(main())
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x09\0\0\0\x09"
+PICTURE = BinaryContent(PNG, media_type="image/png")
+
+
+async def one_look(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
+    if answered(messages):
+        yield "Well."
+    else:
+        yield {0: DeltaToolCall(name="look", json_args="{}", tool_call_id="c1")}
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds", "told"),
+    [
+        (PICTURE, [Image], PICTURE),
+        (["a", PICTURE], [Text, Image], ["a", PICTURE]),
+        (ToolReturn("a", content=["b", PICTURE]), [Text, Text, Image], ["a", "b", PICTURE]),
+        (ToolReturn("a", content="b"), [Text, Text], ["a", "b"]),
+        (ImageUrl("https://kelp.test/a.png"), [Text], "https://kelp.test/a.png"),
+    ],
+    ids=["image", "list", "beside", "words-beside", "address"],
+)
+def test_what_a_tool_shows_is_kept_and_sent_again(
+    tmp_path: Path, given: Any, kinds: list[type], told: Any
+) -> None:
+    agent = Agent(FunctionModel(stream_function=one_look))
+
+    @agent.tool_plain
+    def look() -> Any:
+        return given
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Look.") as turn:
+                await agent.run(
+                    message_history=await history(session), capabilities=[Recorder(turn)]
+                )
+            [result] = (await session.messages())[2].parts
+            assert isinstance(result, ToolResult)
+            assert [type(part) for part in result.content] == kinds
+            for part in result.content:
+                if isinstance(part, Image):
+                    assert await store.blob(part.blob) == PNG
+            [sent] = (await history(session))[2].parts
+            assert isinstance(sent, ToolReturnPart)
+            assert sent.content == told
+
+    asyncio.run(main())
+
+
+def test_a_tool_that_is_cancelled_as_it_shows_something_has_its_outcome(tmp_path: Path) -> None:
+    agent = Agent(FunctionModel(stream_function=one_look))
+
+    @agent.tool_plain
+    async def look() -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return ToolReturn("seen", content=[PICTURE])
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            with contextlib.suppress(asyncio.CancelledError):
+                async with session.turn("Look.") as turn:
+                    await agent.run(
+                        message_history=await history(session), capabilities=[Recorder(turn)]
+                    )
+            [result] = (await session.messages())[2].parts
+            assert isinstance(result, ToolResult)
+            assert result.content == "seen"
 
     asyncio.run(main())
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import AsyncSession, AsyncStore
+from holdfast import AsyncSession, AsyncStore, Image, Message, Text, ToolCall
 from holdfast.agent import Agent
 from holdfast.agent.fitting import clean_title
 from holdfast.model import entries as e
@@ -132,6 +132,24 @@ def test_a_long_turn_is_summarised_while_it_runs(tmp_path: Path) -> None:
         assert len(request) < window * 4, "it was sent more than fits"
     assert "They talked about kelp." in sent[-1]
     assert "result 1: " not in sent[-1]
+
+
+def test_a_summary_is_made_of_what_results_say_also_beside_images(tmp_path: Path) -> None:
+    async def main() -> None:
+        model = Model()
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Look.") as turn:
+                await turn.record(
+                    Message(role="assistant", parts=[ToolCall("c1", "look", "{}"), Text("So.")])
+                )
+                async with turn.tool("c1") as tool:
+                    image = Image(await store.put_blob(b"\x89PNG\r\n\x1a\n"), "image/png")
+                    await tool.finish([Text("a screen with an urchin"), image])
+            assert await model.agent(window=10_000).compact(session)
+            assert "a screen with an urchin [image]" in model.asked[0]
+
+    asyncio.run(main())
 
 
 def test_a_title_is_made_after_the_first_exchange(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_what_is_no_session_is_said_to_be_none(holdfast: Runner, folder: Path) -
     done = holdfast("import", str(folder / "settings.json"))
     assert done.code == 3
     assert "no session in it; known formats: holdfast, claude-code, codex" in done.out
+    assert done.err == "holdfast: 1 record skipped; nothing came in\n"
     missing = holdfast("import", str(folder / "nothing.jsonl"))
     assert (missing.code, missing.out) == (6, "")
 

@@ -115,6 +115,13 @@ def test_a_messages_list_keeps_its_structure(store: Store, tmp_path: Path) -> No
     check_sound(store)
 
 
+def test_what_anthropic_has_signed_is_sent_to_no_other(store: Store, tmp_path: Path) -> None:
+    report = bring(store, source(tmp_path, MESSAGES))
+    session = store.session(report.sessions[0].session_id)
+    for format_ in ("gemini", "openai-chat", "openai-responses"):
+        assert "c2ln" not in json.dumps(session.context(format_).messages)
+
+
 def test_a_list_that_has_grown_adds_its_new_part(store: Store, tmp_path: Path) -> None:
     bring(store, source(tmp_path, CHAT[:6]))
     assert bring(store, source(tmp_path, CHAT[:6])).sessions[0].action == "unchanged"
@@ -129,6 +136,20 @@ def test_a_list_that_has_grown_adds_its_new_part(store: Store, tmp_path: Path) -
     assert said(session)[-1] == ("assistant", "More dots.")
     assert kinds(session).count("imported") == 2
     check_sound(store)
+
+
+def test_a_list_is_known_by_where_it_is_and_not_by_how_that_is_written(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = []
+    for place in ("a", "b", "a"):
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        said = [{"role": "user", "content": place}, {"role": "assistant", "content": "Yes."}]
+        actions.append(bring(store, source(Path(), said)).sessions[0].action)
+    actions.append(bring(store, source(tmp_path / "b" / ".." / "a", said)).sessions[0].action)
+    assert actions == ["new", "new", "unchanged", "unchanged"]
 
 
 def test_a_list_that_has_changed_becomes_a_fork(store: Store, tmp_path: Path) -> None:

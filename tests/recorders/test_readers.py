@@ -74,6 +74,28 @@ def test_calls_with_the_same_id_and_without_places_are_two_calls(store: Store) -
     assert len({call[0] for call in calls(message)}) == 2
 
 
+@pytest.mark.parametrize("places", [(0, 0), (None, None)])
+@pytest.mark.parametrize("ids", [("c1", "c2"), (None, None)])
+def test_calls_that_come_one_after_another_in_one_place_are_two_calls(
+    store: Store, places: tuple[int | None, ...], ids: tuple[str | None, ...]
+) -> None:
+    first = piece('{"a": 1}', name="read", id=ids[0], index=places[0])
+    second = [
+        piece('{"b"', name="write", id=ids[1], index=places[1]),
+        piece(": 2}", index=places[1]),
+    ]
+    message = take(store, "openai-chat", [first, *second, chunk({}, "tool_calls")])
+    found = calls(message)
+    assert [call[1:] for call in found] == [("read", '{"a": 1}'), ("write", '{"b": 2}')]
+    assert found[0][0] != found[1][0]
+
+
+def test_an_id_that_changes_in_the_middle_of_a_call_makes_no_second_one(store: Store) -> None:
+    events = [piece('{"a"', name="read", id="c1"), piece(": 1}", name="read", id="c2")]
+    message = take(store, "openai-chat", [*events, piece("", name="read"), chunk({}, "stop")])
+    assert calls(message) == [("c1", "read", '{"a": 1}')]
+
+
 def test_a_call_that_never_got_a_name_is_kept_beside(store: Store) -> None:
     message = take(store, "openai-chat", [piece('{"a"', id="call_1")])
     assert calls(message) == []
@@ -153,6 +175,38 @@ def test_a_call_of_anthropics_that_a_limit_cut_off(store: Store, reason: str, st
         {"type": "message_stop"},
     ]
     assert take(store, "anthropic", events).state == state
+
+
+def blank_call(index: int) -> list[Event]:
+    start = {"type": "tool_use", "id": f"c{index}", "name": "now", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": ""}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        {"type": "content_block_delta", "index": index, "delta": delta},
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told", "state"),
+    [("tool_use", ["c0", "c1"], "complete"), ("max_tokens", ["c0"], "partial")],
+)
+def test_a_limit_before_the_arguments_leaves_no_call(
+    store: Store, reason: str, told: list[str], state: str
+) -> None:
+    """A call without arguments looks the same until the end says why it ended there."""
+    events = [
+        *blank_call(0),
+        *blank_call(1),
+        {"type": "message_delta", "delta": {"stop_reason": reason}},
+        {"type": "message_stop"},
+    ]
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        reply = record(turn, "anthropic", iter(events))
+        assert list(reply) == events
+    assert [call.id for call in reply.tool_calls] == told
+    assert session.messages()[1].state == state
 
 
 def test_the_last_signature_is_the_one_that_is_kept(store: Store) -> None:
@@ -237,6 +291,27 @@ def test_a_response_that_is_incomplete(store: Store, arguments: str, state: str)
 
 
 # -- Gemini --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete"])
+def test_a_custom_tools_input_that_a_limit_cut_off_is_no_call(store: Store, status: str) -> None:
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch"}
+    place = {"output_index": 0, "item_id": "ctc_1"}
+    stem = "response.custom_tool_call_input"
+    whole = {**item, "input": "*** Be", "status": status}
+    events = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "input": ""}},
+        {"type": f"{stem}.delta", **place, "delta": "*** Be"},
+        {"type": f"{stem}.done", **place, "input": "*** Be"},
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {"type": f"response.{status}", "response": {"status": status, "output": [whole]}},
+    ]
+    session = store.create_session()
+    with session.turn("Hi.") as turn:
+        reply = record(turn, "openai-responses", iter(events))
+        assert list(reply) == events
+    assert [call.id for call in reply.tool_calls] == (["c1"] if status == "completed" else [])
+    assert session.messages()[1].state == ("complete" if status == "completed" else "partial")
 
 
 def test_a_prompt_that_is_blocked_has_an_end_and_no_answer(store: Store) -> None:

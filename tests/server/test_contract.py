@@ -272,6 +272,17 @@ def test_what_is_asked_wrongly_is_refused_with_a_code_and_a_sentence(server: Ser
         assert answer.json()["message"].endswith(".")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"title": "\xff"}', b'{"project": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_001],
+    ids=["not-utf-8", "deep"],
+)
+def test_a_body_that_cannot_be_read_is_the_clients_fault(server: Server, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = server.http.post("/api/sessions", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), answer.text
+
+
 def test_the_description_names_every_path_of_the_contract(server: Server) -> None:
     paths = server.get("/openapi.json")["paths"]
     one = "/api/sessions/{session_id}"

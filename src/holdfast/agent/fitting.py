@@ -199,11 +199,17 @@ def _as_text(message: dict[str, Any]) -> str:
                 texts.append(f"[calls {part['name']} {part.get('arguments', '')}]")
             case "tool_result":
                 told = Told(2 * _EXCERPT)
-                told.add(part["content"] if isinstance(part["content"], str) else "[data]")
+                told.add(_result_text(part["content"]))
                 texts.append(told.text())
             case _:
                 pass
     return f"{message['role'].capitalize()}: {' '.join(texts)}\n\n" if texts else ""
+
+
+def _result_text(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return " ".join(one["text"] if one["type"] == "text" else f"[{one['type']}]" for one in content)
 
 
 def _tokens(messages: list[dict[str, Any]]) -> int:

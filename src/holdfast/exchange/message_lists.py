@@ -37,8 +37,12 @@ def message_list(path: Path, *, at_us: int, settled: bool) -> Source:
     rows = rows_of(document, "messages")
     shape = shape_of([value for _, value in rows])
     records = _records(path, document, rows, shape, at_us)
-    origin = str(path)
-    return Source(shape, origin, origin, records, settled, answer_ends=True)
+    return Source(shape, _name(path), str(path), records, settled, answer_ends=True)
+
+
+def _name(path: Path) -> str:
+    """What the session is known by: where its file is, however that was written."""
+    return str(path.resolve())
 
 
 def shape_of(messages: list[Any]) -> str:
@@ -62,7 +66,7 @@ def _records(
     path: Path, document: Document, rows: list[Row], shape: str, at_us: int
 ) -> Iterator[r.Record]:
     first = Place(str(path), 1)
-    yield r.Begun(place=first, at_us=at_us, native_id=str(path))
+    yield r.Begun(place=first, at_us=at_us, native_id=_name(path))
     system = document.value.get("system") if isinstance(document.value, dict) else None
     for number, reason in document.problems:
         yield r.Bad(place=Place(str(path), number), reason=reason)
@@ -89,7 +93,11 @@ def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
     for result in found.results:
         yield r.Answered(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
     if found.parts:
-        yield _said(place, role, found.parts, found.blobs, prompt=not found.results)
+        said = _said(place, role, found.parts, found.blobs, prompt=not found.results)
+        signed = any(isinstance(part, Reasoning) and part.signature for part in found.parts)
+        if signed and role == "assistant":
+            said.asked = r.Asked(provider="anthropic")  # no other may be sent what it has signed
+        yield said
     elif not found.results and not found.bad:
         yield r.Bad(place=place, reason="a message without content", repaired=True)
 

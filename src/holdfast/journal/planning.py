@@ -79,6 +79,12 @@ def plan_compaction(
         (kept if is_chosen or not known else gone).update(group.seqs)
         if is_chosen and over and not group.finished:  # what is said of its calls depends on it
             kept.add(torn[group.turn_id])
+    for group in groups.all:
+        # Its end or its results are in the range, or its model call, which says who answers.
+        if not first <= group.seq <= through:
+            kept.update(group.seqs)
+            if not group.finished and group.turn_id in torn:
+                kept.add(torn[group.turn_id])
     if not gone:
         raise InvalidEntry(f"there is nothing to compact from {first} to {through}")
     gone.update(_endings_without_turn(groups, endings, gone))

@@ -57,6 +57,7 @@ class AnthropicReader:
         self._blocks: dict[int, _Block] = {}
         self._ids: set[str] = set()
         self._broken = False
+        self._blank: str | None = None
         self._usage: dict[str, Any] = {}
 
     def read(self, event: Event) -> list[Action]:
@@ -88,20 +89,21 @@ class AnthropicReader:
 
     def _start(self, index: int, start: Event) -> list[Action]:
         block = self._blocks[index] = _Block(start)
+        actions = self._settle()
         match block.type:
-            case "text":
-                return [Say(start["text"])] if start.get("text") else []
-            case "thinking":
-                return [Think(start["thinking"])] if start.get("thinking") else []
+            case "text" if start.get("text"):
+                actions.append(Say(start["text"]))
+            case "thinking" if start.get("thinking"):
+                actions.append(Think(start["thinking"]))
             case "redacted_thinking":
                 # A part of its own: thinking that is open may not take its data.
-                return [Keep(Reasoning("", encrypted=text_of(start.get("data"))))]
+                actions.append(Keep(Reasoning("", encrypted=text_of(start.get("data")))))
             case "tool_use":
                 if block.id in self._ids or not block.id:
                     block.id = f"{block.id or self._prefix}_{len(self._ids)}"
                 self._ids.add(block.id)
-                return [Call(block.id, text_of(start.get("name")) or "tool")]
-        return []
+                actions.append(Call(block.id, text_of(start.get("name")) or "tool"))
+        return actions
 
     def _grow(self, block: _Block, delta: Event) -> list[Action]:
         match delta.get("type"):
@@ -139,11 +141,18 @@ class AnthropicReader:
     def _end_call(self, block: _Block) -> list[Action]:
         text = "".join(block.pieces)
         given = block.start.get("input")
+        if not text.strip() and given:
+            return [Call(block.id, arguments=to_json(given).decode(), done=True)]
         if not text.strip():
-            whole = to_json(given).decode() if given else ""
-            return [Call(block.id, arguments=whole, done=True)]
+            self._blank = block.id
+            return NO_ACTIONS
         self._broken = self._broken or not is_whole_object(text)
         return NO_ACTIONS
+
+    def _settle(self) -> list[Action]:
+        """A call without arguments is whole once something follows that is no limit."""
+        blank, self._blank = self._blank, None
+        return [] if blank is None else [Call(blank, done=True)]
 
     def _unknown(self, block: _Block) -> list[Action]:
         return [unsent("anthropic", deltas=block.unknown)] if block.unknown else []
@@ -165,11 +174,13 @@ class AnthropicReader:
         delta = event.get("delta") or {}
         reason = delta.get("stop_reason")
         open_call = any(block.type == "tool_use" for block in self._blocks.values())
-        if reason in _CUT and (self._broken or open_call):
+        if reason in _CUT and (self._broken or open_call or self._blank is not None):
             self.cut = f"the answer ended with {reason!r} in the middle of a tool call"
+            self._blank = None
         container = (delta.get("container") or {}).get("id")
         ids = (("container", container),) if container else ()
-        return [Tell(finish_reason=reason, usage=_usage(self._usage), ids=ids)]
+        told = Tell(finish_reason=reason, usage=_usage(self._usage), ids=ids)
+        return [*self._settle(), told]
 
     def close(self) -> list[Action]:
         actions: list[Action] = []

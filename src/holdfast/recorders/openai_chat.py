@@ -28,9 +28,10 @@ _CUT: Final = frozenset({"length", "content_filter", "error"})
 
 
 class _Calling:
-    """One tool call under its index."""
+    """One tool call; `given` is the id that the server has for it."""
 
     def __init__(self) -> None:
+        self.given = ""
         self.id = ""
         self.name = ""
         self.custom = False
@@ -47,7 +48,8 @@ class ChatReader:
         self.cut: str | None = None
         self._prefix = prefix
         self._response_id: str | None = None
-        self._calls: dict[int, _Calling] = {}
+        self._calls: list[_Calling] = []
+        self._at: dict[int, _Calling] = {}
         self._refused = False
         self._thinks_in: str | None = None
         self._beside: dict[str, list[Any]] = {}
@@ -130,12 +132,18 @@ class ChatReader:
 
     def _piece(self, piece: Event, position: int, actions: list[Action]) -> None:
         """A piece opens its call when its id and name are known; until then it waits."""
-        call = self._calls.setdefault(self._index(piece, position), _Calling())
         said = piece.get("function") or piece.get("custom") or {}
-        call.custom = call.custom or piece.get("type") == "custom"
-        call.id = call.id or self._unused(text_of(piece.get("id")))
-        call.name = call.name or text_of(said.get("name"))
+        given, name = text_of(piece.get("id")), text_of(said.get("name"))
         text = text_of(said.get("arguments") or said.get("input"))
+        index = self._index(piece, position)
+        call = self._at.get(index)
+        if call is None or _is_another(call, given, name, text):
+            call = self._at[index] = _Calling()
+            self._calls.append(call)
+        call.custom = call.custom or piece.get("type") == "custom"
+        call.id = call.id or self._unused(given)
+        call.given = call.given or given
+        call.name = call.name or name
         call.pieces.append(text)
         if call.opened:
             if text:
@@ -151,7 +159,7 @@ class ChatReader:
 
     def _unused(self, call_id: str) -> str:
         """Some servers give two calls of one message the same id."""
-        taken = {call.id for call in self._calls.values()}
+        taken = {call.id for call in self._calls}
         return f"{call_id}_{len(taken)}" if call_id in taken and call_id else call_id
 
     def _open(self, call: _Calling, actions: list[Action]) -> None:
@@ -160,10 +168,10 @@ class ChatReader:
         actions.append(Call(call.id, call.name, call.waiting, kind))  # type: ignore[arg-type]
 
     def _finish(self, reason: str, actions: list[Action]) -> None:
-        for index, call in self._calls.items():
+        for number, call in enumerate(self._calls):
             text = "".join(call.pieces)
             if not call.opened and call.name:
-                call.id = call.id or f"{self._prefix}_{index}"
+                call.id = call.id or f"{self._prefix}_{number}"
                 self._open(call, actions)
             whole = is_whole_object(text)
             if reason in _CUT and not whole:
@@ -204,7 +212,7 @@ class ChatReader:
             actions += self._heard()
         waiting = [
             {"id": call.id, "name": call.name, "arguments": call.waiting}
-            for call in self._calls.values()
+            for call in self._calls
             if not call.opened
         ]
         if waiting:
@@ -212,6 +220,16 @@ class ChatReader:
         if self._beside:
             actions.append(unsent("openai", **self._beside))
         return actions
+
+
+def _is_another(call: _Calling, given: str, name: str, text: str) -> bool:
+    """Whether a piece begins a call of its own. Some servers give all calls one index, or none."""
+    if not name or not call.name or (given and given == call.given):
+        return False
+    if not given and not text.strip():
+        return False
+    so_far = "".join(call.pieces)
+    return is_whole_object(so_far) or (name != call.name and not so_far.strip())
 
 
 def _in_order(message: Event) -> Event:

@@ -57,6 +57,7 @@ class _Item:
         self.text = ""
         self.refusing = False
         self.annotations: list[Any] = []
+        self.sealed = False
         self.done = False
 
 
@@ -127,6 +128,8 @@ class ResponsesReader:
             return [Think(piece) for piece in _fresh(item, index, text, last)]
         if stem in _ARGUMENTS:
             name = "delta" if last == "delta" else _CALLS.get(item.type, "arguments")
+            # Whether a limit has cut it off, only the item says.
+            last = "delta" if last == "delta" else "rest"
             return self._arguments(item, text_of(event.get(name)), last)
         if last == "delta":  # of something hosted: its item brings it whole
             item.text += text_of(event.get("delta"))
@@ -157,6 +160,7 @@ class ResponsesReader:
             item.text += piece
             actions.append(Call(item.call_id, arguments=piece))
         if last == "done" and (item.type == "custom_tool_call" or not item.text.strip()):
+            item.sealed = True
             actions.append(Call(item.call_id, done=True))
         return actions
 
@@ -182,7 +186,7 @@ class ResponsesReader:
         fresh = call_id and call_id not in taken
         return call_id if fresh else f"{call_id or self._prefix}_{len(taken)}"
 
-    def _done(self, index: int, whole: Event) -> list[Action]:
+    def _done(self, index: int, whole: Event, *, cut: bool = False) -> list[Action]:
         actions: list[Action] = []
         if index not in self._items:
             actions += self._add(index, whole)
@@ -195,7 +199,8 @@ class ResponsesReader:
         elif item.type == "reasoning":
             self._end_reasoning(item, whole, actions)
         elif item.type in _CALLS:
-            last = "rest" if whole.get("status") == "incomplete" else "done"
+            cut = cut or whole.get("status") == "incomplete"
+            last = "rest" if cut else "done"
             actions += self._arguments(item, text_of(whole.get(_CALLS[item.type])), last)
         else:
             self._end_other(index, whole, actions)
@@ -248,9 +253,11 @@ class ResponsesReader:
 
     def _end(self, response: Event) -> list[Action]:
         actions = _ids(response)
-        for index, item in enumerate(response.get("output") or ()):
-            actions += self._done(index, item)
         status = text_of(response.get("status")) or "completed"
+        output = response.get("output") or ()
+        for index, item in enumerate(output):
+            last = index == len(output) - 1
+            actions += self._done(index, item, cut=last and status != "completed")
         reason = (response.get("incomplete_details") or {}).get("reason") or status
         actions.append(Tell(finish_reason=reason, usage=_usage(response.get("usage"))))
         self.ended = True
@@ -262,7 +269,7 @@ class ResponsesReader:
         return actions
 
     def _is_open(self, item: _Item) -> bool:
-        return item.type == "function_call" and not is_whole_object(item.text)
+        return item.type in _CALLS and not item.sealed and not is_whole_object(item.text)
 
     def close(self) -> list[Action]:
         actions: list[Action] = []

@@ -135,7 +135,12 @@ async def _body(request: Request, operation: Operation, limit: int) -> object:
         return None
     if data and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise Refused(415, "not_json", "Send JSON, with Content-Type: application/json.")
-    return msgspec.json.decode(data or b"{}", type=operation.body)
+    try:
+        return msgspec.json.decode(data or b"{}", type=operation.body)
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid_request", "The body is not UTF-8.") from None
+    except RecursionError:
+        raise Refused(400, "invalid_request", "The body is nested too deeply.") from None
 
 
 async def _read(request: Request, limit: int) -> bytes:

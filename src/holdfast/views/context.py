@@ -149,4 +149,5 @@ def _split_system(messages: Sequence[Neutral]) -> tuple[str | None, list[Neutral
 
 def _system_prompt(name: str | None, blobs: Blobs) -> str | None:
     data = None if name is None else blobs(name)
-    return data.decode("utf-8", "replace") or None if data is not None else None
+    text = "" if data is None else data.decode("utf-8", "replace")
+    return text if text.strip() else None

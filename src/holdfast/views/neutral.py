@@ -188,7 +188,7 @@ class Builder:
         self._settle_cut(seq)
         saying = _Saying(body.role, seq)
         saying.message_id, saying.model_call_id = body.id, body.model_call_id
-        saying.provider = self._providers.get(body.model_call_id or "")
+        saying.provider = self._provider(body.model_call_id)
         results = [part for part in body.parts if isinstance(part, ToolResult)]
         saying.raw = tuple(part for part in body.parts if not isinstance(part, ToolResult))
         if body.role == "tool":
@@ -210,7 +210,7 @@ class Builder:
         saying = _Saying(opened.body.role, opened.seq)
         saying.seqs.append(seq)
         saying.message_id, saying.model_call_id = body.id, opened.body.model_call_id
-        saying.provider = self._providers.get(opened.body.model_call_id or "")
+        saying.provider = self._provider(opened.body.model_call_id)
         saying.partial = saying.cut_off = body.state == "partial"
         saying.raw = body.parts
         self._fill(saying)
@@ -369,6 +369,10 @@ class Builder:
         names, self._cut_calls = self._cut_calls, []
         if self._partial == "note" or names:
             self._say(seq or cut.seqs[-1], wording.cut_off(names))
+
+    def _provider(self, model_call_id: str | None) -> str | None:
+        """Whose answer it is. Of a model call that is not in view that is not known: nobody's."""
+        return None if model_call_id is None else self._providers.get(model_call_id, "")
 
     # -- small things ----------------------------------------------------------------------------
 

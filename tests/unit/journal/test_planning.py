@@ -55,6 +55,14 @@ def test_an_ending_stays_when_something_of_its_turn_does() -> None:
     assert compacted(*WITH_TOOL, through=2) == Compacting(keep=(), rest=())
 
 
+def test_what_began_before_the_range_stays_whole() -> None:
+    """The message at 3 ends inside the range, and so does its turn."""
+    later = e.MessageRecorded(id="q", turn_id=TURN, role="assistant", parts=(Text("Well."),))
+    cut: list[e.Body] = [begun(), PROMPT, opened(), later, closed(CALL), ran(), ended("failed")]
+    plan = plan_compaction(entries(*cut), History(), first=4, through=7, chosen=())
+    assert plan.keep == (5, 6, 7)
+
+
 def test_in_a_running_turn_what_was_not_finished_stays() -> None:
     running = WITH_TOOL[:-1]
     assert compacted(*running, through=5) == Compacting(keep=(3, 4, 5), rest=())

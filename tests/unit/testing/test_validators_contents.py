@@ -24,7 +24,14 @@ def text(of: str = "Hello") -> dict[str, Any]:
 
 
 def call(name: str = "shell", **more: Any) -> dict[str, Any]:
-    return {"function_call": {"name": name, "args": {}, **more}}
+    return {
+        "function_call": {"name": name, "args": {}, **more},
+        "thought_signature": "c2ln",
+    }
+
+
+def unsigned(name: str = "shell", **more: Any) -> dict[str, Any]:
+    return {"function_call": call(name, **more)["function_call"]}
 
 
 def response(name: str = "shell", **more: Any) -> dict[str, Any]:
@@ -74,6 +81,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "thought-signature": (
         [ASK, model({**text(), "thought_signature": "c2ln"})],
         [ASK, model({**text(), "thought_signature": "sig!"})],
+    ),
+    "unsigned-call": (
+        [ASK, model(call(), unsigned()), user(response(), response())],
+        [ASK, model(unsigned()), user(response())],
     ),
     "media-type": ([user(blob())], [user(blob("image/png"))]),
     "media-size": ([user(blob())], [user(blob("image/png", "A" * (20 * 1024 * 1024 + 4)))]),
@@ -142,6 +153,10 @@ def test_a_signature_may_come_with_empty_text() -> None:
     assert gemini([ASK, model({"text": "", "thought_signature": "c2ln"})]) == []
 
 
+def test_calls_before_the_users_last_words_need_no_signature() -> None:
+    assert gemini([ASK, model(unsigned()), user(response()), ASK], complete=True) == []
+
+
 def test_the_spelling_of_the_wire_is_understood() -> None:
     given = [
         user({"inlineData": {"mimeType": "image/jpeg", "data": JPEG}}),
@@ -167,8 +182,8 @@ RICH: list[dict[str, Any]] = [
     model(
         {"text": "I should look.", "thought": True},
         text("I look."),
-        {**call(id="c1", args={"command": "ls"}), "thought_signature": "c2ln"},
-        call("view", id="c2"),
+        call(id="c1", args={"command": "ls"}),
+        unsigned("view", id="c2"),
     ),
     user(
         response("view", id="c2", parts=[blob()]),

@@ -128,7 +128,15 @@ def test_arguments_can_be_sent(session: Session, format_: Format, written: str) 
     assert broken(session, format_) == []
 
 
-def test_two_encrypted_thoughts_of_one_answer_have_two_ids(session: Session) -> None:
+@pytest.mark.parametrize("format_", PROVIDERS)
+@pytest.mark.parametrize("name", ["7zip", "-v", "7" + "z" * 70, "a.b/c d"])
+def test_a_tool_has_a_name_that_can_be_sent(session: Session, format_: Format, name: str) -> None:
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[ToolCall("c1", name, "{}")]))
+    assert broken(session, format_) == []
+
+
+def test_two_encrypted_thoughts_of_one_answer_are_accepted(session: Session) -> None:
     thoughts = Reasoning("a", encrypted="x"), Reasoning("b", encrypted="y")
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[*thoughts, Text("Yes.")]))
@@ -157,6 +165,14 @@ def test_a_call_that_no_model_made_is_no_call(session: Session, format_: Format)
 def test_a_system_prompt_can_be_sent(session: Session, format_: Format) -> None:
     with session.turn(Message(role="system", parts=[Text("Be \ud800.")])):
         pass
+    assert broken(session, format_) == []
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
+def test_a_system_prompt_of_white_space_is_none(session: Session, format_: Format) -> None:
+    with session.turn("Go.") as turn, turn.stream(system=" \n") as reply:
+        reply.text("Well.")
+    assert session.context(format_).system is None
     assert broken(session, format_) == []
 
 

@@ -1,9 +1,13 @@
 """Reasoning goes back exactly as it came, to its own provider, or not at all."""
 
+from base64 import b64decode
+from typing import Any
+
 import pytest
 
 from holdfast import Message, Reasoning, Session, Text
-from holdfast.model.parts import Part
+from holdfast.model.parts import Opaque, Part, ToolCall
+from holdfast.testing import validators
 from holdfast.views.context import Format
 
 SIGNED = Reasoning("I think.", signature="c2ln")
@@ -54,9 +58,34 @@ def test_encrypted_reasoning_goes_back_exactly(session: Session) -> None:
     }
 
 
-def test_encrypted_reasoning_without_an_id_is_given_one(session: Session) -> None:
+def test_encrypted_reasoning_without_an_id_is_given_none(session: Session) -> None:
+    # The API binds what is encrypted to its item's id, and refuses it under one that is made up.
     think(session, ENCRYPTED, Text("Yes."))
-    assert session.context("openai-responses").messages[1]["id"].startswith("rs_")
+    context = session.context("openai-responses")
+    assert "id" not in context.messages[1]
+    assert validators.openai_responses(context.messages) == []
+
+
+@pytest.mark.parametrize(("encrypted", "sent"), [("gAAA", True), (None, False)])
+def test_what_the_provider_ran_goes_back_with_its_reasoning_or_not_at_all(
+    session: Session, encrypted: str | None, *, sent: bool
+) -> None:
+    search = Opaque("openai", b'{"type": "web_search_call", "id": "ws_1", "status": "completed"}')
+    with session.turn("Go.") as turn, turn.stream(provider="openai") as reply:
+        reply.reasoning("I look.", signature="rs_1", encrypted=encrypted)
+        reply.part(search)
+        reply.text("Found.")
+    context = session.context("openai-responses")
+    types = [item["type"] for item in context.messages[1:]]
+    assert types == (["reasoning", "web_search_call", "message"] if sent else ["message"])
+    assert any("what the provider ran" in one.reason for one in context.repairs) is not sent
+
+
+def test_what_was_run_without_reasoning_goes_back(session: Session) -> None:
+    with session.turn("Go.") as turn, turn.stream(provider="openai") as reply:
+        reply.part(Opaque("openai", b'{"type": "web_search_call", "id": "ws_1"}'))
+        reply.text("Found.")
+    assert kinds(session, "openai-responses") == ["web_search_call", "message"]
 
 
 def test_signed_thoughts_go_back_exactly(session: Session) -> None:
@@ -141,3 +170,50 @@ def test_a_recorded_answer_keeps_its_reasoning(session: Session) -> None:
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[SIGNED, Text("Yes.")]))
     assert kinds(session, "anthropic") == ["thinking", "text"]
+
+
+def test_a_compaction_up_to_a_model_call_does_not_forget_whose_answer_it_is(
+    session: Session,
+) -> None:
+    think(session, Reasoning("", encrypted="gAAA"), Text("Yes."), provider="openai")
+    asked = next(one.seq for one in session.entries() if one.kind == "model_call_started")
+    session.compact(summary="They said go.", through=asked)
+    assert kinds(session, "anthropic") == ["text"]
+    assert kinds(session, "openai-responses") == ["reasoning", "message"]
+
+
+def _gemini_parts(session: Session) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = session.context("gemini").messages[1]["parts"]
+    return parts
+
+
+def signs(signature: str) -> Opaque:
+    return Opaque("gemini", b'{"thought_signature": "%s"}' % signature.encode())
+
+
+def test_the_first_call_of_an_answer_is_signed_for_gemini(session: Session) -> None:
+    """Its newer models refuse a call without a signature, whoever made it."""
+    calls = ToolCall("c1", "f", "{}"), ToolCall("c2", "g", "{}")
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[*calls]))
+        context = session.context("gemini")
+        assert validators.gemini(context.messages, complete=True) == []
+    first, second = _gemini_parts(session)
+    assert b64decode(first["thought_signature"]) == b"skip_thought_signature_validator"
+    assert "thought_signature" not in second
+
+
+def test_a_signature_goes_with_its_own_part(session: Session) -> None:
+    parts = ToolCall("c1", "f", "{}"), signs("b25l"), signs("dHdv")  # the second: an empty text's
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[*parts]))
+    call, empty = _gemini_parts(session)
+    assert call["thought_signature"] == "b25l"
+    assert empty == {"text": "", "thought_signature": "dHdv"}
+
+
+def test_a_signature_of_what_is_not_sent_is_not_sent(session: Session) -> None:
+    parts = Text("So."), Reasoning("I think."), signs("b25l")
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[*parts]))
+    assert _gemini_parts(session) == [{"text": "So."}]

@@ -1,6 +1,7 @@
 """What each provider takes: arguments, kinds of tools, images and files, odd text."""
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ VALIDATORS: dict[str, Any] = {
     "anthropic": validators.anthropic,
     "gemini": validators.gemini,
 }
+
+
+def png(width: int, height: int) -> bytes:
+    """The head of an image, which is what providers look at first."""
+    return PNG + b"\0\0\0\x0dIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
 
 
 def sent(session: Session, format_: Format) -> str:
@@ -177,14 +183,55 @@ def test_an_image_and_a_file_are_sent(store: Store, session: Session, format_: F
 @pytest.mark.parametrize("format_", PROVIDERS)
 @pytest.mark.parametrize(
     ("data", "media_type"),
-    [(b"BM", "image/bmp"), (b"", "image/png"), (PNG.ljust(IMAGE_BYTES_MAX + 1), "image/png")],
-    ids=["type", "empty", "size"],
+    [
+        (b"BM", "image/bmp"),
+        (b"", "image/png"),
+        (PNG.ljust(IMAGE_BYTES_MAX + 1), "image/png"),
+        (b"<html>404</html>", "image/png"),
+        (png(8001, 9), "image/png"),
+        (b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x00\x09\x1f\x41", "image/jpeg"),
+        (b"GIF89a" + (8001).to_bytes(2, "little") + b"\x09\x00", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\x40\x1f\0\x09\0\0", "image/webp"),
+        (b"RIFF\0\0\0\0WEBPVP8L" + bytes(5) + b"\x40\x5f\x02\0", "image/webp"),
+        (b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + b"\x41\x1f\x09\0", "image/webp"),
+    ],
+    ids=["type", "empty", "size", "bytes", "png", "jpeg", "gif", "webp", "webp-l", "webp-8"],
 )
 def test_an_image_that_is_refused_is_replaced_by_a_sentence(
     store: Store, session: Session, format_: Format, data: bytes, media_type: str
 ) -> None:
     show(session, Image(store.put_blob(data), media_type))
     assert f"[An image ({media_type}) is left out here.]" in sent(session, format_)
+
+
+def images(session: Session) -> tuple[list[int], list[validators.Violation]]:
+    """Which images Anthropic is sent, by their widths; and what it would refuse."""
+    messages = session.context("anthropic").messages
+    blocks = [block for one in messages for block in one["content"] if one["role"] == "user"]
+    nested = [inner for one in blocks for inner in one.get("content", [one])]
+    data = [b64decode(one["source"]["data"]) for one in nested if one["type"] == "image"]
+    widths = [int.from_bytes(one[16:20], "big") for one in data]
+    return widths, validators.anthropic(messages)
+
+
+def test_among_many_images_none_is_large_for_anthropic(store: Store, session: Session) -> None:
+    for number in range(20):
+        show(session, Image(store.put_blob(png(3000 + number, 9)), "image/png"))
+    assert images(session) == (list(range(3000, 3020)), [])
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[ToolCall("c1", "look", "{}")]))
+        with turn.tool("c1") as call:
+            call.finish([Image(store.put_blob(png(3020, 9)), "image/png")])
+    assert images(session) == (list(range(3010, 3021)), [])  # ten at once, and not the newest
+    for number in range(21, 30):
+        show(session, Image(store.put_blob(png(3000 + number, 9)), "image/png"))
+    assert images(session) == (list(range(3010, 3030)), [])
+
+
+def test_any_number_of_small_images_is_sent(store: Store, session: Session) -> None:
+    for number in range(25):
+        show(session, Image(store.put_blob(png(1000 + number, 9)), "image/png"))
+    assert images(session) == (list(range(1000, 1025)), [])
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)

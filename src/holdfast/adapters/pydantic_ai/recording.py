@@ -23,15 +23,19 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    BinaryContent,
+    FileUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
     SystemPromptPart,
+    TextContent,
     ToolCallPart,
     ToolResultEvent,
     ToolReturn,
     ToolReturnPart,
+    UserContent,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
@@ -39,8 +43,9 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.pydantic_ai.parts import Taking
 from holdfast.model.messages import Message
-from holdfast.model.parts import Json, ToolResult
+from holdfast.model.parts import File, Image, Json, Text, ToolResult
 from holdfast.session.blocks_aio import AsyncStream, AsyncTool, AsyncTurn
+from holdfast.session.core import Content
 from holdfast.session.running import plain
 
 _TOLD = (ToolRetryError, ToolFailedError, ToolFailed, ModelRetry)
@@ -149,10 +154,35 @@ class Recorder(AbstractCapability[Any]):
     async def _finish(self, call: ToolCallPart, tool: AsyncTool, value: Any) -> None:
         try:
             found = _result(call, value)
-            await tool.finish(found.content, is_error=found.is_error, structured=found.structured)
+            try:
+                content = await self._with_files(found.content, _shown(value))
+            except BaseException:  # what it said is known, and the outcome must be
+                await tool.finish(
+                    found.content, is_error=found.is_error, structured=found.structured
+                )
+                raise
+            await tool.finish(content, is_error=found.is_error, structured=found.structured)
         finally:
             self.tools.pop(call.tool_call_id, None)
         self._answered.add(call.tool_call_id)
+
+    async def _with_files(self, told: Content, shown: list[UserContent]) -> Content:
+        """A result with the images and files that a model is shown beside its words."""
+        parts: list[Text | Image | File] = [Text(told)] if isinstance(told, str) and told else []
+        for one in shown:
+            match one:
+                case BinaryContent():
+                    kind = Image if one.media_type.startswith("image/") else File
+                    parts.append(kind(await self.turn.put_blob(one.data), one.media_type))
+                case FileUrl():
+                    parts.append(Text(one.url))
+                case TextContent():
+                    parts.append(Text(one.content))
+                case str() if one:
+                    parts.append(Text(one))
+                case _:
+                    pass  # a mark for a cache, or a file that only the provider has
+        return parts if shown and parts else told
 
     async def on_event(self, ctx: RunContext[Any], *, event: AgentStreamEvent) -> None:
         """A result that no tool gave: bad arguments, an unknown tool, a refusal, a final answer."""
@@ -269,6 +299,18 @@ def _result(call: ToolCallPart, value: Any) -> ToolResult:
     structured = None if isinstance(content, str | ToolReturnPart) else plain(content)
     text = _told(part)
     return ToolResult(call.tool_call_id, text, is_error=_is_error(part), structured=structured)
+
+
+def _shown(value: Any) -> list[UserContent]:
+    """What a model is shown beside a result's words: files in it, and what a tool adds to it."""
+    if isinstance(value, BaseException):
+        return []
+    content = value.return_value if isinstance(value, ToolReturn) else value
+    part: ToolReturnPart[Any] = (
+        content if isinstance(content, ToolReturnPart) else ToolReturnPart("", content, "")
+    )
+    added = (value.content if isinstance(value, ToolReturn) else None) or ()
+    return [*part.files, *([added] if isinstance(added, str) else added)]
 
 
 def _told(part: ToolReturnPart[Any]) -> str:

@@ -67,7 +67,8 @@ def import_(
         )
     frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
     if report.skipped:
-        complain(f"{counted(len(report.skipped), 'records')} skipped; the others came in")
+        rest = "the others came in" if report.sessions else "nothing came in"
+        complain(f"{counted(len(report.skipped), 'records')} skipped; {rest}")
         return IN_PART
     return 0
 

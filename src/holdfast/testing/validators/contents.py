@@ -41,6 +41,7 @@ RULES: Mapping[str, str] = {
     "result-id": "the id of the function call this response is for",
     "result-mixed": "400 for a function response sharing a content with text",
     "thought-signature": "thoughtSignature: decode base64: illegal base64 data",
+    "unsigned-call": "Function call is missing a thought_signature in functionCall parts",
     "media-type": "Unsupported MIME type",
     "media-size": "the maximum total request size is 20 MB",
     "base64": "Base64 decoding failed",
@@ -125,6 +126,7 @@ def gemini(
     for index, turn in enumerate(turns):
         if turn is not None:
             _order(report, turns, turn, index)
+    _signed(report, turns)
     if complete:
         _complete(report, contents)
     return report.found
@@ -146,6 +148,8 @@ class _Turn:
         self.parts = parts
         self.calls = [one["function_call"] for one in parts if "function_call" in one]
         self.responses = [one["function_response"] for one in parts if "function_response" in one]
+        called = [one for one in parts if "function_call" in one]
+        self.signed = not called or bool(called[0].get("thought_signature"))
 
 
 def snake(value: object) -> object:
@@ -197,7 +201,9 @@ def _part(report: Report, part: object, role: str, where: str) -> Json | None:
     inner = snake(part[name])
     path = f"{where}.{name}"
     if name == "function_call":
-        return {name: inner} if _call(report, inner, path) else None
+        if not _call(report, inner, path):
+            return None
+        return {name: inner, "thought_signature": signature}
     if name == "function_response":
         return {name: inner} if _response(report, inner, path) else None
     _media(report, name, inner, path)
@@ -252,6 +258,16 @@ def _order(report: Report, turns: Sequence[_Turn | None], turn: _Turn, index: in
         report.add("orphan-result", where, "no function calls in the content before")
     elif before is not None:
         _pairs(report, before.calls, turn.responses, where)
+
+
+def _signed(report: Report, turns: Sequence[_Turn | None]) -> None:
+    """Newer models demand a signature since the user's last words, of the first call of each."""
+    for index in range(len(turns) - 1, -1, -1):
+        turn = turns[index]
+        if turn is not None and turn.role == "user" and not turn.responses:
+            return
+        if turn is not None and not turn.signed:
+            report.add("unsigned-call", f"contents[{index}]", "the first function call is unsigned")
 
 
 def _pairs(report: Report, calls: list[Json], responses: list[Json], where: str) -> None:

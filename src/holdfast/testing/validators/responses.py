@@ -61,10 +61,11 @@ _OUTPUT_MORE: Mapping[str, Types] = {
     "caller": (dict, NONE),
 }
 ITEMS: Mapping[str, Shape] = {
-    # `status` is in the SDK's type of a reasoning item, and is what the API refuses.
+    # `status` is in the SDK's type of a reasoning item, and is what the API refuses. What is
+    # encrypted needs no `id`, which that type demands.
     "reasoning": Shape(
-        {"type": str, "id": str, "summary": list},
-        {"encrypted_content": (str, NONE), "content": list},
+        {"type": str, "summary": list},
+        {"id": str, "encrypted_content": (str, NONE), "content": list},
     ),
     "function_call": Shape(
         {"type": str, "call_id": str, "name": str, "arguments": str}, {**_CALL, "status": str}
@@ -201,6 +202,8 @@ def _tool_or_reasoning(report: Report, item: object, shape: Shape, where: str) -
         return
     name = item["type"]
     if name == "reasoning":
+        if "id" not in item and not item.get("encrypted_content"):
+            report.add("shape", where, "neither `id` nor `encrypted_content`")
         _parts(report, item["summary"], ("summary_text",), f"{where}.summary", name)
         _parts(report, item.get("content", []), ("reasoning_text",), f"{where}.content", name)
         return

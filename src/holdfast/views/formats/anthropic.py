@@ -1,9 +1,11 @@
 """Anthropic Messages: user and assistant take turns; results open the next user message."""
 
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from holdfast.views import wording
+from holdfast.views import media, wording
 from holdfast.views.formats.common import (
     Json,
     Options,
@@ -14,7 +16,11 @@ from holdfast.views.formats.common import (
     opaque_object,
     result_text,
 )
-from holdfast.views.neutral import Neutral
+from holdfast.views.neutral import Neutral, Repair
+
+_MANY_IMAGES: Final = 20
+"""With more images than this in a request, none may have more pixels on a side than:"""
+_SIDE_AMONG_MANY: Final = 2000
 
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
@@ -32,7 +38,38 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
             rendered.extend_last(one.seqs)
         else:
             rendered.add({"role": role, "content": blocks}, one.seqs)
+    _keep_newest_images(rendered, options)
     return rendered
+
+
+def _keep_newest_images(rendered: Rendered, options: Options) -> None:
+    """Leave older images out where one is too large to be among so many.
+
+    Ten go at once, so that not each new image changes what was sent before.
+    """
+    images = [block for message in rendered.messages for block in _images(message)]
+    over = len(images) - _MANY_IMAGES
+    if over <= 0 or not any(_is_large(image) for image in images):
+        return
+    for image in images[: (over + 9) // 10 * 10]:
+        kind = image["source"]["media_type"]
+        image.clear()
+        image.update({"type": "text", "text": wording.left_out(f"An image ({kind})")})
+        options.repairs.append(Repair(0, "left out", "an older image, among more than 20"))
+
+
+def _images(of: Json) -> Iterator[Json]:
+    """The images of a message or of a result that were put in here."""
+    blocks = of.get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if block["type"] == "image" and "data" in block.get("source", {}):
+            yield block
+        elif block["type"] == "tool_result":
+            yield from _images(block)
+
+
+def _is_large(image: Json) -> bool:
+    return media.longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
 
 
 def _blocks(one: Neutral, options: Options) -> list[Json]:

@@ -1,8 +1,10 @@
 """Google Gemini: contents of role user and model; responses follow their calls directly."""
 
 import json
-from base64 import b64decode
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.views import media, wording
@@ -18,16 +20,19 @@ from holdfast.views.formats.common import (
 )
 from holdfast.views.neutral import Neutral
 
+_NAME: Final = re.compile(r"[a-zA-Z_]")
+"""How a function's name begins; another provider's tool may be called `7zip`."""
+
+_UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
+"""What Google documents for calls that have no signature: by hand, or of another model."""
+
 
 def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     rendered = Rendered()
     names: dict[str, str] = {}
     for one in neutral:
         role = "model" if one.role == "assistant" else "user"
-        parts: list[Json] = []
-        for part in one.parts:
-            if not _sign(part, one, parts):
-                parts += _part(part, one, names, options)
+        parts = _parts(one, names, options)
         if not parts:
             continue
         if not rendered.messages and role == "model":
@@ -51,20 +56,40 @@ def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
     return "function_response" not in rendered.messages[-1]["parts"][0]
 
 
-def _sign(part: Part, one: Neutral, before: list[Json]) -> bool:
-    """Whether this is the signature of the part before it, which goes back with that part."""
-    if not isinstance(part, Opaque) or part.provider != "gemini" or not before:
-        return False
+def _parts(one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
+    parts: list[Json] = []
+    signed: Json | None = None
+    for part in one.parts:
+        signature = _signature(part)
+        if signature is None:
+            made = _part(part, one, names, options)
+            signed = made[-1] if made else None
+            parts += made
+        elif signed is None or one.provider not in (None, "gemini", "google"):
+            options.left_out(one, "a signature that is not this provider's, or of nothing sent")
+        elif "thought_signature" not in signed:
+            signed["thought_signature"] = signature
+        else:  # it came with a text that is empty
+            parts.append({"text": "", "thought_signature": signature})
+    # Of the calls that are made at once the first is signed, and without it all are refused.
+    first = next((part for part in parts if "function_call" in part), None)
+    if first is not None:
+        first.setdefault("thought_signature", _UNSIGNED)
+    return parts
+
+
+def _signature(part: Part) -> str | None:
+    """The signature of the part before it, if this is one: it goes back with that part."""
+    if not isinstance(part, Opaque) or part.provider != "gemini":
+        return None
     try:
         value = json.loads(part.data)
     except ValueError:
-        return False
+        return None
     signature = value.get("thought_signature") if isinstance(value, dict) else None
     if not isinstance(signature, str) or len(value) != 1 or not _is_base64(signature):
-        return False
-    if one.provider in (None, "gemini", "google"):
-        before[-1]["thought_signature"] = signature
-    return True
+        return None
+    return signature
 
 
 def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
@@ -73,8 +98,9 @@ def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> 
             text = wording.system_said(part.text) if one.role == "system" else part.text
             return [{"text": clean(text)}]
         case ToolCall():
-            names[part.id] = part.name
-            call = {"id": part.id, "name": part.name, "args": arguments_object(part)}
+            name = part.name if _NAME.match(part.name) else f"_{part.name[:63]}"
+            names[part.id] = name
+            call = {"id": part.id, "name": name, "args": arguments_object(part)}
             return [{"function_call": call}]
         case ToolResult():
             key = "error" if part.is_error else "output"

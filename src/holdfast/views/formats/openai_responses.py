@@ -41,6 +41,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
 
 def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) -> list[Json]:
     items: list[Json] = []
+    thought: list[Json] | None = None
     for part in one.parts:
         match part:
             case Text():
@@ -66,13 +67,17 @@ def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) ->
                     }
                 )
             case Reasoning():
-                items.extend(_reasoning(part, one, used, options))
+                thought = _reasoning(part, one, used, options)
+                items.extend(thought)
             case Image() | File():
                 text = wording.left_out(f"Something of type {part.media_type}")
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
                 value = opaque_object(part, "openai", one, options)
-                if value is not None:
+                if value is not None and thought == [] and value["type"].endswith("_call"):
+                    # It names its reasoning by its id, and is refused without it.
+                    options.left_out(one, "what the provider ran, as its reasoning is left out")
+                elif value is not None:
                     items.append(value)
             case _:
                 pass
@@ -86,27 +91,17 @@ def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: Options) 
     if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
         options.left_out(one, "reasoning that is not this provider's, or not encrypted")
         return []
-    summary = [{"type": "summary_text", "text": clean(part.text)}] if part.text.strip() else []
-    return [
-        {
-            "type": "reasoning",
-            "id": _item_id(part, one, used),
-            "summary": summary,
-            "encrypted_content": part.encrypted,
-        }
-    ]
-
-
-def _item_id(part: Reasoning, one: Neutral, used: set[str]) -> str:
-    """The item's own id, where it is known; each occurs once."""
-    given = part.signature or ""
-    item_id = given if _ITEM_ID.fullmatch(given) and given not in used else ""
-    number = 0
-    while not item_id or item_id in used:
-        item_id = f"rs_{one.seqs[0]}x{number}"
-        number += 1
-    used.add(item_id)
-    return item_id
+    item: Json = {"type": "reasoning"}
+    # What is encrypted is bound to its id: the item's own, or none, but never one that is made up.
+    item_id = part.signature or ""
+    if _ITEM_ID.fullmatch(item_id) and item_id not in used:
+        used.add(item_id)
+        item["id"] = item_id
+    item["summary"] = (
+        [{"type": "summary_text", "text": clean(part.text)}] if part.text.strip() else []
+    )
+    item["encrypted_content"] = part.encrypted
+    return [item]
 
 
 def _results(one: Neutral, custom: set[str], options: Options) -> list[Json]:
