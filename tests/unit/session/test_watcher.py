@@ -1,12 +1,13 @@
 """Noticing what others have committed, and nothing when nobody asks."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
 from holdfast.errors import StoreReplaced
 from holdfast.session.watcher import Watcher
+from holdfast.stores.base import Pace
 
 SECONDS = 5.0
 
@@ -20,6 +21,16 @@ class Sea:
         self.foreign = threading.Event()
         self.looked = threading.Semaphore(0)
         self.failing = False
+        self.asked_for = Pace()
+        self.tell: Callable[[], None] = lambda: None
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        self.tell = notice
+
+    def pace(self) -> Pace:
+        return self.asked_for
 
     def change_mark(self) -> int:
         self.looks += 1
@@ -36,7 +47,7 @@ def sea() -> Sea:
 
 @pytest.fixture
 def watcher(sea: Sea) -> Iterator[Watcher]:
-    made = Watcher(sea.change_mark, sea.foreign.set)
+    made = Watcher(sea, sea.foreign.set)
     yield made
     made.close()
 

@@ -25,7 +25,7 @@ from holdfast.model.limits import (
     LOCK_WAIT_SECONDS,
     RECONNECT_SECONDS,
 )
-from holdfast.stores.base import BackupReceipt, Restart, Traces
+from holdfast.stores.base import BackupReceipt, Pace, Restart, Traces
 from holdfast.stores.postgres import care
 from holdfast.stores.postgres.connection import (
     Durability,
@@ -348,8 +348,13 @@ class PostgresDatabase:
         with translated(f"watching {self._address.shown}"):
             return self._watching.mark()
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
-        self._watching.watch(followed, running)
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        self._watching.watch(followed, running, notice)
+
+    def pace(self) -> Pace:
+        return self._watching.pace()
 
     # -- care ----------------------------------------------------------------------------------
 
