@@ -194,18 +194,17 @@ class Watcher:
     def _rest(self, *, quiet: bool) -> None:
         """Until it is time to look again, or there is a reason to; the mutex is held."""
         least = _FOLLOWING_SECONDS if self._followers else _RUNNING_SECONDS
-        before = self._followers
-        self._changed.wait_for(lambda: self._closed or self._followers > before, least)
-        if not self._is_wanted():
-            return
-        pace = self._database.pace()
-        more = (pace.quiet if quiet else pace.busy) - least
-        self._resting = True
-        try:
-            self._changed.wait_for(lambda: self._is_due(before), max(0.0, more))
-        finally:
-            self._resting = False
+        seconds, began, before = least, time.monotonic(), self._followers
+        if self._is_wanted():
+            pace = self._database.pace()
+            seconds = max(least, pace.quiet if quiet else pace.busy)
+        self._resting = seconds > least
+        self._changed.wait_for(lambda: self._is_due(before), seconds)
+        self._resting = False
+        left = began + least - time.monotonic()
+        if left > 0 and self._followers <= before:
+            self._changed.wait_for(lambda: self._closed, left)
 
     def _is_due(self, before: int) -> bool:
-        reasons = self._noticed or self._look_again or self._followers > before
-        return self._closed or reasons
+        noticed = self._resting and (self._noticed or self._look_again)
+        return noticed or self._closed or self._followers > before

@@ -103,8 +103,8 @@ class Pace(msgspec.Struct, frozen=True):
     """How often a database wants to be asked for its change mark, in seconds between two looks."""
 
     busy: float = 0.010
-    quiet: float = 0.040
-    """When the mark has not moved for a while: half as long as anybody may be kept waiting."""
+    quiet: float = 0.030
+    """When the mark has not moved for a while: less than anybody notices who waits."""
 
 
 class Unlocked(Exception):

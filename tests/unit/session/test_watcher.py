@@ -100,6 +100,35 @@ def test_a_store_that_fails_does_not_end_the_watch(sea: Sea, watcher: Watcher) -
         assert sea.foreign.wait(SECONDS)
 
 
+def test_whoever_waits_is_told_of_a_store_that_fails_and_says_why(
+    sea: Sea, watcher: Watcher
+) -> None:
+    """Once: a look of theirs raises what is wrong, and they decide what to do about it."""
+    with watcher.following():
+        watcher.wait(0, SECONDS)
+        since = watcher.generation
+        sea.failing = True
+        watcher.wait(since, SECONDS)
+        assert watcher.generation == since + 1
+        for _ in range(3):
+            assert sea.looked.acquire(timeout=SECONDS)
+        assert watcher.generation == since + 1
+
+
+def test_a_database_that_is_told_is_asked_when_it_is_told(sea: Sea, watcher: Watcher) -> None:
+    """And not in between, whatever the time."""
+    sea.asked_for = Pace(busy=3_600, quiet=3_600)
+    with watcher.following():
+        for looks in range(1, 5):
+            assert sea.looked.acquire(timeout=SECONDS)
+            assert sea.looks == looks
+            sea.mark += 1
+            sea.tell()
+        watcher.run_began()  # what was asked of that turn before it was known here
+        assert sea.looked.acquire(timeout=SECONDS)
+        watcher.run_ended()
+
+
 def test_a_call_asked_for_comes_once(watcher: Watcher) -> None:
     calls: list[int] = []
     watcher.call_on_change(watcher.generation, lambda: calls.append(1))

@@ -78,8 +78,7 @@ class Watching:
         keys = sorted(self._wanted.keys)
         if not keys:
             return 0
-        with self._pool.reading() as line:
-            rows = self._ask(line, keys)
+        rows = self._pool.ask(lambda line: self._ask(line, keys))
         return int.from_bytes(blake2b(repr(rows).encode(), digest_size=7).digest())
 
     def _ask(self, line: Line, keys: list[int]) -> list[Any]:
