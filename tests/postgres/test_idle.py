@@ -26,25 +26,26 @@ LISTENING = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%SET watched%' A
 
 
 class Statements:
-    """How many were sent, by the thread that did, and each time by the watcher's a signal."""
+    """How many were sent, by the thread that did; each of the watcher's is a signal."""
 
     def __init__(self) -> None:
-        self.by: Counter[str] = Counter()
+        self.by: Counter[tuple[str, str]] = Counter()
         self.asked = threading.Semaphore(0)
 
     def pass_on(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def counted(connection: Connection, sql: bytes | str, *args: Any, **kwargs: Any) -> Any:
             name = threading.current_thread().name
+            verb = (sql if isinstance(sql, str) else sql.decode()).split()[0]
             try:
-                return execute(*args, **kwargs)
+                return execute(connection, sql, *args, **kwargs)
             finally:
-                self.by[name] += 1
+                self.by[name, verb] += 1
                 if name == "holdfast-watcher":
                     self.asked.release()
 
         return counted
 
-    def between_questions(self, count: int) -> Counter[str]:
+    def between_questions(self, count: int) -> Counter[tuple[str, str]]:
         """What was sent until the watcher has asked so many times."""
         while self.asked.acquire(blocking=False):
             pass
@@ -90,8 +91,8 @@ def test_twenty_followers_cost_one_statement_each_time(statements: Statements) -
     """One question for all of them, and nobody looks who was not told to. A lease is renewed."""
     statements.between_questions(2)
     sent = statements.between_questions(QUESTIONS)
-    sent.pop("holdfast-lease", None)
-    assert sent == {"holdfast-watcher": QUESTIONS}
+    sent.pop(("holdfast-lease", "INSERT"), None)
+    assert sent == {("holdfast-watcher", "SELECT"): QUESTIONS}
 
 
 @pytest.mark.usefixtures("following")
