@@ -1,9 +1,11 @@
 """A server that is down, refuses, is too old, in recovery, out of connections or of disk."""
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -145,6 +147,28 @@ def test_a_server_without_a_connection_left(own: Server) -> None:
         own.execute("ALTER ROLE plain CONNECTION LIMIT -1")
         say(session, "after")
         assert prompts(session) == ["after"]
+
+
+def test_no_file_is_left_to_wait_for_the_server_with(server: Shared) -> None:
+    """The one that is left is for the connection, and psycopg needs another. It is as if the server
+    could not be reached: an error of ours, after which a lease is tried again."""
+    url = server.server.url()
+    Store(url).close()  # whatever is loaded by the first is loaded
+    with pytest.raises(StoreDegraded, match="Too many open files"), files_left(1):
+        Store(url)
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process can open so many files."""
+    free = os.dup(0)
+    os.close(free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_unprivileged_role_in_a_schema_of_its_own(server: Shared) -> None:
