@@ -129,6 +129,18 @@ def test_a_database_that_is_told_is_asked_when_it_is_told(sea: Sea, watcher: Wat
         watcher.run_ended()
 
 
+def test_a_database_in_which_nothing_happens_is_asked_less_often(
+    sea: Sea, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.session.watcher._QUIET_SECONDS", 0.0)
+    sea.asked_for = Pace(busy=0.0, quiet=3_600)
+    with watcher.following():
+        assert sea.looked.acquire(timeout=SECONDS)
+        assert not sea.looked.acquire(timeout=0.2)
+        sea.tell()
+        assert sea.looked.acquire(timeout=SECONDS)
+
+
 def test_a_call_asked_for_comes_once(watcher: Watcher) -> None:
     calls: list[int] = []
     watcher.call_on_change(watcher.generation, lambda: calls.append(1))
