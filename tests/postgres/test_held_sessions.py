@@ -3,13 +3,23 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-from holdfast import AsyncStore, Message, Session, Store, StoreBusy, StoreDegraded, Stream, Text
+from holdfast import (
+    AsyncStore,
+    Message,
+    Receipt,
+    Session,
+    Store,
+    StoreBusy,
+    StoreDegraded,
+    Stream,
+    Text,
+)
 from holdfast.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
@@ -19,6 +29,19 @@ HELD = (
     b"SELECT 1 FROM holdfast.sessions AS s JOIN holdfast.session_ids AS i USING (tenant, session)"
     b" WHERE i.id = %s FOR UPDATE OF s"
 )
+
+MOVED = (
+    b"UPDATE holdfast.sessions AS s SET stamp = s.stamp + 1 FROM holdfast.session_ids AS i"
+    b" WHERE i.id = %s AND s.tenant = i.tenant AND s.session = i.session"
+)
+IN_LINE = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%OF s'"
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -82,6 +105,44 @@ def test_whoever_waits_for_it_is_told_in_the_stated_time(store: Store, server: S
         say(free, "go")
     stuck.note("now", None)
     assert [entry.kind for entry in stuck.entries()] == ["session_created", "note"]
+
+
+def test_whoever_was_put_aside_stands_in_line_again_when_many_pass_through(server: Shared) -> None:
+    """Nobody keeps the session any more, but it is locked whenever somebody looks: three others
+    take it in turn, and there is always one of them who waits for it."""
+    database = PostgresDatabase(server.server.url(), wait_seconds=8)
+    with Store(database, indexing=False) as store:
+        session, noted = store.create_session(id="stuck"), threading.Event()
+        told: list[object] = []
+
+        def note() -> None:
+            try:
+                told.append(session.note("at last", None))
+            except StoreBusy as busy:
+                told.append(busy)
+            noted.set()
+
+        def pass_through() -> None:
+            with psycopg.connect(server.server.conninfo()) as other:
+                while not noted.is_set():
+                    other.execute(HELD, (b"stuck",))
+                    other.execute("SELECT pg_sleep(0.2)")
+                    other.execute(MOVED, (b"stuck",))
+                    other.commit()
+
+        with held(server, "stuck") as first:
+            threads = [threading.Thread(target=note)]
+            threads[0].start()
+            until(lambda: database._held)
+            threads += [threading.Thread(target=pass_through) for _ in range(3)]
+            for one in threads[1:]:
+                one.start()
+            until(lambda: len(server.server.execute(IN_LINE)) == 3)
+            first.rollback()
+            for one in threads:
+                one.join(40)
+        assert [type(one) for one in told] == [Receipt]
+        assert [entry.kind for entry in session.entries()][-1] == "note"
 
 
 def test_streams_of_other_sessions_are_written(store: Store, server: Shared) -> None:

@@ -1,9 +1,12 @@
 """A server that is down, refuses, is too old, in recovery, out of connections or of disk."""
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from holdfast import (
     Text,
 )
 from holdfast.stores.postgres import PostgresDatabase
+from holdfast.stores.postgres.waiting import Connection
 from tests.crash.journals import check_sound
 from tests.postgres.proxy import Proxy
 from tests.postgres_fixtures import Shared, shared
@@ -145,6 +149,54 @@ def test_a_server_without_a_connection_left(own: Server) -> None:
         own.execute("ALTER ROLE plain CONNECTION LIMIT -1")
         say(session, "after")
         assert prompts(session) == ["after"]
+
+
+def test_no_file_is_left_to_wait_for_the_server_with(server: Shared) -> None:
+    """The one that is left is for the connection, and psycopg needs another. It is as if the server
+    could not be reached: an error of ours, after which a lease is tried again."""
+    url = server.server.url()
+    Store(url).close()  # whatever is loaded by the first is loaded
+    with pytest.raises(StoreDegraded, match="Too many open files"), files_left(1):
+        Store(url)
+
+
+def test_a_read_that_is_interrupted_as_it_ends_leaves_no_connection(
+    server: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl+C comes while the server is told that it is over: nobody would ever end it."""
+    in_a_read = "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    execute = Connection.execute
+
+    def interrupted(connection: Connection, sql: Any, *args: Any, **kwargs: Any) -> Any:
+        if sql == "ROLLBACK":
+            raise KeyboardInterrupt
+        return execute(connection, sql, *args, **kwargs)
+
+    with Store(server.server.url(), indexing=False) as store:
+        session = store.create_session()
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "execute", interrupted)
+            with pytest.raises(KeyboardInterrupt) as raised:  # and what it has seen is kept
+                session.messages()
+        deadline = time.monotonic() + STATED
+        while server.server.execute(in_a_read):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert session.messages() == []
+    del raised
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process can open so many files."""
+    free = os.dup(0)
+    os.close(free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_unprivileged_role_in_a_schema_of_its_own(server: Shared) -> None:

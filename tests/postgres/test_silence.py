@@ -7,8 +7,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psycopg
 import pytest
 
 from holdfast import (
@@ -61,13 +62,16 @@ def backends(server: Server, said: str) -> list[int]:
 
 @contextmanager
 def frozen(*pids: int) -> Iterator[None]:
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    def tell(number: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):  # one that was on its way out
+                os.kill(pid, number)
+
+    tell(signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        tell(signal.SIGCONT)
 
 
 def in_time(call: Callable[[], object]) -> StoreError:
@@ -186,6 +190,48 @@ def test_a_follower_goes_on_when_those_who_serve_it_stand_still(own: Server) -> 
             following.join(20)
             assert not following.is_alive()
     assert seen == ["one", "two"]
+
+
+def test_what_takes_its_time_is_given_up_with_a_server_that_stands_still(own: Server) -> None:
+    """Counting waits for a table that somebody keeps, for longer than an answer may take: the
+    server says that it is at it. When all of it stands still, the one who counts is told."""
+    with (
+        Store(database(own), indexing=False) as store,
+        psycopg.connect(own.conninfo()) as other,
+    ):
+        store.create_session()
+        counts: list[object] = []
+
+        def count() -> None:
+            try:
+                counts.append(store.counts()["sessions"])
+            except StoreError as error:
+                counts.append(error)
+
+        for standing_still in (False, True):
+            other.execute("LOCK TABLE holdfast.sessions")
+            counting = threading.Thread(target=count)
+            counting.start()
+            if standing_still:
+                until_counting(own)
+                with frozen(*own.processes()):
+                    counting.join(2 * STATED)
+            else:
+                counting.join(3 * ANSWER)
+                assert counting.is_alive()
+            other.rollback()
+            counting.join(STATED)
+            assert not counting.is_alive()
+    assert isinstance(counts[0], int)
+    assert isinstance(counts[1], StoreDegraded)
+    assert "has not answered" in str(counts[1])
+
+
+def until_counting(server: Server) -> None:
+    deadline = time.monotonic() + STATED
+    while not backends(server, "count(*)"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_what_is_slow_is_not_silent(server: Shared) -> None:

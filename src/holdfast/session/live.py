@@ -11,8 +11,8 @@ from holdfast.session.place import Followed, Seen
 from holdfast.session.runtime import Runtime
 from holdfast.stores.base import Reader
 
-REST_SECONDS = 1.0
-"""The longest pause between two looks; a commit ends it at once."""
+REST_SECONDS = 30.0
+"""The longest pause between two looks. A commit ends it at once, and so does a store that fails."""
 
 
 class HasCore(Protocol):
@@ -38,6 +38,7 @@ class Interest:
 
     def end(self) -> None:
         self._finaliser()
+        self.runtime.watcher.bump()  # whoever waits for more, on another thread, is told
 
 
 class Following:

@@ -80,7 +80,7 @@ class Runtime:
         self.flush_bytes = flush_bytes
         self.redactor = redactor
         self._process = _Process.current
-        self.watcher = Watcher(database.change_mark, self._look_for_stops, database.watch)
+        self.watcher = Watcher(database, self._look_for_stops)
         self.writer = Writer(
             database,
             window_seconds=window_seconds,

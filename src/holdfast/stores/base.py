@@ -99,6 +99,14 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """How often a database wants to be asked for its change mark, in seconds between two looks."""
+
+    busy: float = 0.010
+    quiet: float = 0.030
+    """When the mark has not moved for a while: less than anybody notices who waits."""
+
+
 class Unlocked(Exception):
     """An operation needs sessions that are not locked yet: lock them, then come back."""
 
@@ -301,11 +309,18 @@ class Database(Protocol):
         """A number that moves when anybody, in any process, has changed what is watched."""
         ...
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
         """Somebody here waits for every change of some sessions, and for stops in others.
 
-        Does not wait itself.
+        Does not wait itself. If the database is told of a change it calls `notice`, from any
+        thread, and is asked for its mark at once.
         """
+        ...
+
+    def pace(self) -> Pace:
+        """How often it must be asked, as things are now."""
         ...
 
     def check(self) -> list[str]:

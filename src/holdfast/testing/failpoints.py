@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreDegraded
-from holdfast.stores.base import BackupReceipt, Database, Traces
+from holdfast.stores.base import BackupReceipt, Database, Pace, Traces
 
 
 class Failpoints:
@@ -50,8 +50,13 @@ class Failpoints:
     def change_mark(self) -> int:
         return self._database.change_mark()
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
-        self._database.watch(followed, running)
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        self._database.watch(followed, running, notice)
+
+    def pace(self) -> Pace:
+        return self._database.pace()
 
     def check(self) -> list[str]:
         return self._database.check()

@@ -19,7 +19,7 @@ from holdfast.journal.codec import decode_body, decode_deltas
 from holdfast.journal.usage import Spent
 from holdfast.model.entries import Delta, Entry
 from holdfast.model.sessions import SessionInfo
-from holdfast.stores.base import BackupReceipt, Flush, Listing, SessionRow, Traces, UsageQuery
+from holdfast.stores.base import BackupReceipt, Flush, Listing, Pace, SessionRow, Traces, UsageQuery
 from holdfast.stores.lineage import JournalReader
 from holdfast.stores.rebuild import labels_of
 from holdfast.testing.memory_search import MemorySearch
@@ -410,8 +410,13 @@ class MemoryDatabase:
     def change_mark(self) -> int:
         return self.disk.commits
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
         """Every commit moves the mark."""
+
+    def pace(self) -> Pace:
+        return Pace()
 
     def check(self) -> list[str]:
         return []

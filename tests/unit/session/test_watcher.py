@@ -1,12 +1,13 @@
 """Noticing what others have committed, and nothing when nobody asks."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
 from holdfast.errors import StoreReplaced
 from holdfast.session.watcher import Watcher
+from holdfast.stores.base import Pace
 
 SECONDS = 5.0
 
@@ -20,6 +21,16 @@ class Sea:
         self.foreign = threading.Event()
         self.looked = threading.Semaphore(0)
         self.failing = False
+        self.asked_for = Pace()
+        self.tell: Callable[[], None] = lambda: None
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        self.tell = notice
+
+    def pace(self) -> Pace:
+        return self.asked_for
 
     def change_mark(self) -> int:
         self.looks += 1
@@ -36,7 +47,7 @@ def sea() -> Sea:
 
 @pytest.fixture
 def watcher(sea: Sea) -> Iterator[Watcher]:
-    made = Watcher(sea.change_mark, sea.foreign.set)
+    made = Watcher(sea, sea.foreign.set)
     yield made
     made.close()
 
@@ -87,6 +98,47 @@ def test_a_store_that_fails_does_not_end_the_watch(sea: Sea, watcher: Watcher) -
             assert sea.looked.acquire(timeout=SECONDS)
         sea.failing = False
         assert sea.foreign.wait(SECONDS)
+
+
+def test_whoever_waits_is_told_of_a_store_that_fails_and_says_why(
+    sea: Sea, watcher: Watcher
+) -> None:
+    """Once: a look of theirs raises what is wrong, and they decide what to do about it."""
+    with watcher.following():
+        watcher.wait(0, SECONDS)
+        since = watcher.generation
+        sea.failing = True
+        watcher.wait(since, SECONDS)
+        assert watcher.generation == since + 1
+        for _ in range(3):
+            assert sea.looked.acquire(timeout=SECONDS)
+        assert watcher.generation == since + 1
+
+
+def test_a_database_that_is_told_is_asked_when_it_is_told(sea: Sea, watcher: Watcher) -> None:
+    """And not in between, whatever the time."""
+    sea.asked_for = Pace(busy=3_600, quiet=3_600)
+    with watcher.following():
+        for looks in range(1, 5):
+            assert sea.looked.acquire(timeout=SECONDS)
+            assert sea.looks == looks
+            sea.mark += 1
+            sea.tell()
+        watcher.run_began()  # what was asked of that turn before it was known here
+        assert sea.looked.acquire(timeout=SECONDS)
+        watcher.run_ended()
+
+
+def test_a_database_in_which_nothing_happens_is_asked_less_often(
+    sea: Sea, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.session.watcher._QUIET_SECONDS", 0.0)
+    sea.asked_for = Pace(busy=0.0, quiet=3_600)
+    with watcher.following():
+        assert sea.looked.acquire(timeout=SECONDS)
+        assert not sea.looked.acquire(timeout=0.2)
+        sea.tell()
+        assert sea.looked.acquire(timeout=SECONDS)
 
 
 def test_a_call_asked_for_comes_once(watcher: Watcher) -> None:

@@ -126,6 +126,7 @@ class Line:
         pid, self.standby, synchronous_commit = row
         # A pooler hands out a process number of its own.
         self.pooled = pid != connection.info.backend_pid
+        connection.server_pid = None if self.pooled else pid
         self.parameters = settings.parameters(synchronous_commit)
         if not self.pooled:
             self._set_for_session()
@@ -152,8 +153,9 @@ class Line:
 
 def connect(address: Address, settings: Settings) -> Line:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
-    connection = Connection.connect(address.conninfo, autocommit=True, prepare_threshold=_NEVER)
+    connection = _opened(address.conninfo)
     try:
+        connection.conninfo = address.conninfo
         connection.answer_seconds = settings.answer_seconds
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
@@ -162,6 +164,14 @@ def connect(address: Address, settings: Settings) -> Line:
     except BaseException:
         connection.close()
         raise
+
+
+def _opened(conninfo: str) -> Connection:
+    try:
+        return Connection.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
+    except OSError as error:
+        # psycopg needs a file to wait for the server, and there was none left for it.
+        raise psycopg.OperationalError(f"no connection can be opened here: {error}") from error
 
 
 def _check_version(found: int) -> None:

@@ -25,7 +25,7 @@ from holdfast.model.limits import (
     LOCK_WAIT_SECONDS,
     RECONNECT_SECONDS,
 )
-from holdfast.stores.base import BackupReceipt, Restart, Traces
+from holdfast.stores.base import BackupReceipt, Pace, Restart, Traces
 from holdfast.stores.postgres import care
 from holdfast.stores.postgres.connection import (
     Durability,
@@ -113,7 +113,7 @@ class PostgresDatabase:
         self._careful = False
         self._losses = 0
         self._unsure: set[int] = set()
-        self._held: set[int] = set()
+        self._held: dict[int, tuple[int, float]] = {}
         self._look_at = 0.0
         self._queueing_since: float | None = None
         self._closed = False
@@ -185,28 +185,36 @@ class PostgresDatabase:
             holder=self.holder,
             first=first,
             careful=careful,
-            held=self._held | self._unsure,
+            held=self._held.keys() | self._unsure,
             wait_seconds=self._settings.wait_seconds,
         )
 
     def _look_at_held(self) -> None:
         """Which sessions are free again; what is known of those that were in doubt is not true."""
-        self._unsure = self._find_held(self._unsure, restamp=True)
-        self._held = self._find_held(self._held)
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._unsure = set(self._find_held(self._unsure, restamp=True))
+        now = time.monotonic()
+        held = self._find_held(self._held)
+        self._held = {
+            key: (stamp, since)
+            for key, (stamp, since) in self._held.items()
+            # Nobody keeps one whose stamp has moved: many pass through it, and whoever does not
+            # stand in line with them never comes to it.
+            if key in held and (held[key] == stamp or now - since < _QUEUE_SECONDS)
+        }
+        self._look_at = now + _LOOK_SECONDS
 
-    def _find_held(self, keys: Collection[int], *, restamp: bool = False) -> set[int]:
-        """Which of these somebody else keeps locked; the others may get new stamps."""
+    def _find_held(self, keys: Collection[int], *, restamp: bool = False) -> dict[int, int]:
+        """Which of these somebody else has locked, with their stamps; others may get new ones."""
         if not keys:
-            return set()
+            return {}
         line = self._writing_line()
         with line.connection.transaction():
             if line.pooled:
                 run(line.connection, self._sql.set_locally, line.parameters)
             rows = run(line.connection, self._sql.held_sessions, columns(sorted(keys))).fetchall()
-            held = {join(*row) for row in rows}
+            held = {join(*row[:2]): row[2] for row in rows}
             if restamp:
-                free = columns(sorted(set(keys) - held))
+                free = columns(sorted(set(keys) - held.keys()))
                 run(line.connection, self._sql.restamp, {**free, "stamp": new_number()})
         return held
 
@@ -322,8 +330,8 @@ class PostgresDatabase:
         try:
             held = self._find_held(tx.locked)
         except (psycopg.Error, StoreError):
-            held = set()  # a whole table is locked, or the server went away: the next try tells
-        self._held |= held
+            held = {}  # a whole table is locked, or the server went away: the next try tells
+        self._held.update({key: (stamp, now) for key, stamp in held.items()})
         self._look_at = now + _LOOK_SECONDS
         self._queueing_since = self._queueing_since or now
         return bool(held) or now - self._queueing_since < self._settings.wait_seconds
@@ -348,8 +356,13 @@ class PostgresDatabase:
         with translated(f"watching {self._address.shown}"):
             return self._watching.mark()
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
-        self._watching.watch(followed, running)
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        self._watching.watch(followed, running, notice)
+
+    def pace(self) -> Pace:
+        return self._watching.pace()
 
     # -- care ----------------------------------------------------------------------------------
 

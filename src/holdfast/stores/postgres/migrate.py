@@ -11,7 +11,7 @@ from typing import Final
 
 from psycopg import errors as pg
 
-from holdfast.errors import StoreNewer, StoreNotOurs, StoreReadOnly
+from holdfast.errors import StoreBusy, StoreNewer, StoreNotOurs, StoreReadOnly
 from holdfast.stores.numbered import Migration, build, numbered
 from holdfast.stores.postgres.connection import Address, Line
 from holdfast.stores.postgres.queries import in_schema
@@ -54,10 +54,13 @@ def bring_up_to_date(line: Line, address: Address, wait_seconds: float) -> None:
     while True:
         try:
             _migrate(connection, schema, shown, deadline)
-        except (pg.LockNotAvailable, pg.DeadlockDetected):
+        except (pg.LockNotAvailable, pg.DeadlockDetected) as error:
             # Somebody who is in the way is let through: nothing was changed, so nothing is kept.
             if time.monotonic() > deadline:
-                raise
+                raise StoreBusy(
+                    f"{shown}: the store must be brought up to date, and others were at work in "
+                    f"its tables for {wait_seconds:g} s; nothing was changed, try again"
+                ) from error
             time.sleep(_STEP_ASIDE_SECONDS)
         else:
             break

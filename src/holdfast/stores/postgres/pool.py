@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import psycopg
 
@@ -19,7 +19,8 @@ from holdfast.stores.postgres.waiting import Silent
 
 _KEPT: Final = 4
 _MOST: Final = 16
-_BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+T = TypeVar("T")
 
 
 class Pool:
@@ -35,37 +36,50 @@ class Pool:
     @contextmanager
     def reading(self) -> Iterator[Line]:
         """One consistent moment, given back whatever comes of it."""
+        with self._place():
+            line, _ = self._answering(_begin)
+            try:
+                yield line
+            finally:
+                self._give_back(line)
+
+    def ask(self, question: Callable[[Line], T]) -> T:
+        """Something so small that it needs no transaction. It may be asked more than once."""
+        with self._place():
+            line, answer = self._answering(question)
+            self._keep(line)
+            return answer
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
         if not self._places.acquire(timeout=self._wait_seconds):
             raise StoreBusy(
                 f"waited {self._wait_seconds:g} s for one of {_MOST} connections that read"
             )
         try:
-            line = self._begun()
-            try:
-                yield line
-            finally:
-                self._give_back(line)
+            yield
         finally:
             self._places.release()
 
-    def _begun(self) -> Line:
-        """A connection that has just answered. One that was kept may be gone; a new one is not."""
+    def _answering(self, question: Callable[[Line], T]) -> tuple[Line, T]:
+        """A connection, and its answer. One that was kept may be gone; a new one is not."""
         while True:
             try:
-                line = self._idle.pop()
+                line, kept = self._idle.pop(), True
             except IndexError:
-                line = self._connect()
-                line.connection.execute(_BEGIN)
-                return line
+                line, kept = self._connect(), False
             try:
-                line.connection.execute(_BEGIN)
+                return line, question(line)
             except Silent:
                 self._drop_idle()  # the others would be as silent, one after the other
                 raise
             except psycopg.Error:
                 line.close()
-                continue
-            return line
+                if not kept:
+                    raise
+            except BaseException:
+                line.close()
+                raise
 
     def _give_back(self, line: Line) -> None:
         # A read transaction has nothing to keep, so ending it is always a rollback.
@@ -75,10 +89,18 @@ class Pool:
         except psycopg.Error:
             line.close()
             return
-        if len(self._idle) < _KEPT and not self._closed:
-            self._idle.append(line)
-        else:
+        except BaseException:
             line.close()
+            raise
+        self._keep(line)
+
+    def _keep(self, line: Line) -> None:
+        if len(self._idle) >= _KEPT:
+            line.close()
+            return
+        self._idle.append(line)
+        if self._closed:
+            self._drop_idle()
 
     def close(self) -> None:
         self._closed = True
@@ -88,6 +110,10 @@ class Pool:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+
+def _begin(line: Line) -> None:
+    line.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
 def patiently(connect: Callable[[], Line], seconds: float) -> Line:

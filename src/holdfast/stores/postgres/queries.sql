@@ -27,7 +27,7 @@ WITH free AS MATERIALIZED (
     ORDER BY s.tenant, s.session
     FOR UPDATE OF s SKIP LOCKED
 )
-SELECT s.tenant, s.session FROM holdfast.sessions AS s
+SELECT s.tenant, s.session, s.stamp FROM holdfast.sessions AS s
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
 WHERE NOT EXISTS (SELECT 1 FROM free WHERE free.tenant = s.tenant AND free.session = s.session);
 

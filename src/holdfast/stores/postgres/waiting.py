@@ -9,13 +9,16 @@ import os
 import socket
 import time
 from collections.abc import Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from holdfast.model.limits import ANSWER_SECONDS
 
 T = TypeVar("T")
+
+_STATE: Final = "SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s AND state NOT LIKE 'idle%%'"
 
 
 class Silent(psycopg.OperationalError):
@@ -44,7 +47,11 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """For how long it may be silent."""
 
     unhurried = False
-    """Whether what it was asked takes as long as it takes."""
+    """Whether what it was asked takes as long as it takes, while the server is at it."""
+
+    conninfo = ""
+    server_pid: int | None = None
+    """The server's process behind it; None if a pooler gives each transaction to another."""
 
     _hung_up = False
 
@@ -62,8 +69,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """Every wait of psycopg's comes here, whatever it is for."""
         seconds = self.answer_seconds
-        if self.unhurried:
-            return super().wait(gen, *args, **kwargs)
         try:
             return super().wait(self._listening(gen, seconds), *args, **kwargs)
         except psycopg.OperationalError as error:
@@ -75,6 +80,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def _listening(self, gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
         """Passes on what the wait is about, and looks at the clock when nothing came."""
         heard = time.monotonic()
+        at_work = True
         try:
             wanted = next(gen)
             while True:
@@ -82,11 +88,29 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 if ready:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > seconds:
-                    self._hang_up()
+                    # What it was done with a moment ago may be on its way: that is seen twice.
+                    was_at_work, at_work = at_work, self.unhurried and self._is_at_work()
+                    if not (self.unhurried and (at_work or was_at_work)):
+                        self._hang_up()
+                    heard = time.monotonic()
                 wanted = gen.send(ready)
         except StopIteration as done:
             value: T = done.value
             return value
+
+    def _is_at_work(self) -> bool:
+        """Ask the same server, on another connection, whether it is at work on this one."""
+        info = self.info
+        there: dict[str, Any] = {"host": info.host, "hostaddr": info.hostaddr, "port": info.port}
+        there = {name: value for name, value in there.items() if value}
+        try:
+            address = make_conninfo(self.conninfo, **{**there, "target_session_attrs": "any"})
+            with Connection.connect(address, autocommit=True) as another:
+                another.answer_seconds = self.answer_seconds
+                found = another.execute(_STATE, {"pid": self.server_pid}).fetchone()
+        except (psycopg.Error, OSError):
+            return False
+        return self.server_pid is None or found is not None
 
     def _hang_up(self) -> None:
         """End it as the network would: libpq finds the end of the connection by itself."""

@@ -1,7 +1,8 @@
 """Noticing what others have committed to the sessions that somebody here waits for.
 
-Asking is the guarantee: one statement for all of these sessions, five times a second. A notice only
-makes the next question come at once. Behind a pooler there are none, and asking is all there is.
+Asking is the guarantee: one statement for all of these sessions, five times a second while
+something happens or while nobody would tell, once a second otherwise. A notice only makes the next
+question come at once. Behind a pooler there are none, and asking is all there is.
 
 Of a session that is only run here nobody is asked for notices of everything: most of its commits
 are our own. A stop is announced in any case.
@@ -9,28 +10,21 @@ are our own. A stop is announced in any case.
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Collection
 from hashlib import blake2b
 from typing import Any, Final
 
-import psycopg
-
-from holdfast.errors import HoldfastError
+from holdfast.stores.base import Pace
 from holdfast.stores.postgres.connection import Line, run
 from holdfast.stores.postgres.keys import columns, of
-from holdfast.stores.postgres.leases import channel
+from holdfast.stores.postgres.listening import Listener, Wanted
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.queries import Queries
 
-POLL_SECONDS: Final = 0.2
-_WANTED_SECONDS: Final = 60.0
-"""For how long the writers of a session are asked to send notices; asked again at half of it."""
-
+_UNTOLD: Final = Pace(busy=0.2, quiet=0.2)
+_TOLD: Final = Pace(busy=0.2, quiet=1.0)
 _FEW: Final = 4
-_LISTEN_SECONDS: Final = 0.5
-_BUSY_SECONDS: Final = 0.005
-_RETRY_SECONDS: Final = 5.0
+_NOTHING: Final = Wanted(frozenset(), frozenset())
 
 
 class Watching:
@@ -41,42 +35,51 @@ class Watching:
         self._connect = connect
         self._sql = sql
         self._schema = schema
-        self._keys: frozenset[int] = frozenset()
-        self._followed: frozenset[int] = frozenset()
-        self._mark = 0
-        self._asked_at = 0.0
-        self._noticed = False
+        self._wanted = _NOTHING
         self._mutex = threading.Lock()
-        self._changed = threading.Event()
-        self._listener: threading.Thread | None = None
+        self._listener: Listener | None = None
         self._deaf = False
         self._closed = False
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
         with self._mutex:
-            self._followed = frozenset(followed) - {0}
-            self._keys = self._followed.union(running) - {0}
-            self._noticed = True
-            self._changed.set()
-            if self._keys and self._listener is None and not (self._deaf or self._closed):
-                self._listener = threading.Thread(
-                    target=self._listen, name="holdfast-listener", daemon=True
-                )
-                self._listener.start()
+            every = frozenset(followed) - {0}
+            self._wanted = Wanted(every.union(running) - {0}, every)
+            listener = self._listener
+            # Nothing is done about what is not wanted any more: the next turn may want it again.
+            if listener is not None and not listener.serves(self._wanted):
+                listener.call()
+            if listener is None and self._wanted.keys and not (self._deaf or self._closed):
+                self._listen(notice)
+
+    def _listen(self, notice: Callable[[], None]) -> None:
+        # If no file is left, it is asked for until somebody comes who finds one.
+        with contextlib.suppress(OSError):
+            self._listener = Listener(
+                self._connect, self._sql, self._schema, wanted=self._still_wanted, notice=notice
+            )
+
+    def _still_wanted(self, listener: Listener) -> Wanted | None:
+        with self._mutex:
+            self._deaf = self._deaf or listener.deaf
+            if self._wanted.keys and not (self._deaf or self._closed):
+                return self._wanted
+            self._listener = None
+            return None
+
+    def pace(self) -> Pace:
+        listener = self._listener
+        return _TOLD if listener is not None and listener.serves(self._wanted) else _UNTOLD
 
     def mark(self) -> int:
-        """Moves when one of the watched sessions has changed; asks the server when it is time."""
-        now = time.monotonic()
-        if not self._noticed and now - self._asked_at < POLL_SECONDS:
-            return self._mark
-        self._asked_at, self._noticed = now, False
-        keys = sorted(self._keys)
-        if keys:
-            with self._pool.reading() as line:
-                rows = self._ask(line, keys)
-            found = blake2b(repr(rows).encode(), digest_size=7).digest()
-            self._mark = int.from_bytes(found)
-        return self._mark
+        """Another number when one of the watched sessions has changed."""
+        keys = sorted(self._wanted.keys)
+        if not keys:
+            return 0
+        rows = self._pool.ask(lambda line: self._ask(line, keys))
+        return int.from_bytes(blake2b(repr(rows).encode(), digest_size=7).digest())
 
     def _ask(self, line: Line, keys: list[int]) -> list[Any]:
         if len(keys) > _FEW:
@@ -85,70 +88,9 @@ class Watching:
         return [cursor.fetchall() for cursor in cursors]
 
     def close(self) -> None:
-        self._closed = True
-        self._changed.set()
-        if self._listener is not None and self._listener is not threading.current_thread():
-            self._listener.join(5)
-
-    # -- the thread that listens ---------------------------------------------------------------
-
-    def _listen(self) -> None:
-        """Lives as long as there is something to listen to, and ends with it."""
-        line: Line | None = None
-        heard: frozenset[int] = frozenset()
-        wanted: frozenset[int] = frozenset()
-        wanted_at = 0.0
-        while True:
-            with self._mutex:
-                keys, followed = self._keys, self._followed
-                if self._closed or not keys or self._deaf:
-                    self._listener = None
-                    break
-            try:
-                if line is None:
-                    line, heard, wanted = self._connect(), frozenset(), frozenset()
-                    self._deaf = line.pooled
-                    continue
-                if keys != heard:
-                    self._tune(line, heard, keys)
-                    heard = keys
-                seconds = _LISTEN_SECONDS
-                if followed != wanted or time.monotonic() - wanted_at > _WANTED_SECONDS / 2:
-                    if self._ask_for_notices(line, followed):
-                        wanted, wanted_at = followed, time.monotonic()
-                    else:
-                        seconds = _BUSY_SECONDS
-                self._hear(line, seconds)
-            except (psycopg.Error, HoldfastError):
-                if line is not None:
-                    line.close()
-                    line = None
-                self._changed.clear()
-                self._changed.wait(_RETRY_SECONDS)
-        if line is not None:
-            with contextlib.suppress(psycopg.Error):
-                line.close()
-
-    def _tune(self, line: Line, heard: frozenset[int], keys: frozenset[int]) -> None:
-        for key in heard - keys:
-            run(line.connection, f'UNLISTEN "{channel(self._schema, key)}"')
-        for key in keys - heard:
-            run(line.connection, f'LISTEN "{channel(self._schema, key)}"')
-        self._noticed = True  # what came before is found by asking once more
-
-    def _ask_for_notices(self, line: Line, followed: frozenset[int]) -> bool:
-        """False when some of the sessions were being written to, and have not heard of it."""
-        if not followed:
-            return True
-        asked = {**columns(sorted(followed)), "seconds": _WANTED_SECONDS}
-        row = run(line.connection, self._sql.want_notice, asked).fetchone()
-        assert row is not None
-        return bool(row[0] == 0)
-
-    def _hear(self, line: Line, seconds: float) -> None:
-        """In short rounds, so that a change of what is watched is not kept waiting for long."""
-        deadline = time.monotonic() + seconds
-        self._changed.clear()
-        while not self._changed.is_set() and time.monotonic() < deadline:
-            for _ in line.connection.notifies(timeout=min(0.05, seconds), stop_after=1):
-                self._noticed = True
+        with self._mutex:
+            self._closed = True
+            listener = self._listener
+        if listener is not None:
+            listener.call()
+            listener.join(5)

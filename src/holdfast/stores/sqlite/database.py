@@ -3,7 +3,7 @@
 import contextlib
 import os
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ import apsw
 
 from holdfast.errors import StoreBusy, StoreDegraded, StoreError, StoreReadOnly
 from holdfast.model.limits import LOCK_WAIT_SECONDS
-from holdfast.stores.base import BackupReceipt, Traces
+from holdfast.stores.base import BackupReceipt, Pace, Traces
 from holdfast.stores.sqlite import care, files
 from holdfast.stores.sqlite.connection import (
     Durability,
@@ -253,8 +253,13 @@ class SqliteDatabase:
                 self._watchings += 1
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
 
-    def watch(self, followed: Collection[int], running: Collection[int]) -> None:
-        """Every commit moves the mark, whatever it is about."""
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        """Every commit moves the mark, whatever it is about; nobody is told of it."""
+
+    def pace(self) -> Pace:
+        return Pace()
 
     # -- care ----------------------------------------------------------------------------------
 
