@@ -19,13 +19,14 @@ from holdfast.journal.identity import (
     digest,
     ending_identity,
     identity,
+    named_identity,
     same_content,
     subject,
     turn_identity,
 )
 from holdfast.journal.redaction import Redactor, failed
 from holdfast.journal.references import blobs_of
-from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.journal.turn import CallState, TurnState, fold_turn
 from holdfast.journal.usage import spent_by
 from holdfast.model import entries as e
 from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
@@ -170,6 +171,14 @@ class Standings:
         turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
         assert turn is not None
         return turn
+
+    def _decision(self, standing: Standing, call: CallState) -> e.ApprovalDecided | None:
+        """What a person has said about a call, also after its turn had ended."""
+        if call.asked is None:
+            return None
+        name = named_identity(call.asked, "approval_decided")
+        entry = self._tx.find_entry(standing.row.key, name)
+        return entry.body if entry and isinstance(entry.body, e.ApprovalDecided) else None
 
     # -- entries -------------------------------------------------------------------------------
 
