@@ -551,7 +551,10 @@ class Engine(ImportOperations):
                 body = e.LateText(
                     turn_id=turn.id, message_id=message_id, deltas=deltas, call_id=call_id
                 )
-                self._write_closing(standing, body, at_us)
+                try:
+                    self._write_closing(standing, body, at_us)
+                except IdConflict as conflict:  # whoever was late before us may have known less
+                    lost.add_note(f"what came after its end was not kept: {conflict}")
         return lost
 
     def _left_output(

@@ -203,9 +203,10 @@ class Standings:
         return self._insert(standing, body, data, at_us)
 
     def _write_closing(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
-        """Append an entry of a turn that is being closed, which nothing may refuse.
+        """Append an entry of a turn that is being closed, which no rule may refuse.
 
-        A blob that does not exist stays a name; the text around it is not lost for it.
+        A blob that does not exist stays a name; the text around it is not lost for it. Raises
+        IdConflict when something else is recorded in its place.
         """
         try:
             body = self._redacted(body)
@@ -213,10 +214,7 @@ class Standings:
             body = failed(body)
         for name in blobs_of(body):
             self._tx.refer(standing.row.key, standing.row.tenant, name)
-        try:
-            return self._insert(standing, body, encode(body), at_us)
-        except IdConflict:  # it has ended otherwise already, and is over
-            return Receipt(standing.row.head, repeated=True)
+        return self._insert(standing, body, encode(body), at_us)
 
     def _redacted(self, body: e.Body) -> e.Body:
         return body if self._redactor is None else self._redactor.body(body)
