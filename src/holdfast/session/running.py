@@ -90,6 +90,14 @@ def too_late(call: ToolCall) -> HandleClosed:
     )
 
 
+def raise_failures(failures: Sequence[BaseException]) -> None:
+    """What went wrong around tools, other than in them: the one failure, or all of them."""
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise BaseExceptionGroup("several tools could not be recorded", failures)
+
+
 def _is_part(part: Any) -> bool:
     return isinstance(part, Text | Image | File | Opaque)
 
@@ -131,8 +139,8 @@ class ToolRun:
                 self._waited = True
         finally:
             self._closed = True
-        if error is None and self._failures:
-            raise self._failures[0]
+        if error is None:
+            raise_failures(self._failures)
 
     def _wait(self) -> None:
         """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
