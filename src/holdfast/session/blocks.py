@@ -104,7 +104,7 @@ class Turn(TurnFacts):
 
         If interrupted: no further tool is started. One that runs is not ended: its result is late.
         """
-        return ToolRun(self, reply, tools, in_order=in_order)
+        return ToolRun(self, self._core, reply, tools, in_order=in_order)
 
     def put_blob(self, data: bytes) -> str:
         """Keep the bytes of an image or a file that came in this turn; the name for its part.

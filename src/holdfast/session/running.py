@@ -20,6 +20,7 @@ from holdfast.session.endings import describe
 
 if TYPE_CHECKING:
     from holdfast.session.blocks import Tool, Turn
+    from holdfast.session.turns import TurnCore
 
 Tools = Mapping[str, Callable[..., Any]]
 """Functions by name. Each takes the call's arguments as keywords; a custom tool takes its text."""
@@ -110,8 +111,11 @@ class ToolRun:
     its own, and its result is kept as late.
     """
 
-    def __init__(self, turn: "Turn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
+    def __init__(
+        self, turn: "Turn", core: "TurnCore", reply: Calling, tools: Tools, *, in_order: bool
+    ) -> None:
         self._turn = turn
+        self._core = core
         self._reply = reply
         self._tools = tools
         self._in_order = in_order
@@ -144,7 +148,7 @@ class ToolRun:
 
     def _wait(self) -> None:
         """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
-        core = self._turn._core
+        core = self._core
         before, core.on_stop = core.on_stop, self._wake
         try:
             with self._changed:
