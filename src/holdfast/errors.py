@@ -21,6 +21,7 @@
     │   ├── UndoRefused        something was said since; fork instead
     │   ├── SessionHasForks    other sessions are made of this one's entries
     │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
+    │   ├── ToolNotApproved    a person was asked about the call, and has not allowed it
     │   └── TurnEnded          the turn has its one ending
     │       └── StaleFence         … and another turn has begun since
     ├── TurnStopped        somebody asked this turn to stop; leaving the block ends it
@@ -140,6 +141,18 @@ class SessionHasForks(ConflictError):
 
 class ToolAlreadyStarted(ConflictError):
     """The call was started before; whether to run it again is for the caller to decide."""
+
+
+class ToolNotApproved(ConflictError):
+    """A person was asked about the call and has not decided yet, or has `denied` it.
+
+    `approval_id` names the question.
+    """
+
+    def __init__(self, message: str, *, approval_id: str, denied: bool = False) -> None:
+        super().__init__(message)
+        self.approval_id = approval_id
+        self.denied = denied
 
 
 class TurnEnded(ConflictError):

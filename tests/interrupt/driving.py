@@ -15,9 +15,10 @@ from tests.interrupt.ledger import use_again
 from tests.interrupt.points import Moment, Points
 from tests.interrupt.scenarios import Run, Scenario
 
-Way = Literal["cancel", "cancel twice", "timeout", "anyio scope", "trio scope"]
+Way = Literal["cancel", "cancel twice", "cancel on and on", "timeout", "anyio scope", "trio scope"]
 """What interrupts."""
 
+_ON_AND_ON = 20
 _HELD_SECONDS = 0.004
 _POINTS_BEFORE_WAITING = 2
 
@@ -41,7 +42,8 @@ class Visit:
 
     async def one_point(self, at: int) -> bool:
         """Run the scenario and cut it off at one point; False when it has no such point."""
-        points = Points({at, at + 1} if self.way == "cancel twice" else {at}, self.moment)
+        times = {"cancel twice": 2, "cancel on and on": _ON_AND_ON}.get(self.way, 1)
+        points = Points(set(range(at, at + times)), self.moment)
         await self._once(points)
         return bool(points.fired)
 
@@ -81,6 +83,7 @@ class Visit:
         ways: dict[Way, Callable[[Run], Awaitable[bool]]] = {
             "cancel": self._by_cancel,
             "cancel twice": self._by_cancel,
+            "cancel on and on": self._by_cancel,
             "timeout": self._by_timeout,
             "anyio scope": self._by_anyio_scope,
             "trio scope": self._by_trio_scope,
@@ -88,7 +91,7 @@ class Visit:
         interrupted = await ways[self.way](run)
         if run.points.fired and not interrupted:
             # What is delivered by the event loop can come too late, but only for the last point.
-            assert self.way not in ("cancel", "cancel twice")
+            assert not self.way.startswith("cancel")
             assert run.points.count - run.points.fired_at <= 1, "the interruption was swallowed"
 
     async def _by_cancel(self, run: Run) -> bool:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncStore, HandleClosed, Session, Store, Text, TurnStopped
+from holdfast import (
+    AsyncStore,
+    HandleClosed,
+    Session,
+    Store,
+    Text,
+    ToolNotApproved,
+    TurnStopped,
+)
 from holdfast.model import entries as e
 from holdfast.recorders import record
 from tests.recorders.saying import plain_events
@@ -319,3 +327,41 @@ def test_a_plain_generator_prints_and_a_single_part_is_a_result(tmp_path: Path, 
         "prints": "ab",
         "shows": (Text("seen"),),
     }
+
+
+def _two_that_wait(turn: Any) -> Any:
+    with turn.stream() as reply:
+        for name in ("a", "b"):
+            reply.tool_call(name, name="rm", arguments="{}")
+    for name in ("a", "b"):
+        turn.ask_approval(name, "{}")
+    return reply
+
+
+def test_all_that_could_not_be_recorded_is_raised(store: Store) -> None:
+    """Two calls wait for a person, and neither may be started: both are said."""
+    session = store.create_session()
+    with session.turn("go") as turn:
+        reply = _two_that_wait(turn)
+        with pytest.raises(ExceptionGroup) as raised, turn.run_tools(reply, {"rm": str}):
+            pass
+    assert [type(one) for one in raised.value.exceptions] == [ToolNotApproved] * 2
+    assert "tool_started" not in kinds(session)
+
+
+def test_all_that_could_not_be_recorded_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            async with session.turn("go") as turn:
+                async with turn.stream() as reply:
+                    for name in ("a", "b"):
+                        reply.tool_call(name, name="rm", arguments="{}")
+                for name in ("a", "b"):
+                    await turn.ask_approval(name, "{}")
+                with pytest.raises(ExceptionGroup) as raised:
+                    async with turn.run_tools(reply, {"rm": str}):
+                        pass
+            assert [type(one) for one in raised.value.exceptions] == [ToolNotApproved] * 2
+
+    asyncio.run(main())

@@ -56,8 +56,11 @@ async def ask(session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None
     async for item in session.follow(after=session.head):
         body = getattr(item, "body", None)
         if isinstance(body, ApprovalDecided) and body.id == asked.id:
+            if not body.approved:
+                await session.finish_tool(turn.id, "c1", "denied", is_error=True)
+                return
             async with turn.tool("c1") as call:
-                await call.finish("removed" if body.approved else "denied")
+                await call.finish("removed")
             return
 
 

@@ -85,7 +85,7 @@ class Agent:
         await self._run_granted(session, turn, running)
         await compact_if_long(session, self.model, self.window)
         await self._agent.run(
-            message_history=await self._history(session),
+            message_history=await self.history(session),
             deps=running,
             capabilities=[
                 recorder,
@@ -116,7 +116,7 @@ class Agent:
         """
         return await summarise(session, self.model, self.window)
 
-    async def _history(self, session: AsyncSession) -> list[ModelMessage]:
+    async def history(self, session: AsyncSession) -> list[ModelMessage]:
         """What the model would be sent now, no more than fits."""
         found = await history(session, max_tokens=int(self.window * _SENT))
         # A turn that goes on without a prompt, after an answer: somebody has to ask for more.
@@ -181,7 +181,7 @@ class _Fitting(AbstractCapability[Running]):
             compacted = await compact_turn_if_long(session, agent.model, agent.window)
             self._compacted = self._compacted or compacted
             if self._compacted:
-                request_context.messages = await agent._history(session)
+                request_context.messages = await agent.history(session)
         return request_context
 
 

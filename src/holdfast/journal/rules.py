@@ -21,6 +21,7 @@ from holdfast.errors import (
     SessionDeleted,
     StaleFence,
     ToolAlreadyStarted,
+    ToolNotApproved,
     TurnEnded,
 )
 from holdfast.journal.turn import CallState, TurnState
@@ -254,6 +255,28 @@ def admit_late_start(turn: TurnState, body: e.ToolStarted, running: TurnState) -
     call = require_call(turn, body.call_id, body.message_id)
     if call.started_seq is not None or call.answered:
         raise _started_before(call)
+
+
+def admit_approved(call: CallState, decided: e.ApprovalDecided | None) -> None:
+    """A call that a person was asked about starts when the answer is yes.
+
+    Asked of whoever is about to start it, and not of a journal: that tells what was done.
+    """
+    if call.asked is None or (decided is not None and decided.approved):
+        return
+    if decided is None:
+        raise ToolNotApproved(
+            f"tool call {call.call_id!r} waits for a person's decision, {call.asked!r}; start it "
+            "when session.decide_approval(…, approved=True) has been recorded",
+            approval_id=call.asked,
+        )
+    why = f": {decided.reason}" if decided.reason else ""
+    raise ToolNotApproved(
+        f"tool call {call.call_id!r} was denied by {decided.by or 'a person'}{why}; do not start "
+        "it, and record a result that tells the model so",
+        approval_id=call.asked,
+        denied=True,
+    )
 
 
 def _started_before(call: CallState) -> ToolAlreadyStarted:

@@ -13,14 +13,15 @@ from holdfast.model.parts import Part, ToolCall, ToolResult
 
 
 class CallState:
-    """One tool call: made, perhaps started, perhaps answered."""
+    """One tool call: made, perhaps asked about, perhaps started, perhaps answered."""
 
-    __slots__ = ("answered", "call_id", "message_id", "name", "started_seq")
+    __slots__ = ("answered", "asked", "call_id", "message_id", "name", "started_seq")
 
     def __init__(self, message_id: str, call_id: str, name: str) -> None:
         self.message_id = message_id
         self.call_id = call_id
         self.name = name
+        self.asked: str | None = None  # the newest question to a person about it
         self.started_seq: int | None = None
         self.answered = False
 
@@ -117,6 +118,9 @@ class TurnState:
                 self.model_calls.pop(body.id, None)
             case e.ApprovalAsked(turn_id=self.id):
                 self.waiting.add(body.id)
+                asked_about = self._calls.get((body.message_id, body.call_id))
+                if asked_about is not None:
+                    asked_about.asked = body.id
             case e.ApprovalDecided(turn_id=self.id):
                 self.waiting.discard(body.id)
             case e.StopAsked(turn_id=self.id):

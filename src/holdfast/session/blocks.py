@@ -3,7 +3,6 @@
 As in `holdfast.session.store`, nothing is decided here.
 """
 
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack
@@ -13,6 +12,7 @@ from holdfast.model.messages import Message
 from holdfast.model.parts import Json, Part, ToolCall
 from holdfast.session.blocking import run
 from holdfast.session.core import Content
+from holdfast.session.leaving import leaves
 from holdfast.session.options import CallSettings, model_call
 from holdfast.session.running import Calling, ToolRun, Tools
 from holdfast.session.steps import Flow, Write
@@ -29,9 +29,6 @@ class TurnFacts:
 
     def __init__(self, core: TurnCore) -> None:
         self._core = core
-        # Nobody will leave the block of a turn that nobody holds: end it as interrupted.
-        self._finaliser = weakref.finalize(self, core.abandon)
-        self._finaliser.atexit = False
 
     @property
     def id(self) -> str:
@@ -61,6 +58,7 @@ class Turn(TurnFacts):
     """One prompt and everything until its one ending. Use it as a block."""
 
     def __enter__(self) -> Self:
+        self._core.held_by(self)  # a `with` statement holds it already
         try:
             self._run(self._core.enter())
         except BaseException as error:
@@ -69,6 +67,7 @@ class Turn(TurnFacts):
             raise
         return self
 
+    @leaves
     def __exit__(
         self,
         _kind: type[BaseException] | None,
@@ -105,7 +104,7 @@ class Turn(TurnFacts):
 
         If interrupted: no further tool is started. One that runs is not ended: its result is late.
         """
-        return ToolRun(self, reply, tools, in_order=in_order)
+        return ToolRun(self, self._core, reply, tools, in_order=in_order)
 
     def put_blob(self, data: bytes) -> str:
         """Keep the bytes of an image or a file that came in this turn; the name for its part.

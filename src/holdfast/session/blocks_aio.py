@@ -13,6 +13,7 @@ from holdfast.model.messages import Message
 from holdfast.model.parts import Json
 from holdfast.session.blocks import Deltas, TurnFacts
 from holdfast.session.core import Content
+from holdfast.session.leaving import leaves_awaiting
 from holdfast.session.options import CallSettings, model_call
 from holdfast.session.running import Calling, Tools
 from holdfast.session.running_aio import AsyncToolRun
@@ -34,6 +35,7 @@ class AsyncTurn(TurnFacts):
         self._scope: StopScope | None = None
 
     async def __aenter__(self) -> Self:
+        self._core.held_by(self)  # an `async with` statement holds it already
         await self._run(self._core.enter())
         if not self._core.over:
             self._scope = StopScope()
@@ -43,6 +45,7 @@ class AsyncTurn(TurnFacts):
                 self._scope.fire()
         return self
 
+    @leaves_awaiting
     async def __aexit__(
         self,
         _kind: type[BaseException] | None,

@@ -404,6 +404,7 @@ class SessionCore:
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""
+        rules.check_id(prompt_id, "prompt id")
         at = self.runtime().clock()
         return self.write(lambda engine: engine.withdraw(self.key, prompt_id, at))
 

@@ -61,6 +61,8 @@ def describe(error: BaseException) -> str:
 def attach(error: BaseException, failure: BaseException) -> None:
     """A closing write failed while `error` was leaving: it goes on and carries the failure."""
     error.add_note(f"holdfast could not record this ending: {describe(failure)}")
+    for note in getattr(failure, "__notes__", ()):
+        error.add_note(note)
 
 
 def _is_cancellation(error: BaseException) -> bool:

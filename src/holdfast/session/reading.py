@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import msgspec
 
 from holdfast.errors import SessionDamaged
+from holdfast.journal import queue
 from holdfast.journal.approvals import waiting
 from holdfast.journal.derived import HISTORY, TURNS
 from holdfast.journal.fold import Messages, fold_turns
@@ -130,18 +131,10 @@ def queued(session: "SessionCore") -> Flow[list[Message]]:
 
 
 def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
-    row = session.row(reader)
-    kept: dict[str, Message] = {}
-    if row.queue_seq is not None:
-        for entry in session.read_entries(reader, row.queue_seq - 1, None):
-            match entry.body:
-                case e.PromptQueued() as body:
-                    kept[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
-                case e.PromptTaken() | e.PromptWithdrawn() as body:
-                    kept.pop(body.id, None)
-                case _:
-                    pass
-    return list(kept.values())
+    since = session.row(reader).queue_seq
+    if since is None:
+        return []
+    return list(queue.waiting(session.read_entries(reader, since - 1, None)).values())
 
 
 def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:

@@ -20,6 +20,7 @@ from holdfast.session.endings import describe
 
 if TYPE_CHECKING:
     from holdfast.session.blocks import Tool, Turn
+    from holdfast.session.turns import TurnCore
 
 Tools = Mapping[str, Callable[..., Any]]
 """Functions by name. Each takes the call's arguments as keywords; a custom tool takes its text."""
@@ -90,6 +91,14 @@ def too_late(call: ToolCall) -> HandleClosed:
     )
 
 
+def raise_failures(failures: Sequence[BaseException]) -> None:
+    """What went wrong around tools, other than in them: the one failure, or all of them."""
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise BaseExceptionGroup("several tools could not be recorded", failures)
+
+
 def _is_part(part: Any) -> bool:
     return isinstance(part, Text | Image | File | Opaque)
 
@@ -102,8 +111,11 @@ class ToolRun:
     its own, and its result is kept as late.
     """
 
-    def __init__(self, turn: "Turn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
+    def __init__(
+        self, turn: "Turn", core: "TurnCore", reply: Calling, tools: Tools, *, in_order: bool
+    ) -> None:
         self._turn = turn
+        self._core = core
         self._reply = reply
         self._tools = tools
         self._in_order = in_order
@@ -131,12 +143,12 @@ class ToolRun:
                 self._waited = True
         finally:
             self._closed = True
-        if error is None and self._failures:
-            raise self._failures[0]
+        if error is None:
+            raise_failures(self._failures)
 
     def _wait(self) -> None:
         """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
-        core = self._turn._core
+        core = self._core
         before, core.on_stop = core.on_stop, self._wake
         try:
             with self._changed:

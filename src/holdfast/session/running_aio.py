@@ -12,7 +12,16 @@ from anyio.abc import TaskGroup
 
 from holdfast.errors import TurnEnded, TurnStopped
 from holdfast.model.parts import ToolCall, ToolResult
-from holdfast.session.running import Calling, Outcome, Tools, bind, failure, outcome, too_late
+from holdfast.session.running import (
+    Calling,
+    Outcome,
+    Tools,
+    bind,
+    failure,
+    outcome,
+    raise_failures,
+    too_late,
+)
 
 if TYPE_CHECKING:
     from holdfast.session.blocks_aio import AsyncTool, AsyncTurn
@@ -61,8 +70,8 @@ class AsyncToolRun:
         finally:
             self._group = None
         self._waited = error is None
-        if error is None and self._failures:
-            raise self._failures[0]
+        if error is None:
+            raise_failures(self._failures)
 
     def _start(self, call: ToolCall) -> None:
         if self._waited:

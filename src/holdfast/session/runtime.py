@@ -9,9 +9,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from holdfast.errors import HandleClosed, HoldfastError
+from holdfast.errors import HandleClosed, HoldfastError, StoreBusy
 from holdfast.journal.redaction import Redactor
 from holdfast.model import entries as e
 from holdfast.session.bells import Bells
@@ -191,6 +192,8 @@ class Runtime:
     def close(self, *, reason: str = "store_closed", seconds: float = EXIT_SECONDS) -> None:
         """End the turns that still run, write everything handed over, and let go.
 
+        Raises StoreBusy when that takes longer: it goes on, and what is open is closed after it.
+
         If interrupted: what was handed over is still being written; call again to wait for it.
         """
         if not self.is_ours():
@@ -198,19 +201,33 @@ class Runtime:
         with self._closing:
             if self.closed:
                 return
-            for turn in self._running_turns():
-                self.writer.submit(Op(turn.close_write(reason)))
-                self.turn_ended(turn.claim.turn_id)
-            # Blobs that nothing came to refer to before their writer was gone.
-            self.writer.submit(Op(lambda engine: engine.collect_blobs(if_due=True)))
+            with suppress(HandleClosed):  # closing it was interrupted, and is gone on with
+                for turn in self._running_turns():
+                    self.writer.submit(Op(turn.close_write(reason)))
+                    self.turn_ended(turn.claim.turn_id)
+                # Blobs that nothing came to refer to before their writer was gone.
+                self.writer.submit(Op(lambda engine: engine.collect_blobs(if_due=True)))
             ended = self.writer.close(seconds)
             self.watcher.close()
             if self._pool is not None:
                 self._pool.shutdown(wait=True)
             self.closed = True
-            if ended:
-                self.database.close()
             _runtimes.discard(self)
+            if not ended:
+                later = threading.Thread(
+                    target=self._close_later, name="holdfast-closing", daemon=True
+                )
+                with suppress(RuntimeError):  # the interpreter ends, and with it all that is open
+                    later.start()
+                raise StoreBusy(
+                    f"what was handed over could not be written within {seconds:g} s of closing "
+                    "the store; it is still being written, for as long as this process lives"
+                )
+            self.database.close()
+
+    def _close_later(self) -> None:
+        self.writer.close(threading.TIMEOUT_MAX)
+        self.database.close()
 
 
 def is_dead(reader: Reader, row: SessionRow) -> bool:
@@ -228,5 +245,11 @@ _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 @atexit.register
 def _close_at_exit() -> None:
     """An open store never keeps a process alive, and a process that ends keeps what it was told."""
+    failures: list[StoreBusy] = []
     for runtime in list(_runtimes):
-        runtime.close(reason="process_exit")
+        try:
+            runtime.close(reason="process_exit")
+        except StoreBusy as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]  # the others say the same

@@ -24,8 +24,9 @@ from holdfast.session.steps import Flow, Pause, Write, read, write
 from holdfast.stores.base import Claim, Reader
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
+from holdfast.stores.sessions import interrupted
 from holdfast.stores.standing import Receipt
-from holdfast.stores.writer import Op
+from holdfast.stores.writer import Op, Parting
 
 if TYPE_CHECKING:
     from holdfast.session.core import SessionCore
@@ -98,7 +99,8 @@ class TurnCore:
         self._buffers: dict[int, StreamBuffer] = {}
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
-        self._ending = False
+        self._ending: e.TurnEnded | None = None
+        self._parting: Parting | None = None
         self._outcome: Receipt | TurnEnded | None = None
         self.repeated = False
         self.over = True
@@ -135,39 +137,42 @@ class TurnCore:
             begun = yield from self._begin(start)
             self._begun(begun, start)
         except GeneratorExit:
-            self.runtime.post(self._undo_begin("closed"))
+            self.runtime.post(self._undo_begin(turn_id, "closed"))
             raise
         except StoreError:
             # A commit that failed may be stored all the same (a failed sync, a lost server): a turn
             # that nobody was given must not keep the session busy.
-            self.runtime.writer.owe(self._undo_begin("outcome_unknown"))
+            self.runtime.writer.owe(self._undo_begin(turn_id, "outcome_unknown"))
             raise
         except HoldfastError:
             raise  # refused: nothing was begun
         except BaseException as error:
             # What a signal handler raises may be of any kind, a timeout of the caller's for one.
-            yield from self._end_what_began(ending(turn_id, error).reason or "interrupted")
+            reason = ending(turn_id, error).reason or "interrupted"
+            yield from self._end_what_began(self._undo_begin(turn_id, reason))
             raise
 
-    def _end_what_began(self, reason: str) -> Flow[None]:
+    def _end_what_began(self, undo: Callable[[Engine], object]) -> Flow[None]:
         """Nobody is given the turn. A store that fails owes its ending."""
-        undo = self._undo_begin(reason)
         try:
             yield from write(undo)
+        except GeneratorExit:
+            raise  # long afterwards: this object may stand for another turn by now
         except BaseException as error:
             if _store_failed(error):
                 self.runtime.writer.owe(undo)
+            self._is_over()
             if not isinstance(error, StoreError):
                 raise
-        finally:
-            self._ended()
+        else:
+            self._is_over()
 
-    def _undo_begin(self, reason: str) -> Callable[[Engine], object]:
+    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[Engine], object]:
         at = self.runtime.clock()
 
         def undo(engine: Engine) -> None:
             # Behind the beginning in the writer's queue: only here is it known what came of it.
-            if self._attempt is not None:
+            if self._attempt is not None and self._attempt.turn_id == turn_id:
                 engine.interrupt_turn(self.key, self._attempt, reason, at)
 
         return undo
@@ -232,7 +237,7 @@ class TurnCore:
                 self.status, self.reason = begun.ended.status, begun.ended.reason
             return
         # The same object may be entered again: that is another turn, and nothing of the last one's.
-        self.over = self._ending = False
+        self.over, self._ending = False, None
         self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
         self.runtime.turn_began(self)
 
@@ -258,14 +263,17 @@ class TurnCore:
                 raise
             attach(error, failure)
             return
+        except GeneratorExit:
+            raise  # as above
         except BaseException as cut:
             # Until the ending is with the writer the turn runs: whoever closes the store, or
             # collects the turn as garbage, ends it then.
             owed = _store_failed(cut)
             if owed:
                 self.runtime.writer.owe(self._end_write(body))
-            if owed or self._ending:
-                self._ended(body, self._outcome if cut.__cause__ is None else None)
+            if owed or self._ending is not None:
+                # It may fail yet. Then it ends when nobody holds the block any more.
+                self._is_over(self._ending, self._outcome if cut.__cause__ is None else None)
             raise
         self._ended(body, outcome)
         if isinstance(outcome, TurnEnded):
@@ -278,7 +286,7 @@ class TurnCore:
         at = self.runtime.clock()
 
         def end(engine: Engine) -> Receipt | TurnEnded:
-            self._ending = True
+            self._ending = body
             self._outcome = engine.end_turn(self.key, self.claim, body, buffers, at)
             return self._outcome
 
@@ -288,6 +296,14 @@ class TurnCore:
         self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
     ) -> None:
         """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
+        self._is_over(body, outcome)
+        parting, self._parting = self._parting, None
+        if parting is not None:
+            self.runtime.writer.forget(parting)
+
+    def _is_over(
+        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+    ) -> None:
         self.over = True
         self.runtime.turn_ended(self.claim.turn_id)
         if isinstance(outcome, TurnEnded):
@@ -300,14 +316,21 @@ class TurnCore:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
         self.over = True
         self.status, self.reason = "interrupted", reason
-        body = e.TurnEnded(turn_id=self.claim.turn_id, status="interrupted", reason=reason)
-        return self._end_write(body)
+        return self._end_write(interrupted(self.claim.turn_id, reason))
 
-    def abandon(self) -> None:
-        """The last reference is gone. Only enqueues: a finaliser may run on any thread."""
-        if not self.over and self.runtime.is_ours() and not self.runtime.closed:
-            self.runtime.writer.owe(self.close_write("abandoned"))
-            self.runtime.turn_ended(self.claim.turn_id)
+    def held_by(self, holder: object) -> None:
+        """Let the turn last no longer than `holder` does, unless somebody holds it already."""
+        if self._parting is None or self._parting() is None:
+            self._parting = self.runtime.writer.owe_when_gone(holder, self._end_abandoned)
+
+    def _end_abandoned(self, engine: Engine) -> None:
+        """Nobody will leave the block any more. Behind all that was handed over for the turn."""
+        if self._attempt is not None:
+            self.claim = self._attempt  # whoever was interrupted in beginning it may not know
+        elif self.over:
+            return  # it was never begun
+        body = interrupted(self.claim.turn_id, "abandoned")
+        self._is_over(body, self._end_write(body)(engine))
 
     def stop(self, reason: str) -> None:
         """Somebody asked for it: the next call on this turn raises; a waiting task is cancelled."""

@@ -23,7 +23,7 @@ from holdfast.errors import (
     SessionBusy,
     TurnEnded,
 )
-from holdfast.journal import rules
+from holdfast.journal import queue, rules
 from holdfast.journal.assembly import assemble, merge, output_text
 from holdfast.journal.codec import encode, to_bytes
 from holdfast.journal.identity import (
@@ -39,6 +39,7 @@ from holdfast.journal.identity import (
 )
 from holdfast.journal.turn import CallState, TurnState
 from holdfast.model import entries as e
+from holdfast.model.messages import Message
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
 from holdfast.stores.base import Claim, Flush, Held
 from holdfast.stores.buffers import StreamBuffer
@@ -118,23 +119,21 @@ class Engine(ImportOperations):
         if receipt.repeated:
             raise IdConflict(f"turn {body.turn_id!r} exists already")
         standing.turn = TurnState(receipt.seq, body)
-        for queued in waiting:
+        for queued in waiting.values():
             self._write(standing, e.PromptTaken(id=queued.id, turn_id=body.turn_id), at_us)
             self._write(standing, self._prompt_of(standing, queued, body.turn_id), at_us)
         if prompt is not None:
             self._write(standing, prompt, at_us)
         return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, standing.row.head)
 
-    def _prompt_of(
-        self, standing: Standing, queued: e.PromptQueued, turn_id: str
-    ) -> e.MessageRecorded:
+    def _prompt_of(self, standing: Standing, queued: Message, turn_id: str) -> e.MessageRecorded:
         """A prompt that waited, as a message of the turn that takes it.
 
         Somebody may have recorded another message under its id meanwhile. It gets another one then:
         a prompt that could never be taken would keep every later turn from beginning.
         """
         message = e.MessageRecorded(
-            id=queued.id, turn_id=turn_id, role=queued.role, parts=queued.parts
+            id=queued.id, turn_id=turn_id, role=queued.role, parts=tuple(queued.parts)
         )
         stored = self._tx.find_entry(standing.row.key, identity(message))
         if stored is None or same_content(stored.body, message):
@@ -202,23 +201,18 @@ class Engine(ImportOperations):
         """Take a prompt that waits out of the queue."""
         standing, body = self._live(key), e.PromptWithdrawn(id=prompt_id)
         repeated = self._repeat(standing, body)
-        if repeated is None and all(one.id != prompt_id for one in self._waiting_prompts(standing)):
+        if repeated is None and prompt_id not in self._waiting_prompts(standing):
             raise MessageNotFound(
                 f"no prompt {prompt_id!r} waits in session {standing.row.id!r}: it was never "
                 "queued, or a turn has taken it"
             )
         return repeated or self._write(standing, body, at_us)
 
-    def _waiting_prompts(self, standing: Standing) -> list[e.PromptQueued]:
-        if standing.row.queue_seq is None:
-            return []
-        waiting: dict[str, e.PromptQueued] = {}
-        for entry in self._tx.entries(standing.row.key, after=standing.row.queue_seq - 1):
-            if isinstance(entry.body, e.PromptQueued):
-                waiting[entry.body.id] = entry.body
-            elif isinstance(entry.body, e.PromptTaken | e.PromptWithdrawn):
-                waiting.pop(entry.body.id, None)
-        return list(waiting.values())
+    def _waiting_prompts(self, standing: Standing) -> dict[str, Message]:
+        since = standing.row.queue_seq
+        if since is None:
+            return {}
+        return queue.waiting(self._tx.entries(standing.row.key, after=since - 1))
 
     def stop(self, key: int, body: e.StopAsked, at_us: int) -> tuple[str, int] | None:
         """Ask the running turn to stop: its id and where, or None when it runs no more."""
@@ -295,6 +289,7 @@ class Engine(ImportOperations):
         call = rules.require_call(turn, call_id)
         body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
         rules.admit(turn, body)
+        rules.admit_approved(call, self._decision(standing, call))
         return self._write(standing, body, at_us), call.message_id
 
     def _start_late(
@@ -305,6 +300,7 @@ class Engine(ImportOperations):
         body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
         self._apply_late(standing, turn, call, body)
         rules.admit_late_start(turn, body, running)
+        rules.admit_approved(call, self._decision(standing, call))
         return self._write(standing, body, at_us), call.message_id
 
     def _apply_late(
@@ -555,7 +551,10 @@ class Engine(ImportOperations):
                 body = e.LateText(
                     turn_id=turn.id, message_id=message_id, deltas=deltas, call_id=call_id
                 )
-                self._write_closing(standing, body, at_us)
+                try:
+                    self._write_closing(standing, body, at_us)
+                except IdConflict as conflict:  # whoever was late before us may have known less
+                    lost.add_note(f"what came after its end was not kept: {conflict}")
         return lost
 
     def _left_output(

@@ -19,13 +19,14 @@ from holdfast.journal.identity import (
     digest,
     ending_identity,
     identity,
+    named_identity,
     same_content,
     subject,
     turn_identity,
 )
 from holdfast.journal.redaction import Redactor, failed
 from holdfast.journal.references import blobs_of
-from holdfast.journal.turn import TurnState, fold_turn
+from holdfast.journal.turn import CallState, TurnState, fold_turn
 from holdfast.journal.usage import spent_by
 from holdfast.model import entries as e
 from holdfast.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
@@ -171,6 +172,14 @@ class Standings:
         assert turn is not None
         return turn
 
+    def _decision(self, standing: Standing, call: CallState) -> e.ApprovalDecided | None:
+        """What a person has said about a call, also after its turn had ended."""
+        if call.asked is None:
+            return None
+        name = named_identity(call.asked, "approval_decided")
+        entry = self._tx.find_entry(standing.row.key, name)
+        return entry.body if entry and isinstance(entry.body, e.ApprovalDecided) else None
+
     # -- entries -------------------------------------------------------------------------------
 
     def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
@@ -195,9 +204,10 @@ class Standings:
         return self._insert(standing, body, data, at_us)
 
     def _write_closing(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
-        """Append an entry of a turn that is being closed, which nothing may refuse.
+        """Append an entry of a turn that is being closed, which no rule may refuse.
 
-        A blob that does not exist stays a name; the text around it is not lost for it.
+        A blob that does not exist stays a name; the text around it is not lost for it. Raises
+        IdConflict when something else is recorded in its place.
         """
         try:
             body = self._redacted(body)
@@ -205,10 +215,7 @@ class Standings:
             body = failed(body)
         for name in blobs_of(body):
             self._tx.refer(standing.row.key, standing.row.tenant, name)
-        try:
-            return self._insert(standing, body, encode(body), at_us)
-        except IdConflict:  # it has ended otherwise already, and is over
-            return Receipt(standing.row.head, repeated=True)
+        return self._insert(standing, body, encode(body), at_us)
 
     def _redacted(self, body: e.Body) -> e.Body:
         return body if self._redactor is None else self._redactor.body(body)

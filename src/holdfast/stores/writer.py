@@ -8,6 +8,7 @@ handler runs in; an interrupted caller abandons its wait, never the write.
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -148,9 +149,10 @@ class Writer:
         self._window_seconds = window_seconds
         self._commit_seconds = 0.0  # what commits have taken lately
         self._on_commit = on_commit
-        self._queue: SimpleQueue[Op[Any] | _Signal] = SimpleQueue()
+        self._queue: SimpleQueue[Op[Any] | Parting | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
         self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
+        self._partings: set[Parting] = set()
         self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
         self._held_since: dict[StreamBuffer, float] = {}  # streams that do, since when
         self._armed = False
@@ -198,6 +200,20 @@ class Writer:
         """
         if not self._closed:
             self._queue.put(_Owed(apply))
+
+    def owe_when_gone(self, thing: object, apply: Callable[[Engine], Any]) -> "Parting":
+        """Owe an operation from the moment that nobody holds the thing any more.
+
+        If interrupted: it is owed then, or whoever called has nothing to show for it.
+        """
+        parting = Parting(thing, self._queue.put)
+        parting.apply = apply
+        self._partings.add(parting)  # what is garbage itself tells nobody
+        return parting
+
+    def forget(self, parting: "Parting") -> None:
+        """It is not owed after all."""
+        self._partings.discard(parting)
 
     def index_soon(self) -> None:
         """Somebody saw that the search index is behind. Does not wait."""
@@ -278,6 +294,9 @@ class Writer:
         while True:
             if isinstance(item, Op):
                 ops.append(item)
+            elif isinstance(item, Parting):
+                self._partings.discard(item)
+                ops.append(_Owed(item.apply))
             elif item is _CLOSE:
                 return ops, True
             elif item is _FLUSH:
@@ -535,6 +554,17 @@ class Writer:
             self._dirty.put(buffer)
             self._armed = True
             self._wake_in(_HELD_SECONDS)
+
+
+class Parting(weakref.ref[Any]):
+    """Puts itself into the writer's queue when what it refers to is gone.
+
+    No line of Python runs then, so no signal handler can: whoever is interrupted while a block is
+    left, however often, lets go of the block, and that is enough.
+    """
+
+    __slots__ = ("apply",)
+    apply: Callable[[Engine], Any]
 
 
 class _Owed(Op[Any]):

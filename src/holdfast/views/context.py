@@ -76,7 +76,7 @@ def compute(
         history = History(entries)
     builder = build(for_model(history, entries), partial=partial)
     repairs = builder.repairs
-    leading, messages = _split_system(builder.finish())
+    leading, messages = _split_system(builder.finish(), repairs)
     kept = trim(messages, budget)
     if len(kept) < len(messages):
         repairs.append(Repair(0, "left out", f"{len(messages) - len(kept) + 1} over the budget"))
@@ -138,12 +138,20 @@ def _plain(one: Neutral) -> str:
     return repr(one.parts).encode("utf-8", "replace").decode()
 
 
-def _split_system(messages: Sequence[Neutral]) -> tuple[str | None, list[Neutral]]:
-    """System messages before everything else are the system prompt."""
+def _split_system(
+    messages: Sequence[Neutral], repairs: list[Repair]
+) -> tuple[str | None, list[Neutral]]:
+    """System messages before everything else are the system prompt, which is text."""
     texts: list[str] = []
     rest = list(messages)
     while rest and rest[0].role == "system":
-        texts += [part.text for part in rest.pop(0).parts if isinstance(part, Text)]
+        one = rest.pop(0)
+        for part in one.parts:
+            if isinstance(part, Text):
+                texts.append(part.text)
+            else:
+                what = f"{type(part).__name__.lower()} in a system prompt, which is text"
+                repairs.append(Repair(one.seqs[0] if one.seqs else 0, "left out", what))
     return clean("\n".join(texts)) or None, rest
 
 

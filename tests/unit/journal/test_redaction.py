@@ -139,7 +139,8 @@ def test_no_secret_reaches_the_file(tmp_path: Path) -> None:
                 session.note("flush", {"key": KEY})
                 reply.text("now")
                 reply.tool_call("c", name="f", arguments=f'{{"key": "{KEY}"}}')
-            turn.ask_approval("c", f'{{"key": "{KEY}"}}')
+            asked = turn.ask_approval("c", f'{{"key": "{KEY}"}}')
+            session.decide_approval(asked, approved=True, reason=f"{KEY} is meant")
             with turn.tool("c") as call:
                 call.output(f"printed {KEY}")
                 call.finish(f"got {KEY}", structured={"key": KEY})

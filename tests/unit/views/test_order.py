@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast import Message, Session, Text, ToolCall
+from holdfast import Message, Opaque, Session, Text, ToolCall
 from holdfast.model import entries as e
 from holdfast.testing import validators
 from holdfast.views.wording import ended
@@ -78,6 +78,15 @@ def test_an_empty_message_is_left_out_and_that_is_said(session: Session) -> None
         turn.record(Message(role="assistant", parts=[Text("")]))
     assert lines(session) == ["user: Go."]
     assert repairs(session) == [("left out", "the message is empty")]
+
+
+def test_what_a_system_prompt_cannot_hold_is_left_out_and_that_is_said(session: Session) -> None:
+    with session.turn() as turn:
+        opaque = Opaque("anthropic", b"{}")
+        turn.record(Message("system", [Text("Be brief."), opaque, Text("Be kind.")]))
+        turn.record(Message("user", [Text("Go.")]))
+    assert session.context("openai-chat").system == "Be brief.\nBe kind."
+    assert repairs(session) == [("left out", "opaque in a system prompt, which is text")]
 
 
 @pytest.mark.parametrize("format_", ["anthropic", "gemini"])

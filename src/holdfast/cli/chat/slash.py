@@ -171,7 +171,7 @@ async def _visible(talk: "Talk") -> list[TurnInfo]:
 
 
 async def _show_queue(talk: "Talk", _: str) -> None:
-    pieces = [Shown("prompt", text) for text in talk.view.queued.values()]
+    pieces = [Shown("prompt", prompt.text) for prompt in talk.view.queued.values()]
     await talk.screen.show(*(pieces or [Shown("note", "No prompt waits.")]))
 
 

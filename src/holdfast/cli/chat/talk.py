@@ -179,9 +179,9 @@ class Talk:
         await self.say("note", f"Queued: {text}")
 
     async def _send_queued(self) -> None:
-        for text in self.view.queued.values():
-            await self.screen.show(Shown("prompt", text))
-            self.view.said.append(text)
+        for prompt in list(self.view.queued.values()):  # others take them meanwhile
+            await self.screen.show(Shown("prompt", prompt.text))
+            self.view.said.append(prompt.text)
         self.begin(None)
 
     # -- turns ---------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Talk:
     async def _has_queued(self) -> bool:
         """The journal knows; the view may be a moment behind it."""
         waiting = await self.session.queued()
-        self.view.queued = {message.id or "": message.text for message in waiting}
+        self.view.queued = {message.id: message for message in waiting}
         return bool(waiting)
 
     async def _meet_another(self, prompt: str | None, busy: SessionBusy) -> None:

@@ -6,6 +6,7 @@ What is shown comes out of the journal alone, so that it is what is kept, whoeve
 from typing import Final, Literal, NamedTuple
 
 from holdfast.agent.approvals import Pending
+from holdfast.journal import queue
 from holdfast.journal.approvals import Waiting
 from holdfast.model import entries as e
 from holdfast.model.messages import Message
@@ -81,7 +82,7 @@ class View:
         self.holder: str | None = None
         self.activity = ""
         self.output = ""
-        self.queued: dict[str, str] = {}
+        self.queued: dict[str, Message] = {}
         self.waiting = Waiting()
         self.input_tokens = self.output_tokens = 0
         self.said: list[str] = []
@@ -143,6 +144,7 @@ class View:
 
     def _entry(self, entry: e.Entry) -> list[Shown]:
         self.waiting.take(entry.body)
+        queue.take(self.queued, entry)
         match entry.body:
             case e.TurnStarted() as body:
                 self.turn_id, self.holder = body.turn_id, body.holder
@@ -219,10 +221,6 @@ class View:
             case e.ToolCalled():
                 known = ToolCall(body.call_id, body.name)
                 self._calls.setdefault((body.message_id, body.call_id), known)
-            case e.PromptQueued():
-                self.queued[body.id] = Message(body.role, body.parts).text
-            case e.PromptTaken() | e.PromptWithdrawn():
-                self.queued.pop(body.id, None)
             case e.Renamed(title=str() as title):
                 return [Shown("note", f"Title: {title}")]
             case e.Compacted():

@@ -201,6 +201,31 @@ async def the_rest_of_an_answer_is_late_once(world: World) -> None:
 
 
 @check
+async def a_call_that_a_person_was_asked_about_is_started_after_a_yes(world: World) -> None:
+    """Not before the decision, not after a no; the newest question counts; others are not asked."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            calls = [ToolCall(name, "rm", "{}") for name in "abc"]
+            await turn.record(Message("assistant", calls))
+            first, second = await turn.ask_approval("a", "{}"), await turn.ask_approval("b", "{}")
+            before = kinds(await session.entries()).count("tool_started")
+            await raises(errors.ToolNotApproved, enter(turn.tool("a")))
+            await session.decide_approval(first, approved=False, reason="too dangerous")
+            await raises(errors.ToolNotApproved, enter(turn.tool("a")))
+            await raises(errors.ToolNotApproved, enter(turn.tool("b")))
+            assert kinds(await session.entries()).count("tool_started") == before
+            await session.decide_approval(second, approved=True)
+            again = await turn.ask_approval("a", "{}")
+            await raises(errors.ToolNotApproved, enter(turn.tool("a")))
+            await session.decide_approval(again, approved=True)
+            for name in "abc":
+                async with turn.tool(name) as call:
+                    await call.finish("done")
+        assert await store.examine_session(session.id) == []
+
+
+@check
 async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> None:
     """Once, only if it was never started, and its result belongs to the call."""
     async with world.store() as store:
@@ -208,7 +233,7 @@ async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> No
         try:
             async with session.turn("go") as turn:
                 await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
-                await turn.ask_approval("a", "{}")
+                asked = await turn.ask_approval("a", "{}")
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
             pass
@@ -217,6 +242,8 @@ async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> No
         async with session.turn("another") as other:
             await raises(errors.InvalidEntry, enter(other.tool("a", of=turn.id)))
         async with session.turn(None, continues=turn.id) as later:
+            await raises(errors.ToolNotApproved, enter(later.tool("a", of=turn.id)))
+            await session.decide_approval(asked, approved=True)
             async with later.tool("a", of=turn.id) as call:
                 await call.finish("gone")
             await raises(errors.ToolAlreadyStarted, enter(later.tool("a", of=turn.id)))
