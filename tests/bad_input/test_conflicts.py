@@ -16,7 +16,7 @@ from holdfast import (
     ToolResult,
     TurnEnded,
 )
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts
 
 

@@ -25,7 +25,7 @@ from holdfast import (
     ToolResult,
     TurnStopped,
 )
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 from holdfast.testing.failpoints import Failpoints
 from holdfast.testing.memory import MemoryDisk
 from tests.interrupt.driving import Disk

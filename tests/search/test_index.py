@@ -9,11 +9,12 @@ import apsw
 import pytest
 
 from holdfast import InvalidQuery, Message, Store, StoreReadOnly, Text
+from holdfast.stores.handing import Op
 from holdfast.stores.indexing import Idleness
 from holdfast.stores.searching import read_batch
 from holdfast.stores.sqlite import SqliteDatabase
 from holdfast.stores.sqlite.search import SqliteIndex
-from holdfast.stores.writer import Op, Writer
+from holdfast.stores.writer import Writer
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
 from holdfast.errors import HoldfastError, StoreError
+from holdfast.stores.handing import Op
 from holdfast.stores.sqlite import connection
-from holdfast.stores.writer import Op
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes
 from torture.disk import Event, Fault, FaultyDisk, Kind, Platter, faulty_disk

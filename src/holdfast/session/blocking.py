@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, Pause, Read, Step, Work, Write
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 
 T = TypeVar("T")
 

@@ -21,8 +21,9 @@ from holdfast.session.steps import Read, Work
 from holdfast.session.watcher import Watcher
 from holdfast.stores.base import Claim, Database, Reader, SessionRow
 from holdfast.stores.engine import Engine
+from holdfast.stores.handing import Op, finish
 from holdfast.stores.tally import Figures
-from holdfast.stores.writer import Op, Writer, finish
+from holdfast.stores.writer import Writer
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

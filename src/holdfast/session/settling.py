@@ -18,7 +18,7 @@ import anyio
 
 from holdfast.session.runtime import Runtime
 from holdfast.session.steps import Flow, Pause, Read, Step, Work, Write
-from holdfast.stores.writer import Op, Waiting, finish
+from holdfast.stores.handing import Op, Waiting, finish
 
 T = TypeVar("T")
 Submit = Callable[[Waiting], Op[Any]]

@@ -31,8 +31,8 @@ from holdfast.session.steps import Flow, write
 from holdfast.session.turns import TurnCore
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
+from holdfast.stores.handing import Op
 from holdfast.stores.standing import Receipt
-from holdfast.stores.writer import Op
 
 ToolType = Literal["function", "custom", "mcp", "hosted"]
 

@@ -24,9 +24,9 @@ from holdfast.session.steps import Flow, Pause, Write, read, write
 from holdfast.stores.base import Claim, Reader
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, IfBusy, TurnBegun, TurnStart
+from holdfast.stores.handing import Op, Parting
 from holdfast.stores.sessions import interrupted
 from holdfast.stores.standing import Receipt
-from holdfast.stores.writer import Op, Parting
 
 if TYPE_CHECKING:
     from holdfast.session.core import SessionCore

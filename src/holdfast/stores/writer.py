@@ -8,10 +8,9 @@ handler runs in; an interrupted caller abandons its wait, never the write.
 import contextlib
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.errors import (
     HandleClosed,
@@ -26,6 +25,7 @@ from holdfast.model.limits import WINDOW_SECONDS
 from holdfast.stores.base import Database, Held, Restart, Transaction, Unlocked
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
+from holdfast.stores.handing import Op, Parting, finish
 from holdfast.stores.indexing import Idleness
 from holdfast.stores.standing import NeedsBody
 from holdfast.stores.tally import Tally
@@ -53,69 +53,6 @@ _HELD_SECONDS: Final = 0.05
 
 _REFUSALS: Final = (HoldfastError, NeedsBody, Unlocked, Held)
 """What an operation may raise and leave the others in its commit alone."""
-
-
-class Waiting(Protocol):
-    """A caller that is not blocked but wants to be told, on an event loop of its own."""
-
-    @property
-    def loop(self) -> "Loop": ...
-
-
-class Loop(Protocol):
-    """Where such callers wait: told of all that a commit has answered with one call."""
-
-    def wake(self, waiting: Sequence[Any]) -> None: ...
-
-
-def finish(ops: Sequence["Op[Any]"]) -> None:
-    """The outcomes of these operations are final: release those who wait for them."""
-    loops: dict[int, tuple[Loop, list[Waiting]]] = {}
-    last: Loop | None = None
-    for op in ops:
-        op.finished = True
-        waiting = op.waiting
-        if waiting is None:
-            op.done.release()
-            continue
-        loop = waiting.loop
-        if loop is not last:
-            last, together = loops.setdefault(id(loop), (loop, []))
-        together.append(waiting)
-    for loop, answered in loops.values():
-        loop.wake(answered)
-
-
-class Op(Generic[T]):
-    """One operation on its way through the writer, and its outcome."""
-
-    __slots__ = ("apply", "done", "error", "finished", "value", "waiting")
-
-    def __init__(self, apply: Callable[[Engine], T], waiting: "Waiting | None" = None) -> None:
-        self.apply = apply
-        self.value: T
-        self.error: BaseException | None = None
-        self.finished = False
-        self.waiting = waiting
-        if waiting is None:
-            # A bare lock is the one primitive whose wait a signal can interrupt without harm.
-            self.done = threading.Lock()
-            self.done.acquire()
-
-    def wait(self, timeout: float = -1) -> bool:
-        """Block until the outcome is known; False when the time ran out first.
-
-        For callers without anything else to wait at.
-        """
-        if not self.done.acquire(timeout=timeout):
-            return False
-        self.done.release()
-        return True
-
-    def result(self) -> T:
-        if self.error is not None:
-            raise self.error
-        return self.value
 
 
 _Deferred = list[tuple[Op[Any], NeedsBody | Held]]
@@ -554,17 +491,6 @@ class Writer:
             self._dirty.put(buffer)
             self._armed = True
             self._wake_in(_HELD_SECONDS)
-
-
-class Parting(weakref.ref[Any]):
-    """Puts itself into the writer's queue when what it refers to is gone.
-
-    No line of Python runs then, so no signal handler can: whoever is interrupted while a block is
-    left, however often, lets go of the block, and that is enough.
-    """
-
-    __slots__ = ("apply",)
-    apply: Callable[[Engine], Any]
 
 
 class _Owed(Op[Any]):

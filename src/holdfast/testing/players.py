@@ -18,7 +18,7 @@ from holdfast.session.blocks import Stream, Tool, Turn
 from holdfast.session.sources import Prefix
 from holdfast.session.store import Session, Store
 from holdfast.stores.base import Database
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 from holdfast.testing.crash import crash
 
 _NEVER_SECONDS = 1_000.0

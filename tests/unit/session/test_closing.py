@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Store, StoreBusy
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 from holdfast.testing.memory import MemoryDisk
 from tests.interrupt.driving import open_files
 from tests.interrupt.tracing import Interrupter

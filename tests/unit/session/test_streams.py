@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import HandleClosed, Reasoning, Session, Store, Text, ToolCall
 from holdfast.model import entries as e
-from holdfast.stores.writer import Op
+from holdfast.stores.handing import Op
 
 
 @pytest.fixture

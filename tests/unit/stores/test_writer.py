@@ -21,8 +21,9 @@ from holdfast.stores import standing
 from holdfast.stores.base import Claim
 from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine, TurnStart
+from holdfast.stores.handing import Op
 from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.stores.writer import Op, Writer
+from holdfast.stores.writer import Writer
 
 SECONDS = 10.0
 
