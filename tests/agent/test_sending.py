@@ -18,7 +18,7 @@ from holdfast.model.parts import Part
 from tests.agent.scripting import calling, said
 from tests.recorders.server import Scripted
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"not really a picture"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x09\0\0\0\x09"  # as much of it as anybody looks at
 
 
 def test_images_of_a_prompt_are_sent(tmp_path: Path, server: Scripted) -> None:
