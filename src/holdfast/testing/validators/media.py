@@ -1,4 +1,8 @@
-"""Images and files inside a request: what a provider takes, and what can be seen from the data."""
+"""Images and files inside a request: what a provider takes, and what can be seen from the data.
+
+It reads heads of images as `views.media` does, and shares nothing with it: this checks what that
+has let through, and a mistake must not be made on both sides.
+"""
 
 import base64
 import binascii
