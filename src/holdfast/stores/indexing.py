@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.errors import SearchDamaged, StoreReadOnly
 from holdfast.stores.indexed import SLICE_SECONDS, Batch
+from holdfast.stores.searching import index_batch
 from holdfast.stores.sessions import SessionOperations
 
 _IDLE_SECONDS: Final = 0.1
@@ -23,8 +24,6 @@ class IndexOperations(SessionOperations):
 
     def index(self, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
         """Index what was read; whether anything was. Raises SearchDamaged."""
-        from holdfast.stores.searching import index_batch
-
         end = time.monotonic() + seconds
         return index_batch(self._tx, batch, lambda: time.monotonic() >= end)
 

@@ -27,6 +27,7 @@ from holdfast.stores.buffers import StreamBuffer
 from holdfast.stores.engine import Engine
 from holdfast.stores.handing import Op, Parting, finish
 from holdfast.stores.indexing import Idleness
+from holdfast.stores.searching import read_batch
 from holdfast.stores.standing import NeedsBody
 from holdfast.stores.tally import Tally
 
@@ -402,8 +403,6 @@ class Writer:
     def _index(self) -> None:
         """A slice of the search index, alone in its transaction: it is nobody's who writes."""
         try:
-            from holdfast.stores.searching import read_batch
-
             with self._database.reading() as reader:
                 batch = read_batch(reader)
             if batch.entries:

@@ -1,15 +1,19 @@
 """The thread that writes: nothing but closing ends it, and if something does, nobody waits on."""
 
+import ast
+import inspect
 import subprocess
 import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from holdfast import Message, Store, Text
 from holdfast.errors import StoreDegraded
+from holdfast.stores import indexing, searching, writer
 from holdfast.stores.writer import Writer
 
 
@@ -24,7 +28,6 @@ def test_indexing_survives_a_process_without_descriptors(tmp_path: Path) -> None
         from pathlib import Path
         from holdfast import Message, Store, Text
 
-        assert "holdfast.stores.searching" not in sys.modules
         with Store(Path(sys.argv[1])) as store:
             with store.create_session().turn("go") as turn:
                 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,6 +48,20 @@ def test_indexing_survives_a_process_without_descriptors(tmp_path: Path) -> None
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr
+
+
+@pytest.mark.parametrize("module", [writer, indexing, searching])
+def test_the_thread_imports_nothing(module: ModuleType) -> None:
+    """A fork in the middle of an import leaves its child with a lock that nobody gives back."""
+    tree = ast.parse(inspect.getsource(module))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    late = [
+        f"{function.name}, line {node.lineno}"
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert late == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
