@@ -21,6 +21,7 @@ PROCESSES = 16
 ON_ONE_SESSION = 4
 SECONDS = 6.0
 CUT_SECONDS = crowd.LEASE + 1.0
+LOOK = b"SELECT coalesce(max(seq), 0)"
 
 
 def test_sixteen_processes_two_killed_and_one_cut_off(
@@ -173,6 +174,21 @@ def test_a_follower_misses_nothing_across_lost_connections(
         seqs = child.receive(60)
         assert seqs == list(range(1, len(seqs) + 1))
         assert len(seqs) == session.head
+    wire.close()
+
+
+def test_a_follower_outlives_a_line_that_is_lost_at_every_look(server: Shared) -> None:
+    """For seconds, not for a number of times: how often a line is lost says nothing of the next."""
+    wire = Proxy(server.server.port)
+    with Store(server.server.url()) as store, Store(server.server.url(port=wire.port)) as afar:
+        session = store.create_session(id="s")
+        session.note("end", None)
+        there = afar.session("s")
+        for _ in range(12):
+            wire.trap(LOOK, "lost")
+        seen = follow(there, "end")
+        assert [entry.seq for entry in seen] == [1, 2]
+        assert wire.sprung.is_set()
     wire.close()
 
 

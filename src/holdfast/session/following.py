@@ -5,29 +5,38 @@ the entry that ends the stream, taken from that entry; so the deltas it shows al
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidCursor, SessionNotFound, StoreDegraded
 from holdfast.model import entries as e
 from holdfast.session.place import OpenStream, Place, Seen
-from holdfast.session.steps import Flow, read
+from holdfast.session.runtime import Runtime
+from holdfast.session.steps import Flow, Pause, read
 from holdfast.stores.base import Reader
 
 T = TypeVar("T")
 
 _PAGE: Final = 500
-_TRIES: Final = 4
+_LOST_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.05
 
 
-def look(poll: Callable[[Reader], T]) -> Flow[T]:
-    """One look, for both faces. One whose connection was lost is made again, or says why not."""
-    for _ in range(_TRIES - 1):
+def look(runtime: Runtime, poll: Callable[[Reader], T]) -> Flow[T]:
+    """One look, for both faces. One whose connection was lost is made again, as often as it takes;
+    what is not mended after some seconds is raised."""
+    until: float | None = None
+    while True:
+        since = runtime.watcher.generation
         try:
             return (yield from read(poll))
         except StoreDegraded:
-            continue
-    return (yield from read(poll))
+            now = time.monotonic()
+            until = until or now + _LOST_SECONDS
+            if now > until:
+                raise
+        yield Pause(since, _AGAIN_SECONDS)
 
 
 class Follower:

@@ -60,7 +60,7 @@ class Following:
             if self._interest.over:
                 raise StopIteration
             since = runtime.watcher.generation
-            run(runtime, look(self._look))
+            run(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
                 runtime.watcher.wait(since, REST_SECONDS)
         item, self.cursor = self._seen.popleft()
@@ -100,7 +100,7 @@ class Feed:
         runtime = self._interest.runtime
         while not self._interest.over:
             since = runtime.watcher.generation
-            run(runtime, look(self._core.poll))
+            run(runtime, look(runtime, self._core.poll))
             fed = self._core.take()
             if fed:
                 return fed

@@ -34,7 +34,7 @@ class AsyncFollowing:
             if self._interest.over:
                 raise StopAsyncIteration
             since = runtime.watcher.generation
-            await settle(runtime, look(self._look))
+            await settle(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
                 await settle(runtime, _rest(since))
         item, self.cursor = self._seen.popleft()
@@ -44,7 +44,7 @@ class AsyncFollowing:
         """What is there now, each with its cursor, a page of it; nothing once all was given."""
         runtime = self._interest.runtime
         while not self._seen:
-            await settle(runtime, look(self._look))
+            await settle(runtime, look(runtime, self._look))
             if self._follower.live:
                 break
         given = list(self._seen)
@@ -99,8 +99,9 @@ class AsyncFeed:
 
     async def now(self) -> list[Fed]:
         """What is new, without waiting for anything."""
-        self._since = self._interest.runtime.watcher.generation
-        await settle(self._interest.runtime, look(self._core.poll))
+        runtime = self._interest.runtime
+        self._since = runtime.watcher.generation
+        await settle(runtime, look(runtime, self._core.poll))
         return self._core.take()
 
     async def pause(self) -> None:
