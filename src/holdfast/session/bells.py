@@ -4,10 +4,14 @@ Whoever releases a lock holds the interpreter while doing so: the caller wakes u
 and sleeps again until the writer does. A bell is rung without holding it, so a caller goes on at
 once, and the writer follows when that caller has handed over its next write and sleeps. It saves a
 lone caller half of the switches between threads.
+
+Where gevent has put greenlets in the place of threads there are none: the caller would sleep with
+all of them, the writer too.
 """
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
@@ -49,6 +53,11 @@ class Bell:
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
 
 
+def _threads_are_the_systems() -> bool:
+    """Whoever replaces threads replaces their locks."""
+    return type(threading.Lock()).__module__ == "_thread"
+
+
 class Bells:
     """The bells of one opening of a store, lent to those who wait.
 
@@ -58,7 +67,8 @@ class Bells:
 
     def __init__(self) -> None:
         self._idle: list[Bell] = []
-        self._places = [True] * (_BELLS_MAX if sys.platform == "linux" else 0)
+        usable = sys.platform == "linux" and _threads_are_the_systems()
+        self._places = [True] * (_BELLS_MAX if usable else 0)
 
     def borrow(self) -> Bell | None:
         """A bell, or None where there is none: then a lock has to do."""
