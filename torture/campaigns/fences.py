@@ -26,6 +26,8 @@ def hold(parent: Channel, path: str) -> None:
         stream.text("before")
         parent.send(turn.id)
         parent.receive()
+        _know_nothing(turn)
+        stream.text("after")  # what came before may be durable already: this is late for certain
         parent.send([_attempt(turn, stream, way, number) for number in range(_TRIES)])
         _let_go(turn, stream)
     store.close()
@@ -33,9 +35,7 @@ def hold(parent: Channel, path: str) -> None:
 
 def _attempt(turn: Any, stream: Any, way: str, number: int) -> str:
     """What became of one stale write: the name of what refused it, or `written`."""
-    # The core is asked directly: its own memory of having lost must not be what refuses.
-    turn._core.stop_reason = None
-    turn._core.over = False
+    _know_nothing(turn)
     ways: dict[str, Callable[[], Any]] = {
         "record": lambda: turn.record(Message("assistant", [Text(f"stale {number}")])),
         "tool": lambda: turn.tool("call").__enter__(),
@@ -47,6 +47,12 @@ def _attempt(turn: Any, stream: Any, way: str, number: int) -> str:
     except (StaleFence, TurnEnded, TurnStopped) as error:
         return type(error).__name__
     return "written"
+
+
+def _know_nothing(turn: Any) -> None:
+    """The store is what is asked: the turn's own memory of having lost must not be what refuses."""
+    turn._core.stop_reason = None
+    turn._core.over = False
 
 
 def _let_go(turn: Any, stream: Any) -> None:
