@@ -43,6 +43,14 @@ def test_a_session_without_a_title_is_listed_by_how_it_begins(
     assert titles[sample.empty] == "(no title)"
 
 
+def test_a_fork_in_which_nothing_was_asked_yet_is_not_empty(
+    holdfast: Runner, sample: Sample
+) -> None:
+    fork = holdfast("fork", sample.build, "--json").json["id"]
+    states = {row.split("\t")[0]: row.split("\t")[2] for row in holdfast("sessions").lines}
+    assert (states[fork], states[sample.empty]) == ("forked", "empty")
+
+
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
