@@ -43,10 +43,11 @@ def chat(tmp_path: Path, folder: Path, server: Scripted, store: Store) -> Iterat
     """Starts a chat in a folder of its own; all are ended in the end."""
     begun: list[Terminal] = []
 
-    def start(*arguments: str) -> Terminal:
+    def start(*arguments: str, **variables: str) -> Terminal:
         more = {
             "HOLDFAST_STORE": str(tmp_path / "work.db"),
             VARIABLE: f"{server.url}/v1#m",
+            **variables,
         }
         terminal = Terminal("chat", *arguments, folder=folder, more=more)
         begun.append(terminal)

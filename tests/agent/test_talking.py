@@ -56,6 +56,24 @@ def test_stop_holds_the_queue(chat: Chat, server: Scripted, session: Session) ->
     assert terminal.leave() == 0
 
 
+def test_ctrl_c_stops_a_turn_on_a_dumb_terminal_too(
+    chat: Chat, server: Scripted, session: Session
+) -> None:
+    terminal = chat("--resume", TERM="dumb")
+    terminal.shows("/help lists")
+    server.scripts.append(begun("Once ", "upon "))
+    terminal.enter("A story.")
+    assert server.stalled.acquire(timeout=60)
+    terminal.interrupt()
+    terminal.shows("Stopped (stopped by the user). What came is kept.")
+    stopped = until(session, ended)
+    server.scripts.append(said("Yes."))
+    terminal.enter("And now?")
+    until(session, ended, after=stopped.seq)
+    assert [turn.reason for turn in session.turns()] == ["stopped by the user", None]
+    assert terminal.leave() == 0
+
+
 def test_what_waits_is_sent_once(chat: Chat, server: Scripted, session: Session) -> None:
     """Two chats want to send what is queued: one does, and the other asks for nothing."""
     free = threading.Event()

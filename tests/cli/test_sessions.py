@@ -1,5 +1,8 @@
 """Listing sessions, with every filter; what they cost; where they lie."""
 
+import signal
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,6 +41,14 @@ def test_a_session_without_a_title_is_listed_by_how_it_begins(
     titles = {row.split("\t")[0]: row.split("\t")[3] for row in holdfast("sessions").lines}
     assert titles[sample.build] == "Why does the build fail?"
     assert titles[sample.empty] == "(no title)"
+
+
+def test_a_fork_in_which_nothing_was_asked_yet_is_not_empty(
+    holdfast: Runner, sample: Sample
+) -> None:
+    fork = holdfast("fork", sample.build, "--json").json["id"]
+    states = {row.split("\t")[0]: row.split("\t")[2] for row in holdfast("sessions").lines}
+    assert (states[fork], states[sample.empty]) == ("forked", "empty")
 
 
 @pytest.mark.parametrize(
@@ -160,3 +171,25 @@ def test_the_hour_is_shown_as_it_is_here(holdfast: Runner, sample: Sample) -> No
         at = store.session(sample.empty).info().updated_at
     assert holdfast("sessions").lines[0].split("\t")[1] == at.isoformat()
     assert at.utcoffset() == timedelta(0)
+
+
+DYING = """
+import os, signal, sys
+from holdfast import Store
+
+with Store(sys.argv[1]).session(sys.argv[2]).turn("Go."):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("filters", [(), ("--interrupted",)])
+def test_what_a_crash_cut_off_is_listed_as_interrupted_at_once(
+    holdfast: Runner, sample: Sample, filters: tuple[str, ...]
+) -> None:
+    died = subprocess.run([sys.executable, "-c", DYING, str(sample.path), sample.empty])
+    assert died.returncode == -signal.SIGKILL
+    with Store(sample.path) as store, store.session(sample.hostile).turn("Go."):
+        listed = holdfast("sessions", *filters, "--json").json
+    statuses = {one["id"]: one["status"] for one in listed}
+    assert statuses.pop(sample.hostile, "running") == "running"  # this one is alive
+    assert statuses == dict.fromkeys([sample.empty, sample.build], "interrupted")

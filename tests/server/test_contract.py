@@ -16,7 +16,8 @@ def test_a_session_is_created_listed_and_read(server: Server) -> None:
     [listed] = server.get("/api/sessions", params={"q": "Fix the build"})["sessions"]
     assert (listed["id"], listed["title"]) == (session_id, "Fix the build")
     detail = server.get(f"/api/sessions/{session_id}")
-    assert (detail["session"]["id"], detail["turn"], detail["head"]) == (session_id, None, 1)
+    assert (detail["id"], detail["title"], detail["head"]) == (session_id, "Fix the build", 1)
+    assert (detail["session"]["id"], detail["turn"]) == (session_id, None)
 
 
 def test_a_turn_runs_to_its_end_and_its_messages_are_there(server: Server) -> None:

@@ -14,7 +14,7 @@ from holdfast.exchange import content as c
 from holdfast.exchange import records as r
 from holdfast.exchange.formats import Format, Peek, chosen
 from holdfast.exchange.importing import Source
-from holdfast.exchange.lines import Line, read_lines
+from holdfast.exchange.lines import Line, newest_us, read_lines
 from holdfast.exchange.report import Place
 from holdfast.exchange.times import time_us
 from holdfast.model.parts import Part, Text, ToolCall, ToolResult
@@ -402,4 +402,5 @@ FORMAT: Final = Format(
     claims=_claims,
     read=lambda path, reading: claude_code(path, settled=reading.settled),
     places=_places,
+    newest_us=newest_us,
 )

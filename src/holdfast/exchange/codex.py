@@ -17,7 +17,7 @@ from holdfast.exchange import content as c
 from holdfast.exchange import records as r
 from holdfast.exchange.formats import Format, Peek, chosen
 from holdfast.exchange.importing import Source
-from holdfast.exchange.lines import Line, read_lines
+from holdfast.exchange.lines import Line, newest_us, read_lines
 from holdfast.exchange.report import Place
 from holdfast.exchange.times import time_us
 from holdfast.model.parts import Part, Reasoning, Text, ToolCall, ToolResult
@@ -460,4 +460,5 @@ FORMAT: Final = Format(
     read=lambda path, reading: [codex(path, settled=reading.settled)],
     unit=_plain,
     places=_places,
+    newest_us=newest_us,
 )

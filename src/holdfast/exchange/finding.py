@@ -49,11 +49,15 @@ FORMATS: Final = (own.NAME, *READERS)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A file or folder that holds sessions, when it was last written to, and in which format."""
+    """A file or folder that holds sessions, when it was last written to, and in which format.
+
+    It was `named`, or else found in a folder.
+    """
 
     path: Path
     format: str
     changed_us: int
+    named: bool
 
 
 def import_paths(
@@ -63,33 +67,50 @@ def import_paths(
     only: str | None = None,
     since_us: int | None = None,
     dry_run: bool = False,
+    live: bool = False,
     clock: Clock = system_clock,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Bring in every session that lies in these files and folders.
 
     `only` names the one format to take, `since_us` leaves files alone that were not changed since.
+    A file that is named is taken as it stands, unless agents may be at work on it, which `live`
+    says; in a folder they always may.
     If interrupted: whole turns are there; importing again goes on.
     """
     report = Report()
     found = list(find(paths, report, only=only, since_us=since_us))
     known = set(store.session_ids())
     for number, one in enumerate(found, start=1):
-        _import(store, one, report, known, clock=clock, dry_run=dry_run)
+        _import(store, one, report, known, clock=clock, dry_run=dry_run, live=live)
         if progress is not None:
             progress(number, len(found))
     return report
 
 
+def _rests(found: Found, now_us: int) -> bool:
+    """Whether nobody writes to it any more. A copy is younger than what is in it."""
+    told_us = READERS[found.format].newest_us(found.path)
+    written_us = found.changed_us if told_us is None else min(found.changed_us, told_us)
+    return now_us - written_us > SETTLED_SECONDS * 1_000_000
+
+
 def _import(
-    store: Store, found: Found, report: Report, known: set[str], *, clock: Clock, dry_run: bool
+    store: Store,
+    found: Found,
+    report: Report,
+    known: set[str],
+    *,
+    clock: Clock,
+    dry_run: bool,
+    live: bool,
 ) -> None:
-    settled = clock() - found.changed_us > SETTLED_SECONDS * 1_000_000
     try:
         if found.format == own.NAME:
             own.import_lines(store, found.path, report, dry_run=dry_run, known=known)
             return
-        reading = Reading(found.changed_us, settled)
+        as_it_stands = found.named and not live
+        reading = Reading(found.changed_us, settled=as_it_stands or _rests(found, clock()))
         for source in READERS[found.format].read(found.path, reading):
             if isinstance(source, Bad):
                 report.note(source.place, source.reason, repaired=source.repaired)
@@ -144,7 +165,7 @@ def _look(path: Path, report: Report, *, named: bool) -> Found | None:
         format_ = detect(path)
         if format_ is not None:
             unit = READERS[format_].unit(path) if format_ in READERS else path
-            return Found(unit, format_, _changed_us(unit))
+            return Found(unit, format_, _changed_us(unit), named)
     except OSError as error:
         if named or not isinstance(error, FileNotFoundError):
             report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")

@@ -61,12 +61,17 @@ def _nowhere(_environment: Mapping[str, str], _home: Path) -> Iterable[Path]:
     return ()
 
 
+def _unknown(_path: Path) -> int | None:
+    return None
+
+
 class Format(msgspec.Struct, frozen=True):
     """A format that sessions come in.
 
     `read` gives its sessions, and what is bad in none of them. `unit` is what a file is read as:
     the same path for files that hold one session together.
-    `places` are the folders in which the agent keeps its sessions.
+    `places` are the folders in which the agent keeps its sessions. `newest_us` is the time of the
+    last thing that a file says, where it says times.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Format(msgspec.Struct, frozen=True):
     read: Callable[[Path, Reading], Iterable[Source | Bad]]
     unit: Callable[[Path], Path] = lambda path: path
     places: Callable[[Mapping[str, str], Path], Iterable[Path]] = _nowhere
+    newest_us: Callable[[Path], int | None] = _unknown
 
 
 def chosen(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:

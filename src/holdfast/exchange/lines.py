@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.exchange.files import open_file, problem_of
 from holdfast.exchange.report import Place
+from holdfast.exchange.times import time_us
 from holdfast.model.limits import BODY_BYTES_MAX
 
 LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
@@ -21,6 +22,7 @@ LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 
 _TRIES: Final = 64
 _SHOWN: Final = 60
+_TAIL_BYTES: Final = 1 << 16
 
 
 class Line(msgspec.Struct):
@@ -46,6 +48,21 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[Line]:
     problem = problem_of(file)
     if problem is not None:
         yield Line(Place(name, number + 1), None, problem)
+
+
+def newest_us(path: Path) -> int | None:
+    """The `timestamp` of the last whole record; None where the end of the file has none."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        tail = file.read(_TAIL_BYTES)
+    for data in reversed(tail.split(b"\n")):
+        try:
+            at_us = time_us(parse_object(data).get("timestamp"))
+        except ValueError:
+            continue
+        if at_us is not None:
+            return at_us
+    return None
 
 
 def records_in(place: Place, data: bytes | None) -> Iterator[Line]:

@@ -310,8 +310,10 @@ class ApprovalOut(_Out, frozen=True, kw_only=True):
 class SessionDetail(_Out, frozen=True, kw_only=True):
     """A session now: its newest turn, the prompts that wait, what waits for a person."""
 
-    session: SessionOut
+    id: str
+    title: str | None
     head: int
+    session: SessionOut
     turn: TurnOut | None
     queued: list[MessageOut]
     approvals: list[ApprovalOut]

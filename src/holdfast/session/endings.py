@@ -50,12 +50,12 @@ def describe(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         failed = [inner for inner in error.exceptions if interruption(inner) is None]
         return "; ".join(describe(inner) for inner in failed or error.exceptions)
-    name = type(error).__name__
+    name = type(error).__name__ or "Exception"
     try:
         words = str(error)
     except Exception:  # noqa: BLE001  (an exception that cannot describe itself still has a name)
         words = ""
-    return f"{name}: {words}" if words else name
+    return f"{name}: {words}" if words.strip() else name
 
 
 def attach(error: BaseException, failure: BaseException) -> None:

@@ -17,6 +17,7 @@ from holdfast.errors import (
     InvalidEntry,
     ToolNotFinished,
     TurnEnded,
+    TurnStopped,
 )
 from holdfast.journal import rules
 from holdfast.journal.codec import check_value, encode, to_bytes
@@ -325,7 +326,11 @@ class StreamCore:
 
     def _writable(self) -> StreamBuffer:
         buffer = self._inside()
-        self.turn.check_open()
+        try:
+            self.turn.check_open()
+        except TurnStopped as stopped:
+            self._cut = self._cut or describe(stopped)  # what comes now is not in the message
+            raise
         return buffer
 
     def _inside(self) -> StreamBuffer:

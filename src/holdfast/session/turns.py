@@ -107,6 +107,7 @@ class TurnCore:
         self.status: str = "running"
         self.reason: str | None = None
         self.stop_reason: str | None = None
+        self._told_to_stop = False
         self.on_stop: Callable[[], None] | None = None
         self.seals: dict[str, Op[None]] = {}
 
@@ -237,7 +238,7 @@ class TurnCore:
                 self.status, self.reason = begun.ended.status, begun.ended.reason
             return
         # The same object may be entered again: that is another turn, and nothing of the last one's.
-        self.over, self._ending = False, None
+        self.over, self._ending, self._told_to_stop = False, None, False
         self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
         self.runtime.turn_began(self)
 
@@ -249,7 +250,9 @@ class TurnCore:
         if self.over or not self.runtime.is_ours():
             return
         cause = error
-        if error is not None and self.stop_reason is not None and interruption(error):
+        # Who was refused something because of a Stop has not done it all, whatever became of that.
+        stopped = self._told_to_stop if error is None else interruption(error) is not None
+        if stopped and self.stop_reason is not None:
             cause = TurnStopped("asked to stop", reason=self.stop_reason)
         body = ending(self.claim.turn_id, cause)
         try:
@@ -349,6 +352,7 @@ class TurnCore:
                 "a turn of your own"
             )
         if self.stop_reason is not None and not self.over:
+            self._told_to_stop = True
             raise TurnStopped(
                 f"the turn was asked to stop: {self.stop_reason}", reason=self.stop_reason
             )

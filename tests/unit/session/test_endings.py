@@ -147,3 +147,5 @@ def test_a_failed_closing_write_is_attached_to_what_was_leaving() -> None:
 
 def test_a_description_is_the_type_alone_where_there_is_no_message() -> None:
     assert (describe(KeyError("k")), describe(OSError())) == ("KeyError: 'k'", "OSError")
+    nameless = type("", (Exception,), {})
+    assert (describe(OSError(" ")), describe(nameless())) == ("OSError", "Exception")

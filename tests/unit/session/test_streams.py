@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HandleClosed, Reasoning, Session, Store, Text, ToolCall
+from holdfast import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
 from holdfast.model import entries as e
 from holdfast.stores.handing import Op
 
@@ -115,3 +115,22 @@ def test_what_has_ended_in_another_way_already_keeps_no_turn_from_its_ending(
             stream.text("kept")
         assert [one.status for one in session.turns()] == ["completed"]
         assert session.messages()[-1].text == "kept"
+
+
+def test_a_stop_that_was_told_of_ends_the_turn_whoever_caught_it(session: Session) -> None:
+    with session.turn("go") as turn, turn.stream() as reply:
+        reply.text("Once ")
+        session.stop(reason="enough")
+        with pytest.raises(TurnStopped):
+            reply.text("upon a time")
+    (info,) = session.turns()
+    assert (info.status, info.reason) == (turn.status, turn.reason) == ("interrupted", "enough")
+    message = session.messages()[-1]
+    assert (message.state, message.text) == ("partial", "Once ")
+
+
+def test_a_turn_that_nobody_has_told_of_the_stop_is_completed(session: Session) -> None:
+    with session.turn("go") as turn:
+        turn.record(Message("assistant", [Text("Yes.")]))
+        session.stop()
+    assert [info.status for info in session.turns()] == ["completed"]

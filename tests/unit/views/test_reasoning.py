@@ -166,6 +166,18 @@ def test_no_reasoning_is_sent_to_chat(session: Session) -> None:
     assert answer == {"role": "assistant", "content": "Yes."}
 
 
+@pytest.mark.parametrize(
+    ("format_", "part"), [("anthropic", SIGNED), ("openai-responses", ENCRYPTED)]
+)
+def test_reasoning_that_nothing_follows_is_left_out_and_says_so(
+    session: Session, format_: Format, part: Reasoning
+) -> None:
+    think(session, part)
+    context = session.context(format_)
+    assert len(context.messages) == 1
+    assert [repair.reason for repair in context.repairs] == ["reasoning that nothing follows"]
+
+
 def test_a_recorded_answer_keeps_its_reasoning(session: Session) -> None:
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[SIGNED, Text("Yes.")]))

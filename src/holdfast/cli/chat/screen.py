@@ -138,7 +138,8 @@ class Screen:
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
-        @keys.add("c-c")
+        # On a dumb terminal the prompt's own key, which leaves, would come before it otherwise.
+        @keys.add("c-c", eager=True)
         def interrupt(event: KeyPressEvent) -> None:
             event.current_buffer.reset()
             self._on_interrupt()

@@ -1,6 +1,7 @@
 """Which sessions there are, what they cost, and where they lie."""
 
-from typing import Any, cast
+import contextlib
+from typing import Any, Final, cast
 
 import click
 
@@ -15,8 +16,13 @@ from holdfast.cli.render.tables import (
 )
 from holdfast.cli.shapes import session_shape
 from holdfast.cli.types import DAY, LIMIT, MOMENT, SESSION, local_now
+from holdfast.errors import HoldfastError
 from holdfast.journal.usage import Total
+from holdfast.model.sessions import SessionInfo
 from holdfast.session.options import ListFilters, UsageBy, UsageFilters
+from holdfast.session.store import Store
+
+_LOOKED_AT: Final = 10_000
 
 CHOSEN_BY = {
     "option": "--store names it",
@@ -60,7 +66,7 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
         if before is not None:
             wanted["before"] = store.session_info(find(store, before))
         wanted["limit"] = limit + 1
-        infos = store.sessions(**wanted)
+        infos = _listed(store, wanted)
         page = infos[:limit]
         openings = store.openings([info.id for info in page if info.title is None])
     if frame.json:
@@ -72,6 +78,19 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
         frame.note("no sessions; other filters, --all or --deleted may show some")
     elif len(infos) > limit:
         frame.note(f"there are more: --before {page[-1].id} shows the next page")
+
+
+def _listed(store: Store, wanted: ListFilters) -> list[SessionInfo]:
+    """The sessions that are wanted. A turn whose process died is closed first, and says so."""
+    asked = wanted.copy()
+    if asked.pop("interrupted", None) is not None:
+        asked["limit"] = _LOOKED_AT  # what is known as running may be one of them
+    infos = store.sessions(**asked)
+    running = [info.id for info in infos if info.status == "running"]
+    for session_id in running:
+        with contextlib.suppress(HoldfastError):  # it is listed as it is known
+            store.session(session_id)
+    return store.sessions(**wanted) if running or asked != wanted else infos
 
 
 def _filters(given: dict[str, Any]) -> ListFilters:

@@ -59,7 +59,8 @@ def status(info: SessionInfo) -> str:
         )
         if on
     ]
-    return ", ".join([info.status or "empty", *marks])
+    begun = "empty" if info.fork is None else "forked"  # it has the turns of another, and none yet
+    return ", ".join([info.status or begun, *marks])
 
 
 def _unique_length(ids: Sequence[str]) -> int:

@@ -91,9 +91,12 @@ async def get_session(call: Call) -> Answer:
     turns = await session.turns()
     queued = await session.queued()
     approvals = await session.approvals()
+    about = await _out_of(call, session)
     detail = SessionDetail(
-        session=await _out_of(call, session),
+        id=about.id,
+        title=about.title,
         head=head,
+        session=about,
         turn=TurnOut.of(turns[-1]) if turns else None,
         queued=[MessageOut.of(one) for one in queued],
         approvals=[ApprovalOut.of(one) for one in approvals],

@@ -81,6 +81,7 @@ def _blocks(one: Neutral, options: Options) -> list[Json]:
     # The last block may not be thinking, and a last text may not end in white space.
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
+        options.left_out(one, "reasoning that nothing follows")
     for block in blocks:
         if block["type"] == "text":
             block["text"] = block["text"].rstrip()

@@ -83,6 +83,7 @@ def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) ->
                 pass
     while items and items[-1]["type"] == "reasoning":
         items.pop()  # a reasoning item without its follower makes the request invalid
+        options.left_out(one, "reasoning that nothing follows")
     return items
 
 
