@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import (
+    StoreDegraded,
     StoreError,
     StoreNotOurs,
     StoreOnNetwork,
@@ -106,6 +107,8 @@ def check_same(path: str, opened: Inode) -> None:
         raise StoreReplaced(
             f"{path} was deleted while it was open; nothing more is written to it"
         ) from None
+    except OSError as error:
+        raise StoreDegraded(f"{path} cannot be reached: {error.strerror}; try again") from error
     if (now.st_dev, now.st_ino) != opened:
         raise StoreReplaced(
             f"{path} was replaced by another file while it was open; close this store and open "
