@@ -75,7 +75,10 @@ class StreamBuffer:
         """How large a delta is that may be added. Raises when the disk cannot keep up or failed."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        size = _size(delta)
+        text = delta.text
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if isinstance(delta.head, Opaque):
+            size += len(delta.head.data)
         waiting = self._added - self._written
         if waiting + size > self._limit and waiting:
             raise StoreDegraded(
@@ -135,9 +138,3 @@ class StreamBuffer:
                 self._written += size
         self._taken.clear()
         self.error = None
-
-
-def _size(delta: Delta) -> int:
-    text = delta.text
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return size + len(delta.head.data) if isinstance(delta.head, Opaque) else size

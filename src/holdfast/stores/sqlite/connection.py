@@ -95,6 +95,11 @@ def in_our_words(error: apsw.Error, what: str) -> StoreError:
             return StoreDegraded(f"{what}: the disk is full; make room, then try again")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return StoreReadOnly(f"{what}: the store may not be written ({error})")
+        case apsw.CantOpenError():
+            return StoreDegraded(
+                f"{what}: {error}; the file, or one beside it, may not be read by this user, or "
+                "this process has too many files open"
+            )
         case apsw.NotADBError():
             return StoreNotOurs(f"{what}: the file is not a SQLite database")
         case apsw.CorruptError():

@@ -56,11 +56,21 @@ class LockFile:
     def open(cls, path: Path) -> "LockFile":
         """The lock file of this process for this path."""
         with cls._registry:
-            lock = cls._open.get(str(path))
+            lock = cls._open.get(str(path)) or cls._find(path)
             if lock is None:
                 lock = cls._open[str(path)] = cls(path)
             lock._users += 1
             return lock
+
+    @classmethod
+    def _find(cls, path: Path) -> "LockFile | None":
+        """The same file under another name: a folder that is mounted twice, letters of any case."""
+        try:
+            wanted = path.stat()
+        except FileNotFoundError:
+            return None
+        found = (one for one in cls._open.values() if os.path.samestat(os.fstat(one._fd), wanted))
+        return next(found, None)
 
     @classmethod
     def forget_inherited(cls) -> None:

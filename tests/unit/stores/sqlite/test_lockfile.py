@@ -132,6 +132,15 @@ def test_one_process_has_one_lock_file_however_often_it_opens_it(
     lock.release_turn()
 
 
+def test_a_lock_file_with_two_names_is_one(lock: LockFile, path: Path) -> None:
+    """As in a folder that is mounted twice: closing either would drop the locks of both."""
+    other = path.with_name("other.db-lock")
+    os.link(path, other)
+    again = LockFile.open(other)
+    assert again is lock
+    again.close()
+
+
 def test_the_turn_held_elsewhere_in_this_process_is_said_to_be(lock: LockFile) -> None:
     lock.acquire_turn(1)
     with pytest.raises(StoreBusy, match=rf"held by pid {os.getpid()}, this process"):
