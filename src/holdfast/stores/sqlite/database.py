@@ -143,7 +143,7 @@ class SqliteDatabase:
         tx = self._tx
         if tx is None or tx.connection is not connection:
             tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
-        tx.generation, tx.writes = self._generation, 0
+        tx.generation, tx.writes, tx.known_substrings = self._generation, 0, None
         return tx
 
     def commit(self, connection: apsw.Connection) -> None:
