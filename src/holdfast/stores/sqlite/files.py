@@ -57,7 +57,8 @@ def opening(path: Path) -> Iterator[None]:
         said = f"cannot open {path}: {error.strerror} ({error.filename})"
         if error.errno in (EACCES, EPERM, EROFS):
             raise StoreReadOnly(
-                f"{said}; whoever writes to a store must be allowed to write to the files beside it"
+                f"{said}; whoever writes to a store writes to the files beside it: change its "
+                "permissions, or name another file"
             ) from error
         raise StoreError(said) from error
 
