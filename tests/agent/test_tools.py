@@ -5,6 +5,7 @@ import os
 import select
 import tracemalloc
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGKILL
 
@@ -49,6 +50,16 @@ def test_no_path_leads_out_of_the_folder(workspace: Workspace, tmp_path: Path, p
         workspace.read_file(path)
     with pytest.raises(ToolFailed, match="outside"):
         workspace.write_file(path, "x")
+
+
+def test_two_writes_of_one_file_at_once_leave_one_of_them(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    contents = ["a" * 100_000, "b" * 100_000]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(100):
+            list(pool.map(lambda content: workspace.write_file("x.txt", content), contents))
+            assert (tmp_path / "x.txt").read_text("utf-8") in contents
 
 
 def test_a_script_stays_one(workspace: Workspace, tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_a_damaged_entry_is_said_when_its_session_is_opened(
     assert others_work(path)
 
 
+def test_figures_of_all_sessions_are_there_though_one_is_damaged(path: Path) -> None:
+    fill(path)
+    with raw(path) as connection:
+        connection.execute("UPDATE entries SET body = X'' WHERE session = 2 AND seq = 2")
+    with Store(path) as store:
+        (today,) = store.activity()
+        assert (today.sessions, today.turns, today.completed) == (3, 2, 2)
+        assert list(store.openings(["before", "bad", "after"])) == OTHERS
+
+
 def test_a_turn_on_a_damaged_session_is_refused_by_whatever_way_it_was_reached(path: Path) -> None:
     fill(path)
     with raw(path) as connection:

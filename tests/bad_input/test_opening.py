@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,82 @@ def test_a_store_this_user_may_not_write_refuses_writes(
             with session.turn("go"):
                 pass
         assert texts(session) == ["go", "done"]
+
+
+@contextmanager
+def mounted_again(folder: Path, *, read_only: bool) -> Iterator[Path]:
+    """The same folder under another name."""
+    other = folder.with_name(f"{folder.name}-again")
+    other.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    if subprocess.run(["mount", "--bind", folder, other], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        if read_only:
+            subprocess.run(["mount", "-o", "remount,bind,ro", other], check=True)
+        yield other
+    finally:
+        subprocess.run(["umount", other], check=True)
+
+
+def test_who_may_only_read_sees_what_others_write_meanwhile(path: Path) -> None:
+    """Also when nobody had the store open at first, and its file could be taken for finished."""
+    fill(path)
+    with mounted_again(path.parent, read_only=True) as other, Store(other / path.name) as reader:
+        session = reader.session("s")
+        following = session.follow(after=session.head)
+        assert texts(session) == ["go", "done"]
+        with Store(path) as store:
+            store.session("s").note("n")
+            assert next(following).kind == "note"
+            store.create_session(id="t")
+        assert {info.id for info in reader.sessions()} == {"s", "t"}
+        following.close()
+
+
+def test_a_file_in_a_folder_that_is_mounted_twice_is_one_store(path: Path) -> None:
+    with mounted_again(path.parent, read_only=False) as other:
+        with Store(path) as store, store.create_session(id="s").turn("go") as turn:
+            with Store(other / path.name) as again:
+                assert [one.status for one in again.session("s").turns()] == ["running"]
+            assert _seen_by_another_process(path) == "running"
+            turn.record(saying("done"))
+
+
+def _seen_by_another_process(path: Path) -> str:
+    code = "import sys; from holdfast import Store; s = Store(sys.argv[1]); "
+    code += "print(s.session('s').turns()[-1].status)"
+    command = [sys.executable, "-c", code, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "said"),
+    [
+        (None, "a" * 300, "File name too long"),
+        (os.mkfifo, "work.db", "a device or a pipe; name a file"),
+        (_make_folder, "work.db-lock", "Is a directory .*work.db-lock"),
+    ],
+)
+def test_what_the_system_refuses_names_the_file(
+    tmp_path: Path, make: Callable[[Path], None] | None, name: str, said: str
+) -> None:
+    if make is not None:
+        make(tmp_path / name)
+    with pytest.raises(StoreError, match=said):
+        Store(tmp_path / name.removesuffix("-lock"))
+
+
+def test_a_lock_file_that_may_not_be_written_is_named_with_what_to_do(path: Path) -> None:
+    fill(path)
+    said = rf"\({path}-lock\); whoever writes to a store .* or name another file"
+    with read_only(Path(f"{path}-lock")), pytest.raises(StoreReadOnly, match=said):
+        Store(path)
 
 
 @pytest.mark.parametrize("content", [b"hello", b"{}" * 5_000, b"\0" * 5_000])

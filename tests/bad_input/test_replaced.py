@@ -1,12 +1,13 @@
 """The file is replaced or deleted under an open store."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore, Session, Store, StoreReplaced
+from holdfast import AsyncStore, Session, Store, StoreDegraded, StoreReplaced, TurnStopped
 from tests.bad_input.helpers import saying
 
 
@@ -91,3 +92,41 @@ def test_the_asynchronous_face_says_so_too(path: Path) -> None:
                 await session.entries()
 
     asyncio.run(go())
+
+
+def test_a_folder_that_cannot_be_reached_for_a_moment_is_said_to_be(
+    path: Path, store: Store, session: Session
+) -> None:
+    with out_of_reach(path.parent):
+        for use in (session.entries, lambda: session.note("n"), store.check_file):
+            with pytest.raises(StoreDegraded, match=r"cannot be reached: .*; try again"):
+                use()
+    session.note("n")
+    assert store.status == "ok"
+
+
+def test_a_turn_hears_of_a_stop_though_its_folder_could_not_be_reached_for_a_moment(
+    path: Path, session: Session
+) -> None:
+    with suppress(TurnStopped), session.turn("go") as turn:
+        with out_of_reach(path.parent):
+            watcher = session._core.runtime().watcher
+            watcher.wait(watcher.generation, 5)  # it has looked, and says that something is wrong
+        with Store(path) as other:
+            assert other.session(session.id).stop(reason="enough")
+        while True:
+            turn.record(saying("x"))
+    assert turn.reason == "enough"
+
+
+@contextmanager
+def out_of_reach(folder: Path) -> Iterator[None]:
+    """Its place is taken by a file; as a mount that is gone, or a folder without permission."""
+    away = folder.with_name("away")
+    folder.rename(away)
+    folder.touch()
+    try:
+        yield
+    finally:
+        folder.unlink()
+        away.rename(folder)

@@ -5,6 +5,8 @@ not leave a turn behind that nobody holds.
 """
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -59,3 +61,32 @@ def _alarmed_at(store: Store, place: int, work: Callable[[Turn], None]) -> bool:
     use_again(session)
     assert all(one.status != "running" for one in session.turns())
     return bool(alarm.fired)
+
+
+def test_a_signal_handler_closes_a_store_that_is_being_closed() -> None:
+    """As one for SIGTERM may, in a program that was about to end. Nothing ends a wait in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CLOSING_TWICE], capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout, done.stderr) == ("closed in the handler\nclosed\n", "")
+
+
+_CLOSING_TWICE = """
+import signal, threading
+from holdfast import Store
+from holdfast.stores.handing import Op
+from holdfast.testing.memory import MemoryDisk
+
+store, go = Store(MemoryDisk().open()), threading.Event()
+store._core.runtime().writer.submit(Op(lambda engine: go.wait()))
+
+def close(*_):
+    go.set()
+    store.close()
+    print("closed in the handler", flush=True)
+
+signal.signal(signal.SIGALRM, close)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+store.close()  # it waits for what was handed over
+print("closed")
+"""

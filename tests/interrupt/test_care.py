@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import Message, Store, Text
+from holdfast.stores.sqlite.connection import Gate
+from tests.interrupt.tracing import Interrupter
 
 Where = Callable[[FrameType, str], bool]
 
@@ -90,3 +92,24 @@ def test_work_that_keeps_others_from_writing_lets_go_of_the_lock(store: Store, u
     with store.session("s").turn("Are you there?"):  # StoreBusy while the lock is kept
         pass
     assert came == []  # it never is on a thread that Ctrl+C comes to
+
+
+def test_who_was_interrupted_at_the_gate_keeps_no_fork_waiting() -> None:
+    place = 0
+    while True:
+        place += 1
+        key, gate = Interrupter({place}, str(Path(__file__).parent)), Gate()
+        try:
+            key.run(lambda gate=gate: _pass(gate))  # type: ignore[misc]
+        except KeyboardInterrupt:
+            assert key.fired
+        gate.shut()
+        assert gate._is_empty(), key.fired
+        if not key.fired:
+            break
+    assert place > 5
+
+
+def _pass(gate: Gate) -> None:
+    with gate():
+        pass

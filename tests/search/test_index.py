@@ -172,6 +172,21 @@ def test_parts_of_words_need_an_index_of_their_own(path: Path) -> None:
     assert raw(path, "SELECT name FROM sqlite_schema WHERE name GLOB 'search_sub*'") == []
 
 
+def test_an_index_of_parts_of_words_that_somebody_else_makes_or_drops_is_kept_up(
+    path: Path,
+) -> None:
+    with Store(path, indexing=False) as store, Store(path, indexing=False) as other:
+        say(store, "one linker", session_id="a")
+        assert len(store.search("linker", wait_seconds=5)) == 1  # it knows of no such index
+        other.rebuild_search(substrings=True)
+        say(store, "two linkers", session_id="b")
+        assert len(store.search("linkers", wait_seconds=5)) == 1
+        assert len(other.search("inke", substring=True, wait_seconds=0)) == 2
+        other.rebuild_search(substrings=False)
+        say(store, "three", session_id="c")
+        assert len(store.search("three", wait_seconds=5)) == 1
+
+
 def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

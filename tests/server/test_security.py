@@ -177,6 +177,7 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(serve: Serve) -> None:
         tokens.all()
     answer = server.http.get("/api/sessions", headers=bearer(secret))
     assert (answer.status_code, answer.json()["code"]) == (500, "failed")
+    assert str(tokens.path) not in answer.text
 
 
 def test_tokens_that_are_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:

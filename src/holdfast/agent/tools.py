@@ -8,6 +8,7 @@ process dies, in whatever way.
 import codecs
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -158,7 +159,8 @@ class Workspace:
         """
         file = self._inside(path)
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f".{file.name}.holdfast")
+        # A name of its own: a model may write the same file twice at once.
+        beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.holdfast")
         try:
             beside.write_text(content, "utf-8")
             if file.exists():

@@ -35,6 +35,7 @@ KINDS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 """The first that fits."""
 
 UNEXPECTED: Final = "internal_error"
+_FAILED: Final = "The server failed; its log says how."
 
 
 class Refused(Exception):
@@ -65,7 +66,7 @@ def explain(error: Exception) -> tuple[int, Failure]:
     for kind, status, code in KINDS:
         if isinstance(error, kind):
             return status, _failure(code, error)
-    return 500, Failure(code=UNEXPECTED, message="The server failed; its log says how.")
+    return 500, Failure(code=UNEXPECTED, message=_FAILED)
 
 
 def _failure(code: str, error: Exception) -> Failure:
@@ -77,6 +78,8 @@ def _failure(code: str, error: Exception) -> Failure:
     if isinstance(error, e.StoreError):
         # The driver's words may name files of this machine.
         return Failure(code=code, message="The store cannot serve this now; the log says why.")
+    if code == "failed":  # whoever is told may not even have shown a token
+        return Failure(code=code, message=_FAILED)
     return Failure(code=code, message=message)
 
 

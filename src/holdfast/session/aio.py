@@ -17,7 +17,7 @@ from holdfast.session.blocks_aio import AsyncTurn
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.history import CompactSettings, ForkSettings
 from holdfast.session.live_aio import AsyncFollowing
-from holdfast.session.opening import Options, Url, open_runtime
+from holdfast.session.opening import Options, Url, opener
 from holdfast.session.options import (
     CreateSettings,
     ListFilters,
@@ -54,7 +54,7 @@ class AsyncStore(AsyncUpkeep):
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
         options = Options(**settings)
-        self._core = StoreCore(lambda: open_runtime(url, options))
+        self._core = StoreCore(opener(url, options))
         self._care = self._core.care
 
     async def __aenter__(self) -> Self:

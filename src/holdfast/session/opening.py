@@ -1,6 +1,7 @@
 """From what a user names as a store to an open database."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -71,10 +72,18 @@ class Options:
         self.redactor = _redactor(redact)
 
 
-def open_runtime(url: Url, options: Options) -> Runtime:
-    """Open the database that `url` names and start what serves it."""
+def opener(url: Url, options: Options) -> Callable[[], Runtime]:
+    """What opens the store that `url` names now, and starts what serves it.
+
+    A child after fork() calls it again, in whatever folder it is by then.
+    """
+    named = _settled(url)
+    return lambda: _open(named, options)
+
+
+def _open(named: Path | str | Database | None, options: Options) -> Runtime:
     return Runtime(
-        _database(url, options),
+        _database(named, options),
         tenant=options.tenant,
         clock=options.clock,
         ids=options.ids,
@@ -103,23 +112,37 @@ def default_path() -> Path:
     return Path(platformdirs.user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
 
 
-def _database(url: Url, options: Options) -> Database:
-    if url is not None and not isinstance(url, str | os.PathLike):
-        if not hasattr(url, "writing"):
-            raise TypeError(f"a store is a path or a URL, and this is a {type(url).__name__}")
-        return url
-    named = url if url is not None else os.environ.get("HOLDFAST_STORE")
+def _settled(url: Url) -> Path | str | Database | None:
+    """The same by a name that means it everywhere: a file's whole path, or a server's URL."""
+    named = (os.environ.get("HOLDFAST_STORE") or None) if url is None else url
     if isinstance(named, str) and named.startswith(_SERVERS):
+        return named
+    if isinstance(named, str | os.PathLike):
+        return file_path(named).absolute()
+    if named is not None and not hasattr(named, "writing"):
+        raise TypeError(f"a store is a path or a URL, and this is a {type(named).__name__}")
+    return named
+
+
+def _database(named: Path | str | Database | None, options: Options) -> Database:
+    if isinstance(named, str):
         return _on_server(named, options)
-    path = _path(url)
+    if named is not None and not isinstance(named, Path):
+        return named
     from holdfast.stores.sqlite import SqliteDatabase
 
     return SqliteDatabase(
-        path,
+        named or _made_default(),
         durability=options.durability,
         wait_seconds=options.lock_wait_seconds,
         network=options.network,
     )
+
+
+def _made_default() -> Path:
+    path = default_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
 
 
 def _on_server(url: str, options: Options) -> Database:
@@ -136,15 +159,6 @@ def _on_server(url: str, options: Options) -> Database:
         lease_seconds=options.lease_seconds,
         answer_seconds=options.answer_seconds,
     )
-
-
-def _path(url: str | os.PathLike[str] | None) -> Path:
-    named = url if url is not None else os.environ.get("HOLDFAST_STORE") or None
-    if named is None:
-        path = default_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return path
-    return file_path(named)
 
 
 def file_path(url: str | os.PathLike[str]) -> Path:

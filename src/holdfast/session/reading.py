@@ -204,7 +204,11 @@ def _activity(tenant: str, reader: Reader, since: int, until: int) -> list[Activ
         inherited = info.fork.at if info.fork is not None else 0
         if key is None:
             continue
-        for turn in fold_turns(reader.marked_entries(key, TURNS, after=inherited)):
+        try:
+            turns = fold_turns(reader.marked_entries(key, TURNS, after=inherited))
+        except SessionDamaged:
+            continue  # the others are whole, and opening this one says what is wrong with it
+        for turn in turns:
             count(turn.started_at_us, "turns")
             if turn.ended_at_us is not None:
                 count(turn.ended_at_us, turn.status)

@@ -94,7 +94,7 @@ class Runtime:
         self.verified: dict[int, int] = {}
         self._turns: weakref.WeakValueDictionary[str, RunningTurn] = weakref.WeakValueDictionary()
         self._pool: ThreadPoolExecutor | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may close what is being closed
         self.closed = False
         _runtimes.add(self)
 

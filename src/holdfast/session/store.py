@@ -18,7 +18,7 @@ from holdfast.session.blocks import Turn
 from holdfast.session.core import Content, ContextSettings, SessionCore, StoreCore
 from holdfast.session.history import CompactSettings, ForkSettings
 from holdfast.session.live import Following
-from holdfast.session.opening import Options, Url, open_runtime
+from holdfast.session.opening import Options, Url, opener
 from holdfast.session.options import (
     CreateSettings,
     ListFilters,
@@ -53,7 +53,7 @@ class Store(Upkeep):
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
         options = Options(**settings)
-        self._core = StoreCore(lambda: open_runtime(url, options))
+        self._core = StoreCore(opener(url, options))
         self._care = self._core.care
         self._core.runtime()
 

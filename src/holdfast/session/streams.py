@@ -209,11 +209,12 @@ class StreamCore:
             number = self._new_number() if fresh else self._count - 1
             offset = 0 if fresh else self._length
             delta = e.Delta(number, offset, kind, text, None, signature, encrypted)
-            buffer.add(delta)
+            size = buffer.admit(delta)
             self._count = number + 1
             self._length = offset + len(text)
             # A signature closes its part: what is thought next is another thought.
             self._open = None if signature or encrypted else kind
+            buffer.add(delta, size)
 
     def tool_call(
         self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
@@ -230,11 +231,12 @@ class StreamCore:
                 raise InvalidEntry(f"the arguments of tool call {call_id!r} were whole already")
             if head is not None or arguments:
                 delta = e.Delta(call.number, call.length, "arguments", arguments, head)
-                buffer.add(delta)
-            if head is not None:
-                self._calls[call_id] = call
-                self._count, self._open = call.number + 1, None
-            call.length += len(arguments)
+                size = buffer.admit(delta)
+                if head is not None:
+                    self._calls[call_id] = call
+                    self._count, self._open = call.number + 1, None
+                call.length += len(arguments)
+                buffer.add(delta, size)
             call.pieces.append(arguments)
             call.scanner.feed(arguments)
             sealing = not call.sealed and (done or self._is_whole(call))
@@ -254,8 +256,10 @@ class StreamCore:
         buffer = self._writable()
         with self._mutex:
             number = self._new_number()
-            buffer.add(e.Delta(number, 0, "part", "", part))
+            delta = e.Delta(number, 0, "part", "", part)
+            size = buffer.admit(delta)
             self._count, self._open = number + 1, None
+            buffer.add(delta, size)
 
     def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
         rules.check_id(call_id, "tool call id")
@@ -388,8 +392,10 @@ class ToolCore:
         rules.check_text(text, "a tool's output")
         if text:
             with self._mutex:
-                buffer.add(e.Delta(0, self._length, "output", text))
+                delta = e.Delta(0, self._length, "output", text)
+                size = buffer.admit(delta)
                 self._length += len(text)
+                buffer.add(delta, size)
 
     def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:
         """Record the result, durable on return; after Stop it is kept as late.

@@ -71,14 +71,14 @@ class StreamBuffer:
         self._added = 0
         self._written = 0
 
-    def add(self, delta: Delta) -> None:
-        """Hand a delta over; does not wait. Raises when the disk cannot keep up or has failed.
-
-        If interrupted: the delta was handed over or it was not; nothing is half there.
-        """
+    def admit(self, delta: Delta) -> int:
+        """How large a delta is that may be added. Raises when the disk cannot keep up or failed."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        size = _size(delta)
+        text = delta.text
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if isinstance(delta.head, Opaque):
+            size += len(delta.head.data)
         waiting = self._added - self._written
         if waiting + size > self._limit and waiting:
             raise StoreDegraded(
@@ -90,6 +90,14 @@ class StreamBuffer:
                 f"the stream has {self._added} bytes; at most {_STREAM_BYTES_MAX} are kept in one, "
                 "so begin another message"
             )
+        return size
+
+    def add(self, delta: Delta, size: int) -> None:
+        """Hand a delta over that was admitted; does not wait.
+
+        If interrupted: the delta was handed over or it was not. Whoever counts what was handed over
+        counts it before: text that overlaps would be passed over, a gap is none when it is read.
+        """
         self._pending.append((delta, size))
         # Asked only now: the writer first closes, then takes, so what it closed before this it may
         # not have seen.
@@ -98,8 +106,12 @@ class StreamBuffer:
         self._added += size
         if not self.armed:
             self.armed = True
-            self._wake.within_window(self)
-        if waiting + size >= self._flush_bytes and not self.urgent:
+            try:
+                self._wake.within_window(self)
+            except BaseException:
+                self.armed = False  # the writer may not know: the next delta tells it again
+                raise
+        if self._added - self._written >= self._flush_bytes and not self.urgent:
             self.urgent = True
             self._wake.at_once()
 
@@ -126,9 +138,3 @@ class StreamBuffer:
                 self._written += size
         self._taken.clear()
         self.error = None
-
-
-def _size(delta: Delta) -> int:
-    text = delta.text
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return size + len(delta.head.data) if isinstance(delta.head, Opaque) else size

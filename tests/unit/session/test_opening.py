@@ -7,23 +7,39 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.session import opening
-from holdfast.session.opening import Options
+from holdfast.session.opening import Options, opener
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
-    assert opening._path(tmp_path / "a.db") == tmp_path / "a.db"
+    assert opening._settled(tmp_path / "a.db") == tmp_path / "a.db"
 
 
 def test_a_url_of_three_slashes_is_relative_and_of_four_absolute() -> None:
-    assert opening._path("sqlite:///a/b.db") == Path("a/b.db")
-    assert opening._path("sqlite:////a/b.db") == Path("/a/b.db")
+    assert opening.file_path("sqlite:///a/b.db") == Path("a/b.db")
+    assert opening.file_path("sqlite:////a/b.db") == Path("/a/b.db")
 
 
 def test_the_environment_names_the_store_when_nobody_else_does(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_STORE", "from-environment.db")
-    assert opening._path(None) == Path("from-environment.db")
+    assert opening._settled(None) == tmp_path / "from-environment.db"
+
+
+@pytest.mark.parametrize("url", ["work.db", "sqlite:///work.db", None])
+def test_a_store_is_where_it_was_named_in_whatever_folder_a_child_opens_it_again(
+    url: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_STORE", "work.db")
+    open_ = opener(url, Options())
+    monkeypatch.chdir("elsewhere")
+    monkeypatch.delenv("HOLDFAST_STORE")
+    open_().close()
+    assert (tmp_path / "work.db").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
@@ -31,7 +47,8 @@ def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
 ) -> None:
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
     monkeypatch.setattr(opening, "default_path", lambda: tmp_path / "data" / "holdfast.db")
-    path = opening._path(None)
+    assert opening._settled(None) is None
+    path = opening._made_default()
     assert path.parent.is_dir()
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -39,7 +56,7 @@ def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
 @pytest.mark.parametrize("url", ["postgresql://x/y", "postgres://x", "mysql://x", "http://x"])
 def test_a_url_of_no_store_is_refused_with_what_to_name_instead(url: str) -> None:
     with pytest.raises(StoreError, match="name a file"):
-        opening._path(url)
+        opening.file_path(url)
 
 
 def test_an_unknown_durability_is_refused() -> None:

@@ -28,9 +28,13 @@ def make(bell: Bell | None = None, limit: int = 1_000_000) -> StreamBuffer:
     return StreamBuffer(key=1, seq=2, claim=Claim("t", 1), wake=bell or Bell(), limit=limit)
 
 
+def hand_over(buffer: StreamBuffer, delta: Delta) -> None:
+    buffer.add(delta, buffer.admit(delta))
+
+
 def add(buffer: StreamBuffer, *texts: str) -> None:
     for text in texts:
-        buffer.add(Delta(0, 0, "text", text))
+        hand_over(buffer, Delta(0, 0, "text", text))
 
 
 def taken(buffer: StreamBuffer) -> str:
@@ -143,12 +147,12 @@ def test_an_opaque_part_is_counted_until_it_is_durable_and_not_after() -> None:
     buffer = make(limit=10)
     part = Delta(0, 0, "part", "", Opaque("p", b"12345678"))
     for _ in range(5):
-        buffer.add(part)
+        hand_over(buffer, part)
         buffer.take()
         buffer.settle()
-    buffer.add(part)
+    hand_over(buffer, part)
     with pytest.raises(StoreDegraded):
-        buffer.add(part)
+        hand_over(buffer, part)
 
 
 def test_a_failed_flush_is_told_to_the_next_delta() -> None:

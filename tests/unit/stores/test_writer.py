@@ -28,6 +28,10 @@ from holdfast.stores.writer import Writer
 SECONDS = 10.0
 
 
+def hand_over(buffer: StreamBuffer, delta: e.Delta) -> None:
+    buffer.add(delta, buffer.admit(delta))
+
+
 class Bench:
     """A writer on a database of its own, with one session in it."""
 
@@ -235,7 +239,7 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
     monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
     claim = bench.begin()
     buffer = bench.stream(claim)
-    buffer.add(e.Delta(0, 0, "text", "a" * 500))
+    hand_over(buffer, e.Delta(0, 0, "text", "a" * 500))
     after = e.ModelCallEnded(id="none", turn_id="t")
     bench.do(lambda g: g.end_message(bench.key, claim, "m", "complete", buffer, after, 1))
     body = bench.entries()[-1].body
@@ -245,7 +249,7 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
 
 def test_a_flush_makes_the_deltas_of_a_stream_durable(bench: Bench) -> None:
     buffer = bench.stream(bench.begin())
-    buffer.add(e.Delta(0, 0, "text", "so far"))
+    hand_over(buffer, e.Delta(0, 0, "text", "so far"))
     bench.do(lambda engine: engine.flush([buffer]))
     with bench.database.reading() as reader:
         assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
@@ -263,8 +267,8 @@ def test_a_redaction_that_fails_for_a_moment_leaves_no_hole_in_a_stream(tmp_path
     claim = bench.begin()
     buffer = bench.stream(claim)
     fails.set()
-    buffer.add(e.Delta(0, 0, "text", "one "))
-    buffer.add(e.Delta(0, 4, "text", "two"))
+    hand_over(buffer, e.Delta(0, 0, "text", "one "))
+    hand_over(buffer, e.Delta(0, 4, "text", "two"))
     refused = bench.do(lambda engine: engine.flush([buffer]))
     assert isinstance(refused[id(buffer)], InvalidEntry)
     fails.clear()
@@ -281,7 +285,7 @@ def test_closing_writes_everything_that_was_handed_over(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "work.db")
     buffer = bench.stream(bench.begin())
     ops = [bench.submit(bench.note(str(number))) for number in range(200)]
-    buffer.add(e.Delta(0, 0, "text", "last words"))
+    hand_over(buffer, e.Delta(0, 0, "text", "last words"))
     assert bench.writer.close(SECONDS)
     assert all(op.finished and op.error is None for op in ops)
     assert bench.names() == [str(number) for number in range(200)]
@@ -338,10 +342,10 @@ def test_a_failed_flush_is_told_to_the_stream_and_its_text_is_written_later(benc
     buffer = bench.stream(bench.begin())
     away = bench.path.with_name("away.db")
     bench.path.rename(away)
-    buffer.add(e.Delta(0, 0, "text", "kept"))
+    hand_over(buffer, e.Delta(0, 0, "text", "kept"))
     _until(lambda: buffer.error is not None)
     with pytest.raises(StoreDegraded, match="could not be written"):
-        buffer.add(e.Delta(0, 4, "text", "more"))
+        hand_over(buffer, e.Delta(0, 4, "text", "more"))
     away.rename(bench.path)
     _until(lambda: buffer.error is None)
     assert bench.counts()["deltas"] == 1
@@ -360,7 +364,7 @@ def test_a_transaction_that_cannot_begin_leaves_what_was_written_before_alone(be
     """Its callers are told why, and a stream whose text was committed goes on."""
     claim = bench.begin()
     buffer = bench.stream(claim)
-    buffer.add(e.Delta(part=0, offset=0, text="before", type="text"))
+    hand_over(buffer, e.Delta(part=0, offset=0, text="before", type="text"))
     bench.do(lambda engine: engine.flush([buffer]))
     whole = bench.database.writing
 

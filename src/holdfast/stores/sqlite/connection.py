@@ -95,6 +95,11 @@ def in_our_words(error: apsw.Error, what: str) -> StoreError:
             return StoreDegraded(f"{what}: the disk is full; make room, then try again")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return StoreReadOnly(f"{what}: the store may not be written ({error})")
+        case apsw.CantOpenError():
+            return StoreDegraded(
+                f"{what}: {error}; the file, or one beside it, may not be read by this user, or "
+                "this process has too many files open"
+            )
         case apsw.NotADBError():
             return StoreNotOurs(f"{what}: the file is not a SQLite database")
         case apsw.CorruptError():
@@ -114,9 +119,11 @@ class Gate:
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
         self._inside = 0
+        self._visitors: set[int] = set()
         self._shut = False
 
     def enter(self) -> None:
+        """For the writer's thread, which nothing interrupts."""
         with self._mutex:
             while self._shut:
                 self._changed.wait()
@@ -130,16 +137,38 @@ class Gate:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        self.enter()
+        """The same on a thread that may be interrupted anywhere, so nothing is counted.
+
+        Who was interrupted on the way in or out, and is still taken for inside, is not after the
+        next time, nor when it is this thread that forks.
+        """
+        thread = threading.get_ident()
+        self._come_in(thread)
         try:
             yield
         finally:
-            self.leave()
+            self._go_out(thread)
+
+    def _come_in(self, thread: int) -> None:
+        with self._mutex:
+            while self._shut:
+                self._changed.wait()
+            self._visitors.add(thread)
+
+    def _go_out(self, thread: int) -> None:
+        with self._mutex:
+            self._visitors.discard(thread)
+            if self._shut:
+                self._changed.notify_all()
 
     def shut(self) -> None:
         with self._changed:
             self._shut = True
-            self._changed.wait_for(lambda: self._inside == 0, timeout=_FORK_WAIT_SECONDS)
+            self._visitors.discard(threading.get_ident())
+            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
+
+    def _is_empty(self) -> bool:
+        return not self._inside and not self._visitors
 
     def open(self) -> None:
         with self._changed:

@@ -76,7 +76,6 @@ class SqliteDatabase:
         network: bool = False,
     ) -> None:
         check_library()
-        self.path = files.prepare(path, network=network)
         self._durability = durability
         self._wait_seconds = wait_seconds
         self._readers: list[apsw.Connection] = []
@@ -90,11 +89,16 @@ class SqliteDatabase:
         self._poisoned: StoreError | None = None
         self._closed = False
         self._pid = os.getpid()
-        self.read_only = not files.is_writable(self.path)
         self._lock: LockFile | None = None
-        self._inode = files.inode(self.path)
-        self._path = str(self.path)
-        _databases.add(self)
+        with files.opening(path):
+            self.path = files.prepare(path, network=network)
+            self.read_only = not files.is_writable(self.path)
+            self._inode = files.inode(self.path)
+            self._path = str(self.path)
+            _databases.add(self)
+            self._open()
+
+    def _open(self) -> None:
         if self.read_only:
             self.holder = "read-only"
             return
@@ -139,7 +143,7 @@ class SqliteDatabase:
         tx = self._tx
         if tx is None or tx.connection is not connection:
             tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
-        tx.generation, tx.writes = self._generation, 0
+        tx.generation, tx.writes, tx.known_substrings = self._generation, 0, None
         return tx
 
     def commit(self, connection: apsw.Connection) -> None:
@@ -218,7 +222,8 @@ class SqliteDatabase:
         except apsw.Error:
             connection.close()
             return
-        if len(self._readers) < _READERS_IDLE and not self._closed:
+        # Who may not write may have opened the file as one that nobody changes: for this read only.
+        if len(self._readers) < _READERS_IDLE and not self._closed and not self.read_only:
             self._readers.append(connection)
         else:
             connection.close()
@@ -246,6 +251,8 @@ class SqliteDatabase:
 
     def change_mark(self) -> int:
         files.check_same(self._path, self._inode)
+        if self.read_only:
+            return files.change_mark(self.path)
         with gate(), translated(f"watching {self.path}"):
             # The number is only comparable on one connection, so watching has one of its own.
             if self._watching is None:

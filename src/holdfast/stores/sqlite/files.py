@@ -7,11 +7,14 @@ backup makes a whole copy.
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import (
+    StoreDegraded,
     StoreError,
     StoreNotOurs,
     StoreOnNetwork,
@@ -45,6 +48,21 @@ _NETWORK: Final = frozenset(
 Inode = tuple[int, int]
 
 
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Say of what the system refuses which file it was, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        said = f"cannot open {path}: {error.strerror} ({error.filename})"
+        if error.errno in (EACCES, EPERM, EROFS):
+            raise StoreReadOnly(
+                f"{said}; whoever writes to a store writes to the files beside it: change its "
+                "permissions, or name another file"
+            ) from error
+        raise StoreError(said) from error
+
+
 def prepare(path: Path, *, network: bool) -> Path:
     """The real path of the store's file, made with mode 0600 if it is not there yet."""
     path = Path(os.path.realpath(path))
@@ -52,14 +70,12 @@ def prepare(path: Path, *, network: bool) -> Path:
         raise StoreError(f"the folder {path.parent} does not exist; make it first")
     if path.is_dir():
         raise StoreNotOurs(f"{path} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise StoreNotOurs(f"{path} is a device or a pipe; name a file")
     if not network:
         refuse_network(path)
     if not path.exists():
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        except OSError as error:
-            kind = StoreReadOnly if error.errno in (EACCES, EPERM, EROFS) else StoreError
-            raise kind(f"cannot create {path}: {error.strerror}") from error
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     if path.stat().st_nlink > 1:  # each name has a log of its own: what is in one is not in another
         raise StoreError(
             f"{path} has a second name, a hard link, and what is written under one would be lost "
@@ -106,11 +122,26 @@ def check_same(path: str, opened: Inode) -> None:
         raise StoreReplaced(
             f"{path} was deleted while it was open; nothing more is written to it"
         ) from None
+    except OSError as error:
+        raise StoreDegraded(f"{path} cannot be reached: {error.strerror}; try again") from error
     if (now.st_dev, now.st_ino) != opened:
         raise StoreReplaced(
             f"{path} was replaced by another file while it was open; close this store and open "
             "the new one"
         )
+
+
+def change_mark(path: Path) -> int:
+    """A number that moves when the store was written to, for those who may not open it to ask."""
+    marks: list[tuple[int, int] | None] = []
+    for file in (path, Path(f"{path}-wal")):
+        try:
+            found = file.stat()
+        except FileNotFoundError:
+            marks.append(None)
+        else:
+            marks.append((found.st_mtime_ns, found.st_size))
+    return hash(tuple(marks))
 
 
 def has_log(path: Path) -> bool:

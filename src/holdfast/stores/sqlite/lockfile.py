@@ -18,7 +18,9 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
+from errno import EDEADLK
 from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, Final
@@ -28,6 +30,9 @@ from holdfast.errors import StoreBusy
 _TURN: Final = 0
 _HOLDERS: Final = 1_024
 _NUMBER_BITS: Final = 48
+
+_DEADLOCK_SECONDS: Final = 0.001
+"""How long after the kernel saw a deadlock where there is none the turn is asked for again."""
 
 # struct flock: Linux puts type and whence first, macOS and the BSDs put them last.
 _FLOCK: Final = "@hhqqi" if sys.platform.startswith("linux") else "@qqihh"
@@ -51,11 +56,21 @@ class LockFile:
     def open(cls, path: Path) -> "LockFile":
         """The lock file of this process for this path."""
         with cls._registry:
-            lock = cls._open.get(str(path))
+            lock = cls._open.get(str(path)) or cls._find(path)
             if lock is None:
                 lock = cls._open[str(path)] = cls(path)
             lock._users += 1
             return lock
+
+    @classmethod
+    def _find(cls, path: Path) -> "LockFile | None":
+        """The same file under another name: a folder that is mounted twice, letters of any case."""
+        try:
+            wanted = path.stat()
+        except FileNotFoundError:
+            return None
+        found = (one for one in cls._open.values() if os.path.samestat(os.fstat(one._fd), wanted))
+        return next(found, None)
 
     @classmethod
     def forget_inherited(cls) -> None:
@@ -67,11 +82,22 @@ class LockFile:
         with self._registry:
             self._users -= 1
             if self._users == 0:
-                self._open.pop(str(self._path), None)
                 if self._helper is not None:
-                    self._helper.end()  # it closes the descriptor when it waits no longer
+                    self._helper.end()  # it forgets the file when it waits no longer
                 else:
-                    os.close(self._fd)
+                    self._forget()
+
+    def _forget_unused(self) -> bool:
+        """False when somebody has opened the file again meanwhile."""
+        with self._registry:
+            if self._users == 0:
+                self._forget()
+            return self._users == 0
+
+    def _forget(self) -> None:
+        # Only together: a second descriptor, opened in between, would lose its locks to the close.
+        self._open.pop(str(self._path), None)
+        os.close(self._fd)
 
     # -- whose turn it is ----------------------------------------------------------------------
 
@@ -95,12 +121,23 @@ class LockFile:
 
     def _acquire_blocking(self, seconds: float) -> None:
         # A blocking lock has no time limit, so another thread blocks and this one waits for it.
-        if self._helper is None:
-            self._helper = _Blocking(self._fd)
-        request = self._helper.request(self.release_turn)
-        if not request.wait(seconds):
-            # The helper keeps the turn's mutex until its lock comes, then gives up both.
-            raise StoreBusy(self._describe_wait(seconds, self._turn_owner()))
+        try:
+            if self._helper is None:
+                self._helper = _Blocking(self._fd, self._forget_unused)
+        except BaseException:  # no thread could be started
+            self._turn.release()
+            raise
+        # The helper keeps the turn's mutex until its lock comes. If nobody waits for it any more by
+        # then, it gives up both.
+        request = self._helper.request(self._turn.release)
+        try:
+            request.wait(seconds)
+        except BaseException:  # interrupted, as whoever opens a store can be
+            if request.give_up():
+                self.release_turn()
+            raise
+        if not request.give_up():
+            raise request.refused or StoreBusy(self._describe_wait(seconds, self._turn_owner()))
 
     def _turn_owner(self) -> str:
         pid = self._locker(_TURN)
@@ -159,37 +196,44 @@ class LockFile:
 
 
 class _Request:
-    """One wait for the turn: granted, or given up by whoever asked."""
+    """One wait for the turn: granted, refused, or given up by whoever asked."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._granted = threading.Event()
-        self._abandoned = False
+        self._answered = threading.Event()
+        self._given_up = False
+        self._granted = False
+        self.refused: OSError | None = None
 
-    def wait(self, seconds: float) -> bool:
-        if self._granted.wait(seconds):
-            return True
-        with self._mutex:
-            self._abandoned = not self._granted.is_set()
-            return not self._abandoned
+    def wait(self, seconds: float) -> None:
+        self._answered.wait(seconds)
 
-    def grant(self) -> bool:
-        """False when nobody waits any more."""
+    def give_up(self) -> bool:
+        """Wait no longer; whether the turn has come by now."""
         with self._mutex:
-            if not self._abandoned:
-                self._granted.set()
-            return not self._abandoned
+            self._given_up = True
+            return self._granted
+
+    def answer(self, refused: OSError | None) -> bool:
+        """Whether whoever asked has the turn now."""
+        with self._mutex:
+            self.refused = refused
+            self._granted = refused is None and not self._given_up
+        self._answered.set()
+        return self._granted
 
 
 class _Blocking:
     """A thread that blocks on the turn for others; it exists once a store has had to wait."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, forget_unused: Callable[[], bool]) -> None:
         self._fd = fd
+        self._forget_unused = forget_unused
         self._requests: SimpleQueue[tuple[_Request, Callable[[], None]] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="holdfast-turn", daemon=True).start()
 
     def request(self, give_up: Callable[[], None]) -> _Request:
+        """Ask for the turn; `give_up` is called if it is not given to whoever asked."""
         request = _Request()
         self._requests.put((request, give_up))
         return request
@@ -198,12 +242,33 @@ class _Blocking:
         self._requests.put(None)
 
     def _run(self) -> None:
-        while (item := self._requests.get()) is not None:
-            request, give_up = item
-            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
-            if not request.grant():
-                give_up()
-        os.close(self._fd)
+        while True:
+            item = self._requests.get()
+            if item is not None:
+                self._serve(*item)
+            elif self._forget_unused():
+                return
+
+    def _serve(self, request: _Request, give_up: Callable[[], None]) -> None:
+        if not request.answer(self._take()):
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _TURN)
+            give_up()
+
+    def _take(self) -> OSError | None:
+        """Block until the turn is this process's; what kept it from that, if anything did."""
+        while True:
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
+            except OSError as error:
+                if error.errno != EDEADLK:
+                    return error
+            else:
+                return None
+            # The kernel thinks of processes. Where two of them have two stores open, one thread
+            # each that waits for the other's turn is a deadlock to it; the threads that have those
+            # turns go on and let go of them.
+            time.sleep(_DEADLOCK_SECONDS)
 
 
 def describe_process(pid: int) -> str:

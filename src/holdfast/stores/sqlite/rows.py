@@ -274,7 +274,8 @@ class SqliteReader(SqliteSearch, JournalReader):
 class SqliteTransaction(SqliteIndex, SqliteReader):
     """Reads and writes on the writer's connection: one object for all transactions on it.
 
-    `generation` counts the commits of others; whoever begins a transaction sets it.
+    `generation` counts the commits of others; whoever begins a transaction sets it, and forgets
+    what was known in the last one.
     """
 
     may_lose_end = False

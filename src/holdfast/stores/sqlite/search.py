@@ -148,7 +148,8 @@ class SqliteIndex(SqliteSearch):
     """Indexing, on the writer's connection, inside of a transaction."""
 
     writes: int
-    _has_substrings: bool | None = None
+    known_substrings: bool | None = None
+    """Whether there is an index of parts of words, once it was asked for in this transaction."""
 
     def put_document(self, key: int, document: Document) -> None:
         about = (document.seq, document.at_us, _ROLES.index(document.role))
@@ -188,10 +189,9 @@ class SqliteIndex(SqliteSearch):
             self._change(_for_substrings(SQL.flush_words), ())
 
     def _with_substrings(self) -> bool:
-        """Asked for each document, and the same for all of a transaction."""
-        if self._has_substrings is None:
-            self._has_substrings = bool(self._state()[3])
-        return self._has_substrings
+        if self.known_substrings is None:
+            self.known_substrings = bool(self._state()[3])
+        return self.known_substrings
 
     def unindex(self, key: int) -> None:
         try:
@@ -221,7 +221,7 @@ class SqliteIndex(SqliteSearch):
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         if substrings is None:
             substrings = self._kept_setting()
-        self._has_substrings = substrings
+        self.known_substrings = substrings
         if forget:
             self._forget()
         else:

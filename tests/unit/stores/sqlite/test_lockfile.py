@@ -1,6 +1,7 @@
 """Whose turn it is to write and who is alive, between real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,47 @@ sys.stdin.read()
 lock.release_turn()
 lock.close()
 """
+
+_ENTANGLED = """
+import sys
+from pathlib import Path
+from holdfast.errors import StoreBusy
+from holdfast.stores.sqlite.lockfile import LockFile
+held, wanted = (LockFile.open(Path(name)) for name in sys.argv[1:])
+held.acquire_turn(5)
+try:
+    wanted.acquire_turn(0.05)
+except StoreBusy:
+    print("waiting for the other", flush=True)  # and a thread goes on with it
+sys.stdin.read()
+"""
+
+_IS_ALIVE = """
+import sys
+from pathlib import Path
+from holdfast.stores.sqlite.lockfile import LockFile
+print(LockFile.open(Path(sys.argv[1])).is_alive(sys.argv[2]))
+"""
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """What Ctrl+C does, after a while."""
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Child:
@@ -90,6 +132,15 @@ def test_one_process_has_one_lock_file_however_often_it_opens_it(
     lock.release_turn()
 
 
+def test_a_lock_file_with_two_names_is_one(lock: LockFile, path: Path) -> None:
+    """As in a folder that is mounted twice: closing either would drop the locks of both."""
+    other = path.with_name("other.db-lock")
+    os.link(path, other)
+    again = LockFile.open(other)
+    assert again is lock
+    again.close()
+
+
 def test_the_turn_held_elsewhere_in_this_process_is_said_to_be(lock: LockFile) -> None:
     lock.acquire_turn(1)
     with pytest.raises(StoreBusy, match=rf"held by pid {os.getpid()}, this process"):
@@ -154,6 +205,72 @@ def test_closing_after_a_wait_that_ran_out_is_quiet(path: Path) -> None:
             lock.acquire_turn(0.01)
         lock.close()
         child.end()
+
+
+def test_two_processes_that_each_wait_for_a_store_of_the_other_both_go_on(tmp_path: Path) -> None:
+    """The kernel takes that for a deadlock, although other threads have the turns waited for."""
+    here, there = tmp_path / "here.db-lock", tmp_path / "there.db-lock"
+    ours, theirs = LockFile.open(here), LockFile.open(there)
+    ours.acquire_turn(1)
+    with subprocess.Popen(
+        [sys.executable, "-c", _ENTANGLED, str(there), str(here)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "waiting for the other\n"
+        with pytest.raises(StoreBusy, match=f"held by pid {child.pid} "):
+            theirs.acquire_turn(0.05)
+        child.communicate(timeout=10)
+    theirs.acquire_turn(5)
+    for lock in (ours, theirs):
+        lock.release_turn()
+        lock.close()
+
+
+def test_an_interrupted_wait_keeps_the_turn_from_nobody(lock: LockFile, path: Path) -> None:
+    """Whoever opens a store waits on the main thread; another opening of it goes on afterwards."""
+    with child_holding(path) as child:
+        with alarm(0.05), pytest.raises(KeyboardInterrupt):
+            lock.acquire_turn(10)
+        child.end()
+        lock.acquire_turn(5)
+        lock.release_turn()
+    with child_holding(path):  # it has the turn: nobody here kept it
+        pass
+
+
+def test_a_thread_that_cannot_be_started_keeps_the_turn_from_nobody(
+    lock: LockFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with child_holding(path) as child:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _no_thread)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                lock.acquire_turn(1)
+        child.end()
+    lock.acquire_turn(1)
+    lock.release_turn()
+
+
+def test_opened_again_while_a_wait_that_ran_out_goes_on_a_holder_stays_alive(path: Path) -> None:
+    """Closing a descriptor drops the locks that were taken through another one."""
+    first = LockFile.open(path)
+    with child_holding(path) as child:
+        with pytest.raises(StoreBusy):
+            first.acquire_turn(0.01)
+        first.close()
+        again = LockFile.open(path)
+        holder = again.take_holder()
+        child.end()
+        again.acquire_turn(5)  # whatever waited is over
+        again.release_turn()
+        seen = subprocess.run(
+            [sys.executable, "-c", _IS_ALIVE, str(path), holder], capture_output=True, text=True
+        )
+    again.close()
+    assert seen.stdout == "True\n", seen.stderr
 
 
 def test_a_holder_is_alive_until_it_is_released(lock: LockFile) -> None:
