@@ -3,7 +3,6 @@
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,25 +27,31 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@contextmanager
-def interrupted(where: Where) -> Iterator[list[str]]:
-    """Ctrl+C at the first such moment on this thread, as the interpreter would raise it."""
-    came: list[str] = []
+class interrupted:
+    """Ctrl+C at the first such moment on this thread, as the interpreter would raise it.
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if not came and where(frame, event):
-            came.append(frame.f_code.co_name)
+    No generator: from Python 3.13 on, one that has caught something is in a ring with it, and keeps
+    all that was at work until the garbage is collected.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._came: list[str] = []
+        self._before = sys.gettrace()
+
+    def __enter__(self) -> list[str]:
+        sys.settrace(self._trace)
+        return self._came
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        sys.settrace(self._before)
+        return kind is KeyboardInterrupt
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not self._came and self._where(frame, event):
+            self._came.append(frame.f_code.co_name)
             raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield came
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
+        return self._trace
 
 
 def leaving_a_read(frame: FrameType, event: str) -> bool:

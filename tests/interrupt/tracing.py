@@ -2,11 +2,12 @@
 nobody says otherwise.
 
 The interpreter looks for signals when a function begins, when a loop goes back, and after a call.
-The trace function sees every instruction, so these places can be counted and visited one by one;
-an exception that it raises appears where the handler's would.
+Whoever is told of every instruction can count these places and visit them one by one; an exception
+that it raises appears where the handler's would.
 
-Python takes a trace function away that has raised. A profile function, which Python keeps, puts it
-back at the next call or return, so that a second and a third exception come too.
+Python 3.12 and newer tell a monitor. Before, it is a trace function, which is taken away when it
+has raised. A profile function, which Python keeps, puts it back at the next call or return, so that
+a second and a third exception come too.
 """
 
 import _weakrefset
@@ -14,7 +15,8 @@ import dis
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -50,49 +52,31 @@ class Interrupter:
         self._within = within
         self._checks: dict[CodeType, set[int]] = {}
         self._last: dict[FrameType, int] = {}
-        self._outermost: FrameType | None = None
 
     def run(self, function: Callable[[], None]) -> None:
-        """Call the function with the trace on; what it raises goes on."""
-        before, profiled = sys.gettrace(), sys.getprofile()
-        self._outermost = sys._getframe()
-        sys.settrace(self._begin)
-        sys.setprofile(self._put_back)
+        """Call the function while every instruction is told of; what it raises goes on."""
+        watching = _monitoring if sys.version_info >= (3, 12) else _tracing
         try:
-            function()
+            with watching(self):
+                function()
         finally:
-            sys.setprofile(profiled)
-            sys.settrace(before)
             self._last.clear()
-            self._outermost = None
 
-    def _put_back(self, frame: FrameType, event: str, _arg: Any) -> None:
-        if sys.gettrace() is not None or not self.fired:
-            return
-        sys.settrace(self._begin)
-        below = frame if event != "return" else frame.f_back
-        while below is not None and below is not self._outermost:
-            if below.f_trace is None:
-                below.f_trace = self._begin(below, "call", None)
-            below = below.f_back
+    def concerns(self, code: CodeType) -> bool:
+        name = code.co_filename  # neither is the test itself what is tested
+        outside = (self._here, __file__, *_PYTHONS_OWN)
+        return not name.startswith(outside) and name.startswith(self._within)
 
-    def _begin(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        if name.startswith((self._here, *_PYTHONS_OWN)) or not name.startswith(self._within):
-            return None  # neither is the test itself what is tested
-        frame.f_trace_lines = False
-        frame.f_trace_opcodes = True
-        return self._step
+    def step(self, frame: FrameType, offset: int) -> None:
+        """The instruction at this offset is next. It may come to nothing."""
+        last = self._last.get(frame)
+        self._last[frame] = offset
+        if last is not None and last in self._places(frame.f_code):
+            self._visit(frame)
 
-    def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        if event in ("return", "exception"):  # a call that raises does not look for signals
-            self._last.pop(frame, None)
-        elif event == "opcode":
-            last = self._last.get(frame)
-            self._last[frame] = frame.f_lasti
-            if last is not None and last in self._places(frame.f_code):
-                self._visit(frame)
-        return self._step
+    def leave(self, frame: FrameType) -> None:
+        """It returns, or something is raised in it: then nobody looks for signals."""
+        self._last.pop(frame, None)
 
     def _places(self, code: CodeType) -> set[int]:
         found = self._checks.get(code)
@@ -106,3 +90,69 @@ class Interrupter:
         if self.count in self._at:
             self.fired.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
             raise self._kind
+
+
+@contextmanager
+def _tracing(told: Interrupter) -> Iterator[None]:
+    before, profiled = sys.gettrace(), sys.getprofile()
+    outermost = sys._getframe(2)  # of whoever has the block
+
+    def begin(frame: FrameType, _event: str, _arg: Any) -> Any:
+        if not told.concerns(frame.f_code):
+            return None
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return step
+
+    def step(frame: FrameType, event: str, _arg: Any) -> Any:
+        if event in ("return", "exception"):
+            told.leave(frame)
+        elif event == "opcode":
+            told.step(frame, frame.f_lasti)
+        return step
+
+    def put_back(frame: FrameType, event: str, _arg: Any) -> None:
+        if sys.gettrace() is not None or not told.fired:
+            return
+        sys.settrace(begin)
+        below = frame if event != "return" else frame.f_back
+        while below is not None and below is not outermost:
+            if below.f_trace is None:
+                below.f_trace = begin(below, "call", None)
+            below = below.f_back
+
+    sys.settrace(begin)
+    sys.setprofile(put_back)
+    try:
+        yield
+    finally:
+        sys.setprofile(profiled)
+        sys.settrace(before)
+
+
+@contextmanager
+def _monitoring(told: Interrupter) -> Iterator[None]:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    events, tool, here = monitoring.events, monitoring.DEBUGGER_ID, threading.get_ident()
+
+    def step(code: CodeType, offset: int) -> None:
+        if threading.get_ident() == here and told.concerns(code):
+            told.step(sys._getframe(1), offset)
+
+    def leave(code: CodeType, *_: object) -> None:
+        if threading.get_ident() == here and told.concerns(code):
+            told.leave(sys._getframe(1))
+
+    leaving = (events.PY_RETURN, events.PY_YIELD, events.RAISE, events.PY_UNWIND)
+    monitoring.use_tool_id(tool, "interrupter")
+    monitoring.register_callback(tool, events.INSTRUCTION, step)
+    for event in leaving:
+        monitoring.register_callback(tool, event, leave)
+    monitoring.set_events(tool, events.INSTRUCTION | sum(leaving))
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, events.NO_EVENTS)
+        for event in (events.INSTRUCTION, *leaving):
+            monitoring.register_callback(tool, event, None)
+        monitoring.free_tool_id(tool)

@@ -172,9 +172,9 @@ class ToolRun:
             target=self._run, args=(call, before), name=f"holdfast-tool-{call.name}", daemon=True
         )
         with self._changed:
+            thread.start()  # first: one that cannot be started is not waited for
             self._running += 1
             self._last = thread
-        thread.start()
 
     def _run(self, call: ToolCall, before: threading.Thread | None) -> None:
         try:

@@ -90,7 +90,7 @@ def test_many_callers_have_few_descriptors(tmp_path: Path) -> None:
 
 @linux
 def test_without_a_descriptor_left_a_lock_has_to_do(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.db") as store:
+    with Store(tmp_path / "s.db", indexing=False) as store:  # which gives descriptors back
         runtime = store._core.runtime()
         session = store.create_session()
         with session.turn("go") as turn:
