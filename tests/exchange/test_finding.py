@@ -1,6 +1,5 @@
 """Which files are looked at, and which are left alone."""
 
-import json
 import os
 import sqlite3
 import sys
@@ -75,44 +74,15 @@ def test_only_one_format_and_only_what_is_new(store: Store, tmp_path: Path) -> N
     assert store.session_ids() == []
 
 
-def open_turns() -> tuple[bytes, bytes]:
-    """A file of Claude Code's with an open turn and a torn line; a list that ends in a prompt."""
-    file = test_claude_code.File()
+def test_a_copy_is_as_old_as_what_it_says(store: Store, tmp_path: Path) -> None:
+    file = test_claude_code.File()  # it says things of an earlier year, and is written just now
     file.user("List the files.")
     call = test_claude_code.use("t1", command="ls")
     file.answer("m1", test_claude_code.text("Let me look."), call, stop="tool_use")
-    told = [{"role": "user", "content": "Hello?"}]
-    return file.data() + b'{"type": "user", "mess', json.dumps(told).encode()
-
-
-def test_a_file_that_is_named_is_taken_as_it_stands(store: Store, tmp_path: Path) -> None:
-    data, listed = open_turns()
-    (tmp_path / "a.jsonl").write_bytes(data)
-    (tmp_path / "b.json").write_bytes(listed)
-    report = import_paths(store, [tmp_path / "a.jsonl", tmp_path / "b.json"])
-    sessions = [store.session(one.session_id) for one in report.sessions]
-    said_last = [session.messages()[-1].text for session in sessions]
-    assert said_last == ["Let me look.", "Hello?"]
-    assert [session.turns()[-1].status for session in sessions] == ["interrupted"] * 2
-    assert [(one.place.file, one.place.line) for one in report.skipped] == [
-        (str(tmp_path / "a.jsonl"), 4)
-    ]
-
-
-def test_a_turn_without_an_ending_waits_in_a_folder_where_agents_are_at_work(
-    store: Store, tmp_path: Path
-) -> None:
-    (tmp_path / "b.json").write_bytes(open_turns()[1])
-    for report in (
-        import_paths(store, [tmp_path]),
-        import_paths(store, [tmp_path / "b.json"], live=True),
-    ):
-        assert "left for the next import" in (report.sessions[0].why or "")
-
-
-def test_a_copy_is_as_old_as_what_it_says(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(open_turns()[0])  # of an earlier year, written just now
+    (tmp_path / "a.jsonl").write_bytes(file.data() + b'{"type": "user", "mess')
     report = import_paths(store, [tmp_path])
     session = store.session(report.sessions[0].session_id)
     assert [turn.status for turn in session.turns()] == ["interrupted"]
-    assert len(report.skipped) == 1
+    assert [(one.place.file, one.place.line) for one in report.skipped] == [
+        (str(tmp_path / "a.jsonl"), 4)
+    ]

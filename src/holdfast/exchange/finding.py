@@ -49,15 +49,11 @@ FORMATS: Final = (own.NAME, *READERS)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A file or folder that holds sessions, when it was last written to, and in which format.
-
-    It was `named`, or else found in a folder.
-    """
+    """A file or folder that holds sessions, when it was last written to, and in which format."""
 
     path: Path
     format: str
     changed_us: int
-    named: bool
 
 
 def import_paths(
@@ -67,22 +63,19 @@ def import_paths(
     only: str | None = None,
     since_us: int | None = None,
     dry_run: bool = False,
-    live: bool = False,
     clock: Clock = system_clock,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Bring in every session that lies in these files and folders.
 
     `only` names the one format to take, `since_us` leaves files alone that were not changed since.
-    A file that is named is taken as it stands, unless agents may be at work on it, which `live`
-    says; in a folder they always may.
     If interrupted: whole turns are there; importing again goes on.
     """
     report = Report()
     found = list(find(paths, report, only=only, since_us=since_us))
     known = set(store.session_ids())
     for number, one in enumerate(found, start=1):
-        _import(store, one, report, known, clock=clock, dry_run=dry_run, live=live)
+        _import(store, one, report, known, clock=clock, dry_run=dry_run)
         if progress is not None:
             progress(number, len(found))
     return report
@@ -96,21 +89,13 @@ def _rests(found: Found, now_us: int) -> bool:
 
 
 def _import(
-    store: Store,
-    found: Found,
-    report: Report,
-    known: set[str],
-    *,
-    clock: Clock,
-    dry_run: bool,
-    live: bool,
+    store: Store, found: Found, report: Report, known: set[str], *, clock: Clock, dry_run: bool
 ) -> None:
     try:
         if found.format == own.NAME:
             own.import_lines(store, found.path, report, dry_run=dry_run, known=known)
             return
-        as_it_stands = found.named and not live
-        reading = Reading(found.changed_us, settled=as_it_stands or _rests(found, clock()))
+        reading = Reading(found.changed_us, _rests(found, clock()))
         for source in READERS[found.format].read(found.path, reading):
             if isinstance(source, Bad):
                 report.note(source.place, source.reason, repaired=source.repaired)
@@ -165,7 +150,7 @@ def _look(path: Path, report: Report, *, named: bool) -> Found | None:
         format_ = detect(path)
         if format_ is not None:
             unit = READERS[format_].unit(path) if format_ in READERS else path
-            return Found(unit, format_, _changed_us(unit), named)
+            return Found(unit, format_, _changed_us(unit))
     except OSError as error:
         if named or not isinstance(error, FileNotFoundError):
             report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")

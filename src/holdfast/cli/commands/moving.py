@@ -63,7 +63,6 @@ def import_(
             only=only,
             since_us=None if since is None else microseconds(since),
             dry_run=dry_run,
-            live=not paths,
             progress=tell,
         )
     frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
