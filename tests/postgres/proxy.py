@@ -30,9 +30,12 @@ class Proxy:
 
     def cut(self) -> None:
         """Drop every connection, and refuse new ones."""
+        self._refuse()
+        self._drop_all()
+
+    def _refuse(self) -> None:
         with self._mutex:
             self._open = False
-        self._drop_all()
 
     def heal(self) -> None:
         with self._mutex:
@@ -109,9 +112,11 @@ class Proxy:
                     server.sendall(data)
                     continue
                 _, fate, stay_cut = trap
+                if stay_cut:
+                    self._refuse()  # before the client knows that it has to come again
                 self._meet(fate, data, client, server)
                 if stay_cut:
-                    self.cut()
+                    self._drop_all()
                 self.sprung.set()
                 return
         with contextlib.suppress(OSError):
