@@ -16,8 +16,11 @@ from tests.crash.processes import Channel, Child, Nursery
 pytestmark = pytest.mark.crash
 
 SCENARIOS = ["par", "seq", "str"]
-FLUSHED_AFTER = 0.05 + 0.25
+FLUSHED_AFTER = 0.05 + 0.75
 """The window, and room for a slow disk and a busy machine."""
+
+SOON = 5.0
+"""How long a look may take on such a machine. A lease lasts for longer, so nobody waited for it."""
 
 
 def in_sync(parent: Channel, path: str, name: str) -> None:
@@ -181,7 +184,7 @@ def _look(path: str, name: str, reason: str) -> None:
     began = time.monotonic()
     with Store(path) as store:
         session = store.session("s")
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < SOON, "it waited for something"
         scenarios.check(name, session, reason)
         assert store.counts()["deltas"] == 0
     with Store(path) as store:  # looking again adds nothing
