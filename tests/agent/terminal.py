@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -71,13 +71,21 @@ class Terminal:
 
     def shows(self, text: str, *, after: int = 0) -> int:
         """Wait until this was shown; where it ends in all that was."""
+        self.first_of((text,), after=after)
+        return self.text.index(text, after) + len(text)
+
+    def first_of(self, texts: Sequence[str], *, after: int) -> str:
+        """Wait until one of these was shown; which."""
+
+        def shown() -> list[str]:
+            seen = self.text[after:]
+            return [text for text in texts if text in seen]
+
         with self._changed:
-            found = self._changed.wait_for(
-                lambda: text in self.text[after:] or self._over, timeout=SECONDS
-            )
-            assert found, f"{text!r} was not shown:\n{self.text[-3000:]}"
-            assert text in self.text[after:], f"it ended without {text!r}:\n{self.text[-3000:]}"
-            return self.text.index(text, after) + len(text)
+            found = self._changed.wait_for(lambda: shown() or self._over, timeout=SECONDS)
+            assert found, f"{texts!r}: not shown:\n{self.text[-3000:]}"
+            assert shown(), f"it ended without {texts!r}:\n{self.text[-3000:]}"
+            return shown()[0]
 
     @property
     def text(self) -> str:

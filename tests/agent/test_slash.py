@@ -14,6 +14,8 @@ from tests.recorders.server import Scripted
 
 pytestmark = pytest.mark.timeout(180)
 
+REFUSED = "has to wait: a turn runs."
+
 
 @pytest.fixture
 def session(store: Store, project: Project) -> Session:
@@ -32,9 +34,16 @@ def terminal(chat: Chat, session: Session) -> Terminal:
 
 
 def typed(terminal: Terminal, text: str, *expected: str) -> None:
-    """Type a line; what is expected is shown after it."""
-    before = len(terminal.text)
-    terminal.enter(text)
+    """Type a line; what is expected is shown after it.
+
+    The chat hears of the end of a turn a moment after the journal has it, and says that it has to
+    wait until then: so it is typed again.
+    """
+    shown = REFUSED
+    while shown == REFUSED:
+        before = len(terminal.text)
+        terminal.enter(text)
+        shown = terminal.first_of((*expected, REFUSED), after=before)
     for one in expected:
         terminal.shows(one, after=before)
 
