@@ -12,7 +12,7 @@ help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 chat: $(STAMP)  ## talk to an agent with a small model on board; Ctrl+C stops it
-	@$(BIN)/holdfast chat $(ARGS)
+	@$(BIN)/killick chat $(ARGS)
 
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
@@ -31,7 +31,7 @@ lint: $(STAMP)  ## check style, format and the direction of imports
 type: $(STAMP)  ## check types
 	@$(BIN)/mypy
 
-bench: $(STAMP) $(PEERS)  ## measure Holdfast beside raw SQLite and psycopg, and beside what frameworks ship
+bench: $(STAMP) $(PEERS)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
@@ -43,7 +43,7 @@ torture-long: $(STAMP)  ## the same, for hours
 	@$(BIN)/python -m torture --long
 
 demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store still knows
-	@$(BIN)/holdfast demo
+	@$(BIN)/killick demo
 
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
 peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
@@ -77,11 +77,11 @@ $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/p
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Holdfast and what it is measured beside, in one environment, so that all of them run in one process.
+# Killick and what it is measured beside, in one environment, so that all of them run in one process.
 $(PEERS): requirements/peers.lock
 	@$(PYTHON) -m venv .benchvenv
 	@.benchvenv/bin/python -m pip install --quiet --require-hashes -r requirements/peers.lock
-	@echo "$(CURDIR)/src" > "$$(.benchvenv/bin/python -c 'import site; print(site.getsitepackages()[0])')/holdfast.pth"
+	@echo "$(CURDIR)/src" > "$$(.benchvenv/bin/python -c 'import site; print(site.getsitepackages()[0])')/killick.pth"
 	@touch $@
 
 $(BIN)/python:

@@ -72,7 +72,7 @@ def main() -> int:
         began = time.monotonic()
         gc.collect()  # what the one before has left behind is not this one's to clear away
         try:
-            with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as folder:
+            with tempfile.TemporaryDirectory(prefix="killick-bench-", dir=options.dir) as folder:
                 setting = Setting(Path(folder), blocks, scale)
                 results += MEASUREMENTS[name](setting)
         except Exception:  # noqa: BLE001  (the others have taken minutes: none is lost for it)
@@ -88,7 +88,7 @@ def main() -> int:
         machine=where,
         results=results,
     )
-    report.keep(options.out, "holdfast", run)
+    report.keep(options.out, "killick", run)
     if options.write_docs:
         report.write_document(run)
     if failed:

@@ -8,7 +8,7 @@ import anyio
 from benchmarks.raw import TEXT, WARM_APPENDS, RawWriter, log_grew, warm_up
 from benchmarks.results import Result, Setting, at_most
 from benchmarks.stats import Pairs, micros, paired, timed
-from holdfast import AsyncStore, Message, Store, Text
+from killick import AsyncStore, Message, Store, Text
 
 _APPENDS = 20
 _FINER = 3

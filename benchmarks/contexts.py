@@ -11,8 +11,8 @@ from benchmarks.appends import fill
 from benchmarks.footprint import Interpreter
 from benchmarks.results import Result, Setting, at_most
 from benchmarks.stats import paired, timed
-from holdfast import AsyncStore, Message, Store, Text
-from holdfast.views.context import FORMATS
+from killick import AsyncStore, Message, Store, Text
+from killick.views.context import FORMATS
 
 _MESSAGES = 10_000
 _MANY_MESSAGES = 200_000
@@ -92,11 +92,11 @@ def listing(setting: Setting) -> list[Result]:
     taken = median(_seconds(opened) for _ in range(_TRIES)) * 1e3
     what = f"opening a store of {count:,} sessions and listing the newest 50"
     figure = f"{taken:.1f} ms"
-    command = ("-m", "holdfast.cli", "sessions", "--store", str(path))
+    command = ("-m", "killick.cli", "sessions", "--store", str(path))
     ratio, words = Interpreter(setting).beside_imports(*command, blocks=setting.blocks)
     return [
         Result(what=what, figure=figure, goal="< 100 ms", holds=taken < 100),
-        at_most(f"`holdfast sessions` in a store of {count:,}", ratio, None, words),
+        at_most(f"`killick sessions` in a store of {count:,}", ratio, None, words),
     ]
 
 

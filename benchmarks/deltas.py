@@ -6,7 +6,7 @@ from time import perf_counter_ns, sleep
 from benchmarks.raw import TEXT
 from benchmarks.results import Result, Setting
 from benchmarks.stats import ratio
-from holdfast import Store
+from killick import Store
 
 _PIECE = TEXT[:20]
 _DELTAS = 2_000

@@ -13,7 +13,7 @@ from benchmarks.appends import fill
 from benchmarks.raw import BODY_BYTES
 from benchmarks.results import TIMES, Result, Setting, at_most
 from benchmarks.stats import Ratio, paired, timed
-from holdfast import AsyncStore
+from killick import AsyncStore
 
 _MESSAGES = 5_000
 _BYTES_GOAL = 1.6
@@ -48,7 +48,7 @@ def size(setting: Setting) -> list[Result]:
 class Interpreter:
     """Fresh interpreters that run from bytecode, as an installed package does.
 
-    The copy of Holdfast in a clone may have none.
+    The copy of Killick in a clone may have none.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -59,7 +59,7 @@ class Interpreter:
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def beside_imports(self, *arguments: str, blocks: int) -> tuple[Ratio, str]:
-        """Its time against that of importing what Holdfast stands on, and both in words."""
+        """Its time against that of importing what Killick stands on, and both in words."""
         raw = ("-c", "import apsw, msgspec")
         self._block(*arguments)
         self._block(*raw)
@@ -82,7 +82,7 @@ class Interpreter:
 
 
 def imports(setting: Setting) -> list[Result]:
-    """A fresh interpreter that imports Holdfast beside one that imports what it stands on."""
-    statement = "import holdfast; holdfast.Store"
+    """A fresh interpreter that imports Killick beside one that imports what it stands on."""
+    statement = "import killick; killick.Store"
     ratio, words = Interpreter(setting).beside_imports("-c", statement, blocks=setting.blocks)
-    return [at_most("importing holdfast", ratio, 2.0, words)]
+    return [at_most("importing killick", ratio, 2.0, words)]

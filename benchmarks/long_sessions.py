@@ -11,7 +11,7 @@ from benchmarks.appends import fill
 from benchmarks.raw import TEXT
 from benchmarks.results import TIMES, Result, Setting, at_most
 from benchmarks.stats import bytes_written, paired, timed
-from holdfast import AsyncStore, Message, Session, Store, Text
+from killick import AsyncStore, Message, Session, Store, Text
 
 _MILLION = 1_000_000
 _THOUSAND = 1_000

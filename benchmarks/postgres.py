@@ -25,8 +25,8 @@ from benchmarks.raw import TEXT
 from benchmarks.results import Result, Setting, at_least, at_most
 from benchmarks.stats import Pairs, paired, per_second, timed
 from benchmarks.writers import _Crew
-from holdfast import AsyncStore, Store
-from holdfast.model import entries as e
+from killick import AsyncStore, Store
+from killick.model import entries as e
 from tests.servers import Server
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "scale.md"
@@ -282,7 +282,7 @@ def followers(server: Server, setting: Setting) -> list[Result]:
 def size(server: Server, setting: Setting) -> list[Result]:
     """Bytes on the disk for each stored message of 600 bytes, before and after the index."""
     messages, sessions = setting.some(20_000), 20
-    server.execute("DROP SCHEMA holdfast CASCADE")
+    server.execute("DROP SCHEMA killick CASCADE")
 
     async def fill(store: AsyncStore) -> None:
         said = message()
@@ -323,7 +323,7 @@ def _bytes(server: Server) -> int:
     found = server.execute(
         "SELECT coalesce(sum(pg_relation_size(c.oid)), 0) FROM pg_class AS c "
         "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE n.nspname IN ('holdfast', 'pg_toast') AND c.relkind IN ('r', 'i', 't')"
+        "WHERE n.nspname IN ('killick', 'pg_toast') AND c.relkind IN ('r', 'i', 't')"
     )
     return int(found[0][0])
 

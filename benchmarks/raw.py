@@ -1,4 +1,4 @@
-"""What Holdfast is measured against: apsw with nothing around it, at the same durability."""
+"""What Killick is measured against: apsw with nothing around it, at the same durability."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final
 import apsw
 
 from benchmarks.stats import timed
-from holdfast.stores.sqlite import connection
+from killick.stores.sqlite import connection
 
 BODY_BYTES: Final = 600
 TEXT: Final = ("All work and no play makes a dull row. " * 16)[:BODY_BYTES]

@@ -10,8 +10,8 @@ import msgspec
 from benchmarks.appends import fill
 from benchmarks.results import Result, Setting, at_most
 from benchmarks.stats import paired, timed
-from holdfast import AsyncStore, Store
-from holdfast.model.entries import KnownBody
+from killick import AsyncStore, Store
+from killick.model.entries import KnownBody
 
 _MESSAGES = 10_000
 

@@ -15,8 +15,8 @@ from google.genai import types
 from benchmarks.raw import TEXT
 from benchmarks.results import Result, Setting
 from benchmarks.stats import paired, ratio
-from holdfast import Store, Turn
-from holdfast.recorders import record
+from killick import Store, Turn
+from killick.recorders import record
 
 _PIECE = TEXT[:20]
 _CHUNKS = 2_000

@@ -13,10 +13,10 @@ import apsw
 
 from benchmarks.raw import BODY_BYTES
 from benchmarks.results import TIMES, Result, Setting
-from holdfast import AsyncStore, Message, Store, Text
-from holdfast.journal.codec import encode
-from holdfast.model.entries import MessageRecorded
-from holdfast.stores.sqlite.queries import SQL
+from killick import AsyncStore, Message, Store, Text
+from killick.journal.codec import encode
+from killick.model.entries import MessageRecorded
+from killick.stores.sqlite.queries import SQL
 
 _SIZED = 5_000
 _SEARCHED = 100_000

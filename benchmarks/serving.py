@@ -20,13 +20,13 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast import AsyncStore
-from holdfast.server.command import serve
-from holdfast.server.running import Answering
-from holdfast.server.state import Settings
-from holdfast.server.tokens import Tokens
-from holdfast.session.aio import AsyncSession
-from holdfast.session.blocks_aio import AsyncTurn
+from killick import AsyncStore
+from killick.server.command import serve
+from killick.server.running import Answering
+from killick.server.state import Settings
+from killick.server.tokens import Tokens
+from killick.session.aio import AsyncSession
+from killick.session.blocks_aio import AsyncTurn
 
 RATE = 20
 STAMP = re.compile(rb"t(\d+\.\d+)")

@@ -15,7 +15,7 @@ import anyio
 from benchmarks.raw import TEXT
 from benchmarks.results import Result, Setting
 from benchmarks.stats import bytes_written
-from holdfast import AsyncStore, Store
+from killick import AsyncStore, Store
 
 _PIECE = TEXT[:20]
 _STREAMS = 1_000
@@ -71,7 +71,7 @@ def streams(setting: Setting) -> list[Result]:
 
 
 def lag(setting: Setting) -> list[Result]:
-    """How late an event loop is with streams in it, above the same program without Holdfast."""
+    """How late an event loop is with streams in it, above the same program without Killick."""
     count = setting.some(_STREAMS)
     seconds = setting.some(int(_SECONDS * 10)) / 10
     ours = anyio.run(_lag_with_streams, setting.folder / "ours.db", count, seconds)

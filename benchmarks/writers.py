@@ -10,7 +10,7 @@ from benchmarks.appends import message, paired_async
 from benchmarks.raw import WARM_APPENDS, RawWriter, log_grew
 from benchmarks.results import Result, Setting, at_least
 from benchmarks.stats import Pairs, per_second
-from holdfast import AsyncSession, AsyncStore
+from killick import AsyncSession, AsyncStore
 
 _RAW_APPENDS = 200
 _OUR_APPENDS = 1_600

@@ -10,8 +10,8 @@ from typing import Any
 from anthropic import Anthropic
 from anthropic.types import RawMessageStreamEvent
 
-from holdfast import Session, Store, Turn
-from holdfast.recorders import Recording, record
+from killick import Session, Store, Turn
+from killick.recorders import Recording, record
 
 SYSTEM = "You help with this folder. Use the shell."
 PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}}

@@ -10,8 +10,8 @@ from typing import Any
 from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from holdfast import Session, Store, Turn
-from holdfast.recorders import Recording, record
+from killick import Session, Store, Turn
+from killick.recorders import Recording, record
 
 SYSTEM = {"role": "system", "content": "You help with this folder. Use the shell."}
 PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}}

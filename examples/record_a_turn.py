@@ -1,6 +1,6 @@
 """Record one turn of an agent, then read it back."""
 
-from holdfast import Store
+from killick import Store
 
 with Store("work.db") as store:
     session = store.create_session(title="Fix the build")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from holdfast import AsyncStore
+from killick import AsyncStore
 
 
 async def model(prompt: str) -> AsyncIterator[str]:

@@ -7,8 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast import Store, Text, ToolResult, Turn
-from holdfast.model.entries import ToolOutput, ToolStarted
+from killick import Store, Text, ToolResult, Turn
+from killick.model.entries import ToolOutput, ToolStarted
 
 
 def agent(path: Path) -> None:

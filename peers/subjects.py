@@ -118,10 +118,10 @@ async def pydantic_ai_saving(case: Case, prompt: str) -> None:
             file.write_bytes(ModelMessagesTypeAdapter.dump_json(messages))
 
 
-async def holdfast(case: Case, prompt: str) -> None:
-    """The same agent, recorded by Holdfast's adapter."""
-    from holdfast import AsyncStore
-    from holdfast.adapters.pydantic_ai import Recorder, history
+async def killick(case: Case, prompt: str) -> None:
+    """The same agent, recorded by Killick's adapter."""
+    from killick import AsyncStore
+    from killick.adapters.pydantic_ai import Recorder, history
 
     agent, handler = _pydantic_agent(case)
     async with AsyncStore(case.folder / "work.db") as store:
@@ -219,7 +219,7 @@ def _as_chat(contents: Any) -> list[dict[str, Any]]:
 
 
 SUBJECTS: dict[str, tuple[str, str, Subject]] = {
-    "holdfast": ("pydantic-ai with Holdfast's adapter", "pydantic-ai-slim", holdfast),
+    "killick": ("pydantic-ai with Killick's adapter", "pydantic-ai-slim", killick),
     "pydantic_ai": ("pydantic-ai, history saved after the run", "pydantic-ai-slim", pydantic_ai),
     "pydantic_ai_saving": (
         "pydantic-ai, history saved in `finally`",

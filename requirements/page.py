@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-TARGET = Path(__file__).parents[1] / "src" / "holdfast" / "server" / "page" / "vendor"
+TARGET = Path(__file__).parents[1] / "src" / "killick" / "server" / "page" / "vendor"
 
 
 class Module(NamedTuple):

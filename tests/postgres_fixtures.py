@@ -7,8 +7,8 @@ from functools import cache
 import psycopg
 import pytest
 
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.connection import Durability
+from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres.connection import Durability
 from tests.servers import Server, is_installed
 
 _TABLES = (
@@ -18,7 +18,7 @@ _TABLES = (
 )
 
 
-_AT_WORK = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'holdfast' AND state <> 'idle'"
+_AT_WORK = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'killick' AND state <> 'idle'"
 
 
 class Shared:
@@ -35,8 +35,8 @@ class Shared:
 
     def empty(self) -> Callable[[], PostgresDatabase]:
         """A function that opens the store, in which nothing is left of the test before."""
-        emptying = "; ".join(f"DELETE FROM holdfast.{name}" for name in _TABLES)
-        resetting = "UPDATE holdfast.search_state SET substrings = false, damage = NULL"
+        emptying = "; ".join(f"DELETE FROM killick.{name}" for name in _TABLES)
+        resetting = "UPDATE killick.search_state SET substrings = false, damage = NULL"
         self._connection.execute(f"{emptying}; {resetting}".encode())
         url = self.server.url()
         return lambda: PostgresDatabase(url, durability=self._durability)
@@ -50,7 +50,7 @@ class Shared:
         while self._connection.execute(_AT_WORK).fetchall() and time.monotonic() < deadline:
             time.sleep(0.002)
         self._connection.execute(
-            "UPDATE holdfast.holders SET until = clock_timestamp() WHERE holder LIKE %s",
+            "UPDATE killick.holders SET until = clock_timestamp() WHERE holder LIKE %s",
             (f"%/{pid}/%",),
         )
 

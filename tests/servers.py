@@ -205,7 +205,7 @@ class Server:
     def conninfo(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} dbname={database} user={user}"
 
-    def url(self, schema: str = "holdfast", *, port: int | None = None, **options: object) -> str:
+    def url(self, schema: str = "killick", *, port: int | None = None, **options: object) -> str:
         given = "".join(f"&{name}={value}" for name, value in options.items())
         where = f"127.0.0.1:{port or self.port}"
         return f"postgresql://postgres@{where}/postgres?schema={schema}{given}"

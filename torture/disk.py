@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import apsw
 
 SECTOR: Final = 512
-NAME: Final = "holdfast-torture"
+NAME: Final = "killick-torture"
 
 Kind = Literal["write", "short", "fsync", "read", "open"]
 Left = Literal["nothing", "everything", "some", "torn", "zeros"]

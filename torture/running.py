@@ -198,7 +198,7 @@ def _work(name: str, seed: int) -> Outcome:
 @contextlib.contextmanager
 def _folder(where: Path | None) -> Iterator[Path]:
     usable = where is not None and os.access(where, os.W_OK)
-    made = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=where if usable else None))
+    made = Path(tempfile.mkdtemp(prefix="killick-torture-", dir=where if usable else None))
     try:
         yield made
     finally:

@@ -1,6 +1,6 @@
 """Scripts for a `Player`, step by step, decided by one source of chance.
 
-The same as `holdfast.testing.strategies`, without Hypothesis: nothing is shrunk, it is quick, and
+The same as `killick.testing.strategies`, without Hypothesis: nothing is shrunk, it is quick, and
 a number is enough to have the same script again on any version of anything.
 """
 
@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.testing.players import Player
-from holdfast.testing.strategies import HISTORY
+from killick.testing.players import Player
+from killick.testing.strategies import HISTORY
 
 _TEXTS: Final = [
     "Let me look.",

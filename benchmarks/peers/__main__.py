@@ -35,7 +35,7 @@ async def run(options: argparse.Namespace) -> tuple[list[Figure | Skipped], list
         for size in sizes[:2] if options.quick else sizes:
             began = monotonic()
             try:
-                with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as dir_:
+                with tempfile.TemporaryDirectory(prefix="killick-bench-", dir=options.dir) as dir_:
                     blocks = 4 if options.quick else options.blocks
                     found += await work(Path(dir_), ALL, size, blocks)
             except Exception:  # noqa: BLE001  (the others have taken minutes: none is lost for it)

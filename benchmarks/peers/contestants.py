@@ -5,12 +5,12 @@ from typing import Final
 
 from benchmarks.peers import google_adk, langgraph_saver, openai_agents, pydantic_ai_stores
 from benchmarks.peers.contestant import Contestant
-from benchmarks.peers.ours import Holdfast, RawSqlite
+from benchmarks.peers.ours import Killick, RawSqlite
 from benchmarks.peers.plain_files import JsonLines, JsonLinesSynced, WholeFile
 
 ALL: Final[Sequence[type[Contestant]]] = (
     RawSqlite,
-    Holdfast,
+    Killick,
     openai_agents.Sqlite,
     openai_agents.AdvancedSqlite,
     openai_agents.SqlAlchemy,

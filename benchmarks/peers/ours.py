@@ -1,4 +1,4 @@
-"""Holdfast, through its asynchronous face, and raw SQLite at the same durability."""
+"""Killick, through its asynchronous face, and raw SQLite at the same durability."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.appends import message
 from benchmarks.peers.contestant import FULL, Contestant, Conversation
 from benchmarks.raw import RawWriter
-from holdfast import AsyncSession, AsyncStore, AsyncTurn
+from killick import AsyncSession, AsyncStore, AsyncTurn
 
 
 class _Session(Conversation):
@@ -25,10 +25,10 @@ class _Session(Conversation):
         return len(await self._session.messages(last=count))
 
 
-class Holdfast(Contestant):
+class Killick(Contestant):
     """Without the search index, which no peer has: it would be filled while others are measured."""
 
-    name = "Holdfast"
+    name = "Killick"
     durability = FULL
 
     async def open(self) -> None:

@@ -18,7 +18,7 @@ _OURS: Final = "#0b6e4f"
 
 def draw(figures: Sequence[Figure], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    mpl.rcParams["svg.hashsalt"] = "holdfast"  # the same figures give the same file
+    mpl.rcParams["svg.hashsalt"] = "killick"  # the same figures give the same file
     plot = partial(_plot, folder, figures)
     plot("append", "peers-append", "messages in the session", "one append, ms", _millis)
     plot("together", "peers-together", "sessions at once", "appends a second", _rate)
@@ -40,7 +40,7 @@ def _plot(
     mine = [one for one in figures if one.work == work]
     for number, store in enumerate(dict.fromkeys(one.store for one in mine)):
         points = [(one.size, value(one)) for one in mine if one.store == store]
-        ours = store == "Holdfast"
+        ours = store == "Killick"
         axes.plot(
             *zip(*points, strict=True),
             label=store,

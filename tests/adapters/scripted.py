@@ -14,8 +14,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import AsyncSession, AsyncStore
-from holdfast.adapters.pydantic_ai import Recorder, history
+from killick import AsyncSession, AsyncStore
+from killick.adapters.pydantic_ai import Recorder, history
 
 PROMPT = "PROMPT-1"
 WORDS = [f"word{number} " for number in range(50)]

@@ -14,9 +14,9 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 
-from holdfast import AsyncStore, Opaque
-from holdfast.adapters.pydantic_ai import history
-from holdfast.adapters.pydantic_ai.parts import Taking
+from killick import AsyncStore, Opaque
+from killick.adapters.pydantic_ai import history
+from killick.adapters.pydantic_ai.parts import Taking
 
 PDF = BinaryContent(b"%PDF", media_type="application/pdf", identifier="x")
 ANSWERS: dict[str, list[ModelResponsePart]] = {

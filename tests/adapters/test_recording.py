@@ -21,10 +21,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import AsyncSession, AsyncStore
-from holdfast.adapters.pydantic_ai import Approvals, Recorder, history
-from holdfast.model import entries as e
-from holdfast.model.parts import Image, Text, ToolResult
+from killick import AsyncSession, AsyncStore
+from killick.adapters.pydantic_ai import Approvals, Recorder, history
+from killick.model import entries as e
+from killick.model.parts import Image, Text, ToolResult
 from tests.adapters.scripted import answered
 
 

@@ -16,10 +16,10 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-from holdfast import AsyncSession, AsyncStore, Entry
-from holdfast.adapters.pydantic_ai import Recorder, history
-from holdfast.model import entries as e
-from holdfast.views.wording import unknown
+from killick import AsyncSession, AsyncStore, Entry
+from killick.adapters.pydantic_ai import Recorder, history
+from killick.model import entries as e
+from killick.views.wording import unknown
 from tests.adapters import scripted
 
 Interrupt = Callable[[Path, AsyncSession, str], Awaitable[str]]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Project, Store
-from holdfast.agent.choosing import VARIABLE
+from killick import Project, Store
+from killick.agent.choosing import VARIABLE
 from tests.agent.terminal import Terminal
 from tests.recorders.server import Scripted, serving
 
@@ -45,7 +45,7 @@ def chat(tmp_path: Path, folder: Path, server: Scripted, store: Store) -> Iterat
 
     def start(*arguments: str, **variables: str) -> Terminal:
         more = {
-            "HOLDFAST_STORE": str(tmp_path / "work.db"),
+            "KILLICK_STORE": str(tmp_path / "work.db"),
             VARIABLE: f"{server.url}/v1#m",
             **variables,
         }

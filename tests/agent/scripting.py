@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast import Entry, Session, Store
-from holdfast.model import entries as e
+from killick import Entry, Session, Store
+from killick.model import entries as e
 from tests.recorders.saying import answer
 from tests.recorders.server import Script, sse
 

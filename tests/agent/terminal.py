@@ -35,7 +35,7 @@ class Terminal:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
         self.process = subprocess.Popen(
-            [python, "-m", "holdfast.cli", *arguments],
+            [python, "-m", "killick.cli", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

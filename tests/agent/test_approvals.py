@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import (
+from killick import (
     AsyncSession,
     AsyncStore,
     AsyncTurn,
@@ -18,9 +18,9 @@ from holdfast import (
     Message,
     ToolAlreadyStarted,
 )
-from holdfast.agent import Agent, Workspace, pending_approvals
-from holdfast.model import entries as e
-from holdfast.model.parts import ToolCall, ToolResult
+from killick.agent import Agent, Workspace, pending_approvals
+from killick.model import entries as e
+from killick.model.parts import ToolCall, ToolResult
 
 ARGUMENTS = '{"path": "a.txt",  "content": "approved"}'
 

@@ -1,4 +1,4 @@
-"""`holdfast chat` in a terminal, with the real model: stopped, left, killed, and gone on with."""
+"""`killick chat` in a terminal, with the real model: stopped, left, killed, and gone on with."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Entry, Session, Store
-from holdfast.agent.embedded import model_file, serving_model
-from holdfast.model import entries as e
+from killick import Entry, Session, Store
+from killick.agent.embedded import model_file, serving_model
+from killick.model import entries as e
 from tests.agent.proxy import Proxy, between
 from tests.agent.scripting import ended, newest, until
 from tests.agent.terminal import Terminal
@@ -42,8 +42,8 @@ def chat(tmp_path: Path, proxy: Proxy, store: Store) -> Iterator[Callable[..., T
 
     def start(*arguments: str) -> Terminal:
         more = {
-            "HOLDFAST_STORE": str(tmp_path / "work.db"),
-            "HOLDFAST_MODEL": f"on-board@{proxy.url}",
+            "KILLICK_STORE": str(tmp_path / "work.db"),
+            "KILLICK_MODEL": f"on-board@{proxy.url}",
         }
         terminal = Terminal("chat", *arguments, folder=folder, more=more)
         begun.append(terminal)
@@ -91,7 +91,7 @@ def test_stopped_then_asked_again(
     assert session.turns()[-1].status == "completed"
     terminal.shows("What did I ask?", after=shown)
     assert terminal.leave() == 0
-    terminal.shows(f"holdfast chat --session {session.id}")
+    terminal.shows(f"killick chat --session {session.id}")
 
 
 def test_killed_and_resumed(chat: Callable[..., Terminal], store: Store, proxy: Proxy) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast demo` shows what it reads back, and `holdfast model` knows where the model is."""
+"""`killick demo` shows what it reads back, and `killick model` knows where the model is."""
 
 import re
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.agent.embedded import model_file
-from holdfast.cli import main
-from holdfast.cli.commands.modelling import PINS
+from killick import Store
+from killick.agent.embedded import model_file
+from killick.cli import main
+from killick.cli.commands.modelling import PINS
 from tests.cli.running import run_process
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
     done = run_process("demo", "--own-words", more={"TMPDIR": str(tmp_path)}, seconds=170)
     assert done.code == 0, done.err
-    found = re.search(r"holdfast show (\S+) --store (\S+)", done.out)
+    found = re.search(r"killick show (\S+) --store (\S+)", done.out)
     assert found is not None
     with Store(found[2]) as store:
         session = store.session(found[1])
@@ -46,7 +46,7 @@ def test_an_agent_that_cannot_begin_is_not_waited_for(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert main(["demo", "--own-words"]) == 1
-    assert capsys.readouterr().err == "holdfast: the agent has ended by itself (code 1)\n"
+    assert capsys.readouterr().err == "killick: the agent has ended by itself (code 1)\n"
 
 
 @pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there")

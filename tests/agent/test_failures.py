@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore, Project, Store
-from holdfast.agent import ModelUnavailable, agent_for
-from holdfast.agent.choosing import VARIABLE, find_model
+from killick import AsyncStore, Project, Store
+from killick.agent import ModelUnavailable, agent_for
+from killick.agent.choosing import VARIABLE, find_model
 from tests.agent.conftest import Chat
 from tests.agent.scripting import refused
 from tests.agent.terminal import Terminal
@@ -121,7 +121,7 @@ def test_a_model_that_cannot_be_is_one_line(name: str, monkeypatch: pytest.Monke
 
 
 def test_chat_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
-    more = {"HOLDFAST_STORE": str(tmp_path / "w.db")}
+    more = {"KILLICK_STORE": str(tmp_path / "w.db")}
     unknown = run_in_terminal(100, "chat", "--model", "nobody:x", more=more)
     assert unknown.code == 2
     assert "nobody:x" in unknown.lines[-1]
@@ -138,7 +138,7 @@ def test_chat_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_a_second_chat_says_who_is_busy_and_takes_over(tmp_path: Path, server: Scripted) -> None:
     server.scripts.append(answer("openai-chat", ["I ", "am "], stalls=True))
-    more = {"HOLDFAST_STORE": str(tmp_path / "w.db"), VARIABLE: f"{server.url}/v1#m"}
+    more = {"KILLICK_STORE": str(tmp_path / "w.db"), VARIABLE: f"{server.url}/v1#m"}
     with (
         Store(tmp_path / "w.db") as store,
         Terminal("chat", folder=tmp_path, more=more) as first,

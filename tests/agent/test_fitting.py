@@ -9,10 +9,10 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import AsyncSession, AsyncStore, Image, Message, Text, ToolCall
-from holdfast.agent import Agent
-from holdfast.agent.fitting import clean_title
-from holdfast.model import entries as e
+from killick import AsyncSession, AsyncStore, Image, Message, Text, ToolCall
+from killick.agent import Agent
+from killick.agent.fitting import clean_title
+from killick.model import entries as e
 
 
 class Model:

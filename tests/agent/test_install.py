@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.choosing import DEFAULTS, VARIABLE
+from killick.agent.choosing import DEFAULTS, VARIABLE
 from tests.agent.terminal import Terminal
 from tests.cli.running import environment
 
@@ -36,23 +36,23 @@ def bare(tmp_path: Path) -> Path:
 def more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in (*DEFAULTS, VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    return {"HOLDFAST_STORE": str(tmp_path / "w.db")}
+    return {"KILLICK_STORE": str(tmp_path / "w.db")}
 
 
 def test_no_key_and_no_model_is_one_line(bare: Path, more: dict[str, str], tmp_path: Path) -> None:
     with Terminal("chat", folder=tmp_path, more=more, python=bare) as terminal:
-        terminal.shows("holdfast model install")
+        terminal.shows("killick model install")
         assert terminal.process.wait(50) == 2
     first, line = terminal.text.strip().splitlines()
-    assert first == "holdfast: one moment …"
-    for name in ("--model", "HOLDFAST_MODEL", "ANTHROPIC_API_KEY", "holdfast model install"):
+    assert first == "killick: one moment …"
+    for name in ("--model", "KILLICK_MODEL", "ANTHROPIC_API_KEY", "killick model install"):
         assert name in line
     done = run(bare, more, "sessions", "--json")
     assert done.stdout == "[]\n", "a chat that could not begin has left a session"
     where = run(bare, more, "model", "where")
     assert where.returncode == 1
     assert where.stderr == (
-        "holdfast: the model is not installed; 'holdfast model install' fetches it\n"
+        "killick: the model is not installed; 'killick model install' fetches it\n"
     )
 
 
@@ -77,7 +77,7 @@ def test_the_model_is_fetched_and_answers(bare: Path, more: dict[str, str], tmp_
 
 def run(python: Path, more: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [python, "-m", "holdfast.cli", *arguments],
+        [python, "-m", "killick.cli", *arguments],
         env=environment(more),
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@ from signal import SIGTERM
 
 import pytest
 
-from holdfast import Project, Session, Store
+from killick import Project, Session, Store
 from tests.agent.conftest import Chat
 from tests.agent.scripting import begun, exchange, said, until, until_said
 from tests.agent.scripting import ended as has_ended
@@ -81,7 +81,7 @@ def test_a_copy_of_a_session(chat: Chat, server: Scripted, store: Store, project
     assert asked == ["What is kelp?", "Algae.", "Who eats it?"]
     assert len(session.messages()) == 2, "the original has changed"
     assert terminal.leave() == 0
-    terminal.shows(f"holdfast chat --session {copy.id}")
+    terminal.shows(f"killick chat --session {copy.id}")
 
 
 def test_choosing_from_a_list(chat: Chat, store: Store, project: Project) -> None:

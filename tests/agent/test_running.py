@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Project, Session, Store
-from holdfast.model import entries as e
+from killick import Project, Session, Store
+from killick.model import entries as e
 from tests.agent.conftest import Chat
 from tests.agent.scripting import calling, ended, said, until, until_printed
 from tests.recorders.server import Scripted

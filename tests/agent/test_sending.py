@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserContent, UserPromptPart
 
-from holdfast import AsyncStore, File, Image, Message, Text
-from holdfast.adapters.pydantic_ai import history
-from holdfast.agent import agent_for
-from holdfast.agent.constrained import ConstrainedModel, flat
-from holdfast.agent.embedded import model_file
-from holdfast.model.parts import Part
+from killick import AsyncStore, File, Image, Message, Text
+from killick.adapters.pydantic_ai import history
+from killick.agent import agent_for
+from killick.agent.constrained import ConstrainedModel, flat
+from killick.agent.embedded import model_file
+from killick.model.parts import Part
 from tests.agent.scripting import calling, said
 from tests.recorders.server import Scripted
 

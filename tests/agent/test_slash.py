@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Project, Session, Store
-from holdfast.cli.chat.slash import COMMANDS
-from holdfast.model import entries as e
+from killick import Project, Session, Store
+from killick.cli.chat.slash import COMMANDS
+from killick.model import entries as e
 from tests.agent.conftest import Chat
 from tests.agent.scripting import begun, ended, exchange, refused, said, until, whole
 from tests.agent.terminal import Terminal
@@ -110,7 +110,7 @@ def test_a_copy_and_a_file(
     typed(terminal, "/export", ".md:")
     assert "Sea urchins do." in (folder / f"{session.id}.md").read_text("utf-8")
     typed(terminal, "/export", "File exists")
-    typed(terminal, "/export holdfast two words.jsonl", "two words.jsonl:")
+    typed(terminal, "/export killick two words.jsonl", "two words.jsonl:")
     assert (folder / "two words.jsonl").stat().st_size
     typed(terminal, "/export markdown nowhere/x.md", "No such file or directory")
     typed(terminal, "/export runes", "No format 'runes'")

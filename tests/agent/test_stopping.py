@@ -7,11 +7,11 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from holdfast import AsyncStore
-from holdfast.agent import Agent
-from holdfast.cli.chat.talk import Talk
-from holdfast.testing.failpoints import Failpoints
-from holdfast.testing.memory import MemoryDisk
+from killick import AsyncStore
+from killick.agent import Agent
+from killick.cli.chat.talk import Talk
+from killick.testing.failpoints import Failpoints
+from killick.testing.memory import MemoryDisk
 
 
 def test_a_turn_is_stopped_though_the_store_cannot_be_asked(

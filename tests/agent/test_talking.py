@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from holdfast import Project, Session, Store
-from holdfast.model import entries as e
+from killick import Project, Session, Store
+from killick.model import entries as e
 from tests.agent.conftest import Chat
 from tests.agent.scripting import begun, ended, held, said, until, until_said
 from tests.recorders.server import Scripted

@@ -14,11 +14,11 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from holdfast import AsyncSession, AsyncStore, TurnStopped
-from holdfast.agent import Agent, Workspace
-from holdfast.agent.tools import Told
-from holdfast.model import entries as e
-from holdfast.model.parts import ToolResult
+from killick import AsyncSession, AsyncStore, TurnStopped
+from killick.agent import Agent, Workspace
+from killick.agent.tools import Told
+from killick.model import entries as e
+from killick.model.parts import ToolResult
 from tests.adapters.scripted import answered
 
 
@@ -137,7 +137,7 @@ def test_what_a_command_prints_is_recorded_up_to_a_bound(
 ) -> None:
     """And if there was more, that is said; the model is told of the end all the same."""
     bound = 1_000_000
-    monkeypatch.setattr("holdfast.agent.tools.RECORDED_CHARS", bound)
+    monkeypatch.setattr("killick.agent.tools.RECORDED_CHARS", bound)
 
     async def main() -> None:
         async with AsyncStore(tmp_path / "w.db", durability="normal") as store:

@@ -9,11 +9,11 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from holdfast import AsyncSession, AsyncStore, Message
-from holdfast.cli.chat.screen import Screen, rendered
-from holdfast.cli.chat.view import Shown, View, call_text, whole_blocks
-from holdfast.model import entries as e
-from holdfast.model.parts import Text, ToolCall
+from killick import AsyncSession, AsyncStore, Message
+from killick.cli.chat.screen import Screen, rendered
+from killick.cli.chat.view import Shown, View, call_text, whole_blocks
+from killick.model import entries as e
+from killick.model.parts import Text, ToolCall
 
 CODE = "Look:\n\n```python\nx = 1\n\ny = 2\n```\n\nThat is it."
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Session, Store
+from killick import Session, Store
 from tests.printable import pytest_runtest_makereport
 
 __all__ = ["no_thread_is_left", "path", "pytest_runtest_makereport", "session", "store"]

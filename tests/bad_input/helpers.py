@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast import Message, Session, Store, Text, ToolCall
+from killick import Message, Session, Store, Text, ToolCall
 
 HARD_TEXTS = {
     "quotes": 'it\'s "so" `and` \\ so; DROP TABLE entries; --',

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from killick import (
     HandleClosed,
     Opaque,
     Session,

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     CallNotFound,
     HandleClosed,
@@ -21,7 +21,7 @@ from holdfast import (
     ToolNotFinished,
     TurnEnded,
 )
-from holdfast.model.messages import Message
+from killick.model.messages import Message
 from tests.bad_input.helpers import calling, saying
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast import PromptQueued, Session, SessionBusy, SessionDeleted, Store
+from killick import PromptQueued, Session, SessionBusy, SessionDeleted, Store
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts
 
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from holdfast import (
+from killick import (
     IdConflict,
     InvalidEntry,
     Message,
@@ -16,7 +16,7 @@ from holdfast import (
     ToolResult,
     TurnEnded,
 )
-from holdfast.stores.handing import Op
+from killick.stores.handing import Op
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts
 
 

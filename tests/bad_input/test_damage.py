@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import SessionDamaged, Store
-from holdfast.stores import standing
+from killick import SessionDamaged, Store
+from killick.stores import standing
 from tests.bad_input.helpers import child, is_usable, raw, saying
 
 OTHERS = ["before", "after"]
@@ -164,7 +164,7 @@ def test_a_damaged_large_body_is_said_when_its_session_is_opened(
 
 _DIES_IN_A_STREAM = """
 import os, sys
-from holdfast import Store
+from killick import Store
 store = Store(sys.argv[1], window_seconds=0.001)
 with store.session("bad").turn("go") as turn, turn.stream() as reply:
     reply.text("so far")

@@ -7,8 +7,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import SessionDamaged, Store, StoreDegraded
-from holdfast.stores.sqlite import SqliteDatabase
+from killick import SessionDamaged, Store, StoreDegraded
+from killick.stores.sqlite import SqliteDatabase
 from tests.bad_input.helpers import is_usable, texts, until
 
 
@@ -19,7 +19,7 @@ class Failing(apsw.VFS):
         self.usual = usual
         self.broken = False
         self.events: list[str] = []
-        super().__init__("holdfast-failing", usual, makedefault=True)
+        super().__init__("killick-failing", usual, makedefault=True)
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
         kind = "database" if flags[0] & apsw.SQLITE_OPEN_MAIN_DB else "other"

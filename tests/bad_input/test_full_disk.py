@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Session, Store, StoreDegraded
+from killick import Session, Store, StoreDegraded
 from tests.bad_input.helpers import calling, is_usable, saying, texts, until
 
 KILOBYTES = 1_024

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from killick import (
     IdConflict,
     Image,
     InvalidEntry,
@@ -20,8 +20,8 @@ from holdfast import (
     TurnEnded,
     Usage,
 )
-from holdfast.journal import rules
-from holdfast.stores import standing
+from killick.journal import rules
+from killick.stores import standing
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, raw, saying, texts, until
 
 LARGE = "large " * 100

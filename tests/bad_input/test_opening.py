@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     Store,
     StoreBusy,
@@ -25,7 +25,7 @@ from holdfast import (
     StoreOnNetwork,
     StoreReadOnly,
 )
-from holdfast.stores.sqlite import files
+from killick.stores.sqlite import files
 from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, saying, texts
 from torture.disk import Fault, faulty_disk
 
@@ -130,7 +130,7 @@ def test_a_file_in_a_folder_that_is_mounted_twice_is_one_store(path: Path) -> No
 
 
 def _seen_by_another_process(path: Path) -> str:
-    code = "import sys; from holdfast import Store; s = Store(sys.argv[1]); "
+    code = "import sys; from killick import Store; s = Store(sys.argv[1]); "
     code += "print(s.session('s').turns()[-1].status)"
     command = [sys.executable, "-c", code, str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -300,7 +300,7 @@ connection.close()
 _HOLDS_THE_TURN = """
 import sys
 from pathlib import Path
-from holdfast.stores.sqlite.lockfile import LockFile
+from killick.stores.sqlite.lockfile import LockFile
 lock = LockFile.open(Path(sys.argv[1] + "-lock"))
 lock.acquire_turn(5)
 print("held", flush=True)

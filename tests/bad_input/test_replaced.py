@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore, Session, Store, StoreDegraded, StoreReplaced, TurnStopped
+from killick import AsyncStore, Session, Store, StoreDegraded, StoreReplaced, TurnStopped
 from tests.bad_input.helpers import saying
 
 

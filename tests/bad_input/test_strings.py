@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from killick import (
     File,
     Message,
     Opaque,
@@ -145,7 +145,7 @@ def test_in_notes_and_keys(path: Path, text: str) -> None:
 
 
 def test_in_reasons_of_stopping_and_deleting(path: Path, text: str) -> None:
-    from holdfast import TurnStopped
+    from killick import TurnStopped
 
     with Store(path) as store:
         session = store.create_session(id="s")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from killick import (
     BlobNotFound,
     CallNotFound,
     Image,
@@ -20,7 +20,7 @@ from holdfast import (
     ToolResult,
     TurnNotFound,
 )
-from holdfast.model.entries import ApprovalAsked
+from killick.model.entries import ApprovalAsked
 from tests.bad_input.helpers import calling, child, is_usable, nothing_stored, texts, until
 
 
@@ -134,7 +134,7 @@ def test_a_streamed_part_with_an_unknown_blob_does_not_break_the_turn(
 
 _DIES_WITH_AN_UNKNOWN_BLOB = """
 import os, sys
-from holdfast import Image, Store
+from killick import Image, Store
 store = Store(sys.argv[1], window_seconds=0.001)
 with store.session("s").turn("go") as turn, turn.stream() as reply:
     reply.text("kept")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    HoldfastError,
+from killick import (
     InvalidEntry,
+    KillickError,
     Message,
     Opaque,
     Reasoning,
@@ -25,7 +25,7 @@ from holdfast import (
 )
 from tests.bad_input.helpers import calling, is_usable, nothing_stored
 
-REFUSED = (HoldfastError, TypeError, ValueError)
+REFUSED = (KillickError, TypeError, ValueError)
 wrong: Any = {"a": 1}
 parts: list[Any] = [
     Text(wrong),

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.agent.embedded import model_file
+from killick.agent.embedded import model_file
 from tests.browser.conftest import Keep, OpenPage, Serve, ask
 from tests.server.client import Server
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from holdfast import Message, Store, Text
-from holdfast.server.tokens import Tokens
+from killick import Message, Store, Text
+from killick.server.tokens import Tokens
 from tests.browser.conftest import Keep, OpenPage, Serve, ask, said
 from tests.server.client import Server
 from tests.server.nobody import NO_MODEL, serve_without
@@ -24,13 +24,13 @@ def test_without_a_model_the_page_says_what_to_set(
     server = serve_without(tmp_path, NO_MODEL)
     try:
         page = open_page(server)
-        expect(page.locator(".lacks")).to_contain_text("name one with --model or HOLDFAST_MODEL")
+        expect(page.locator(".lacks")).to_contain_text("name one with --model or KILLICK_MODEL")
         page.locator(".welcome").get_by_role("button", name="New session").click()
         expect(page.get_by_role("note")).to_contain_text("There is no model")
         ask(page, "Hello?")
         expect(page.get_by_role("alert")).to_contain_text("There is no model")
         expect(page.get_by_label("Your message")).to_have_value("Hello?")
-        expect(page.locator(".lacks")).to_contain_text("holdfast model install")
+        expect(page.locator(".lacks")).to_contain_text("killick model install")
         keep(page, "no-model")
     finally:
         server.close()
@@ -45,7 +45,7 @@ def test_a_session_without_a_title_is_called_by_its_first_prompt(
     expect(page.locator(".message.assistant")).to_contain_text("I wait")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".row .name")).to_have_text("hang on a moment")
-    expect(page).to_have_title("hang on a moment · Holdfast")
+    expect(page).to_have_title("hang on a moment · Killick")
     page.reload()
     expect(page.get_by_role("button", name="hang on a moment", exact=True)).to_be_visible()
 
@@ -239,7 +239,7 @@ def test_tab_goes_through_the_page_in_the_order_in_which_it_is_read(
     for _ in range(22):
         page.keyboard.press("Tab")
         order.append(focused(page).splitlines()[0])
-    wanted = ["To the conversation", "Holdfast", "Figures", "Light or dark", "Keys", "New session"]
+    wanted = ["To the conversation", "Killick", "Figures", "Light or dark", "Keys", "New session"]
     assert order[: len(wanted)] == wanted
     rest = ["Search", "All", "Only", "Pin Only", "Pin", "What the model is sent", "More"]
     places = [order.index(name) for name in rest]

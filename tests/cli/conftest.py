@@ -8,7 +8,7 @@ from tests.cli.running import Runner
 from tests.cli.sample import Sample, make_sample
 from tests.printable import pytest_runtest_makereport
 
-__all__ = ["holdfast", "pytest_runtest_makereport", "sample"]
+__all__ = ["killick", "pytest_runtest_makereport", "sample"]
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def sample(tmp_path: Path) -> Sample:
 
 
 @pytest.fixture
-def holdfast(
+def killick(
     sample: Sample, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Runner:
-    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.delenv("KILLICK_STORE", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     return Runner(sample.path, capsys)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.cli import main
+from killick.cli import main
 
-COMMAND = [sys.executable, "-W", "error", "-m", "holdfast.cli"]
+COMMAND = [sys.executable, "-W", "error", "-m", "killick.cli"]
 ESCAPES = re.compile(r"\x1b\[([0-9;]*m|\?25[hl])")
 """Colours, and the cursor that hides behind a bar."""
 
@@ -40,7 +40,7 @@ class Done(NamedTuple):
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's, without what would change what is printed."""
-    unset = {"HOLDFAST_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "HOLDFAST_TRACEBACK"}
+    unset = {"KILLICK_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "KILLICK_TRACEBACK"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return {**kept, "TERM": "xterm-256color", "TZ": "UTC", **(more or {})}
 

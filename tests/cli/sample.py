@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast import Project, Session, Store, Usage
+from killick import Project, Session, Store, Usage
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \u202egnp.exe \u2066x\u2069 \x7f \ud800 \u200b"

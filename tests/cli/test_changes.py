@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import Runner
 from tests.cli.sample import Sample, make_sample
 
@@ -21,55 +21,55 @@ def head(sample: Sample) -> int:
         return store.session(sample.build).head
 
 
-def test_a_session_is_renamed_by_a_prefix_of_its_id(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("rename", sample.build[:-4], "Another title", "--json")
+def test_a_session_is_renamed_by_a_prefix_of_its_id(killick: Runner, sample: Sample) -> None:
+    done = killick("rename", sample.build[:-4], "Another title", "--json")
     assert (done.code, done.json["title"]) == (0, "Another title")
     assert done.json["seq"] == head(sample)
-    assert holdfast("rename", sample.build, "--none", "--json").json["title"] is None
+    assert killick("rename", sample.build, "--none", "--json").json["title"] is None
 
 
-def test_tags_are_put_on_and_taken_off(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("tag", sample.build, "a", "b", "--remove", "release", "--json")
+def test_tags_are_put_on_and_taken_off(killick: Runner, sample: Sample) -> None:
+    done = killick("tag", sample.build, "a", "b", "--remove", "release", "--json")
     assert done.json["tags"] == ["a", "b"]
-    assert "none" in holdfast("tag", sample.build, "--remove", "a", "--remove", "b").out
+    assert "none" in killick("tag", sample.build, "--remove", "a", "--remove", "b").out
 
 
 @pytest.mark.parametrize(("name", "field"), [("archive", "archived"), ("pin", "pinned")])
 def test_what_is_switched_on_can_be_switched_off(
-    holdfast: Runner, sample: Sample, name: str, field: str
+    killick: Runner, sample: Sample, name: str, field: str
 ) -> None:
-    assert holdfast(name, sample.build, "--json").json[field] is True
-    assert holdfast(name, sample.build, "--off", "--json").json[field] is False
+    assert killick(name, sample.build, "--json").json[field] is True
+    assert killick(name, sample.build, "--off", "--json").json[field] is False
 
 
-def test_a_deleted_session_can_be_restored(holdfast: Runner, sample: Sample) -> None:
-    deleted = holdfast("delete", sample.build, "--reason", "a mistake", "--json")
+def test_a_deleted_session_can_be_restored(killick: Runner, sample: Sample) -> None:
+    deleted = killick("delete", sample.build, "--reason", "a mistake", "--json")
     assert deleted.json["deleted_at"] is not None
-    shown = holdfast("show", sample.build)
-    assert (shown.code, "holdfast restore" in shown.err) == (4, True)
-    assert holdfast("restore", sample.build, "--json").json["deleted_at"] is None
-    assert holdfast("show", sample.build).code == 0
+    shown = killick("show", sample.build)
+    assert (shown.code, "killick restore" in shown.err) == (4, True)
+    assert killick("restore", sample.build, "--json").json["deleted_at"] is None
+    assert killick("show", sample.build).code == 0
 
 
-def test_a_fork_begins_with_the_entries_of_the_other(holdfast: Runner, sample: Sample) -> None:
-    fork = holdfast("fork", sample.build, "--at", "5", "--title", "Another way", "--json").json
+def test_a_fork_begins_with_the_entries_of_the_other(killick: Runner, sample: Sample) -> None:
+    fork = killick("fork", sample.build, "--at", "5", "--title", "Another way", "--json").json
     assert (fork["title"], fork["fork"]) == ("Another way", {"session_id": sample.build, "at": 5})
-    assert "Why does the build fail?" in holdfast("show", fork["id"]).out
+    assert "Why does the build fail?" in killick("show", fork["id"]).out
 
 
-def test_a_rewind_can_be_undone(holdfast: Runner, sample: Sample) -> None:
-    assert holdfast("rewind", sample.build, "--through", "3").code == 0
-    assert "The linker is missing." not in holdfast("show", sample.build).out
-    assert holdfast("undo", sample.build).code == 0
-    assert "The linker is missing." in holdfast("show", sample.build).out
+def test_a_rewind_can_be_undone(killick: Runner, sample: Sample) -> None:
+    assert killick("rewind", sample.build, "--through", "3").code == 0
+    assert "The linker is missing." not in killick("show", sample.build).out
+    assert killick("undo", sample.build).code == 0
+    assert "The linker is missing." in killick("show", sample.build).out
 
 
-def test_a_summary_can_come_from_a_file(holdfast: Runner, sample: Sample, tmp_path: Path) -> None:
+def test_a_summary_can_come_from_a_file(killick: Runner, sample: Sample, tmp_path: Path) -> None:
     file = tmp_path / "summary.txt"
     file.write_text("It was the linker.", encoding="utf-8")
-    done = holdfast("compact", sample.build, "--through", "8", "--summary-file", str(file))
+    done = killick("compact", sample.build, "--through", "8", "--summary-file", str(file))
     assert done.code == 0, done.err
-    assert "It was the linker." in holdfast("context", sample.build).out
+    assert "It was the linker." in killick("context", sample.build).out
 
 
 @pytest.mark.parametrize(
@@ -106,47 +106,47 @@ def test_a_summary_can_come_from_a_file(holdfast: Runner, sample: Sample, tmp_pa
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_changed(
-    holdfast: Runner, sample: Sample, words: str, code: int, said: str
+    killick: Runner, sample: Sample, words: str, code: int, said: str
 ) -> None:
     before = head(sample)
     meant = {"ID": sample.build, "LONG": "x" * 10_000}
-    done = holdfast(*(meant.get(word, word) for word in words.split()))
+    done = killick(*(meant.get(word, word) for word in words.split()))
     assert said in done.err
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
     assert [one for one in PROGRAMS_WORDS if one in done.err] == []
     assert head(sample) == before
 
 
-def test_a_running_turn_is_not_rewound(holdfast: Runner, sample: Sample) -> None:
+def test_a_running_turn_is_not_rewound(killick: Runner, sample: Sample) -> None:
     with Store(sample.path) as store:
         session = store.session(sample.build)
         with session.turn("And now?"):
             before = session.head
-            done = holdfast("rewind", sample.build, "--through", "3")
+            done = killick("rewind", sample.build, "--through", "3")
             assert done.code == 5
-            assert "'holdfast stop ID' asks it to end" in done.err
+            assert "'killick stop ID' asks it to end" in done.err
             assert session.entries()[-1].seq == before
 
 
-def test_a_running_turn_can_be_stopped(holdfast: Runner, sample: Sample) -> None:
+def test_a_running_turn_can_be_stopped(killick: Runner, sample: Sample) -> None:
     with Store(sample.path) as store:
         session = store.session(sample.build)
         with session.turn("And now?") as turn:
-            done = holdfast("stop", sample.build, "--reason", "wrong branch", "--json")
+            done = killick("stop", sample.build, "--reason", "wrong branch", "--json")
             assert done.json == {"id": sample.build, "asked": True, "reason": "wrong branch"}
             asked = [entry for entry in session.entries() if entry.kind == "stop_asked"]
             assert [entry.body.turn_id for entry in asked] == [turn.id]  # type: ignore[union-attr]
 
 
 def test_an_undo_that_would_mix_two_conversations_names_the_fork(
-    holdfast: Runner, sample: Sample
+    killick: Runner, sample: Sample
 ) -> None:
-    seq = holdfast("rewind", sample.build, "--through", "3", "--json").json["seq"]
+    seq = killick("rewind", sample.build, "--through", "3", "--json").json["seq"]
     with Store(sample.path) as store, store.session(sample.build).turn("Another way."):
         pass
-    done = holdfast("undo", sample.build)
+    done = killick("undo", sample.build)
     assert done.code == 5
-    assert f"'holdfast fork ID --at {seq - 1}'" in done.err
+    assert f"'killick fork ID --at {seq - 1}'" in done.err
     assert [one for one in PROGRAMS_WORDS if one in done.err] == []
 
 
@@ -171,7 +171,7 @@ def test_a_store_that_may_not_be_written_is_said_to_be(readable_only: Sample, wo
     before = readable_only.path.read_bytes()
     arguments = [readable_only.build if word == "ID" else word for word in words.split()]
     program = (
-        "import os, sys; from holdfast.cli import app, main; import holdfast.stores.sqlite\n"
+        "import os, sys; from killick.cli import app, main; import killick.stores.sqlite\n"
         "for name in app.MODULES: app.make_group().get_command(None, name)\n"
         "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
         f"sys.exit(main({['--store', str(readable_only.path), *arguments]!r}))"

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import environment, run_process
 from tests.cli.sample import FORBIDDEN, Sample
 
@@ -13,10 +13,10 @@ from tests.cli.sample import FORBIDDEN, Sample
 def offered(sample: Sample, words: str) -> list[str]:
     """What bash would be offered for the last of these words."""
     more = {
-        "_HOLDFAST_COMPLETE": "bash_complete",
+        "_KILLICK_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
-        "HOLDFAST_STORE": str(sample.path),
+        "KILLICK_STORE": str(sample.path),
     }
     done = run_process(more=more)
     assert done.code == 0, done.err
@@ -24,29 +24,29 @@ def offered(sample: Sample, words: str) -> list[str]:
 
 
 def test_commands_are_offered(sample: Sample) -> None:
-    assert set(offered(sample, "holdfast re")) == {"rename", "rewind", "restore"}
+    assert set(offered(sample, "killick re")) == {"rename", "rewind", "restore"}
 
 
 def test_options_are_offered(sample: Sample) -> None:
-    assert {"--store", "--json", "--timeline"} <= set(offered(sample, "holdfast show --"))
+    assert {"--store", "--json", "--timeline"} <= set(offered(sample, "killick show --"))
 
 
 def test_ids_are_offered(sample: Sample) -> None:
-    assert offered(sample, f"holdfast show {sample.build[:-2]}") == [sample.build]
+    assert offered(sample, f"killick show {sample.build[:-2]}") == [sample.build]
 
 
 def test_a_hostile_title_or_id_does_not_reach_the_shell(sample: Sample) -> None:
     with Store(sample.path) as store:
         store.create_session(id="\x1b[2J", title="x")
-    more = {"COMP_WORDS": "holdfast show ", "COMP_CWORD": "2", "HOLDFAST_STORE": str(sample.path)}
-    done = run_process(more={**more, "_HOLDFAST_COMPLETE": "zsh_complete"})
+    more = {"COMP_WORDS": "killick show ", "COMP_CWORD": "2", "KILLICK_STORE": str(sample.path)}
+    done = run_process(more={**more, "_KILLICK_COMPLETE": "zsh_complete"})
     assert sample.hostile in done.out
     assert [char for char in FORBIDDEN if char in done.out] == []
 
 
 def test_ids_of_a_store_that_is_not_there_are_none(sample: Sample) -> None:
     sample.path.rename(sample.path.with_name("elsewhere.db"))
-    assert offered(sample, "holdfast show ses_") == []
+    assert offered(sample, "killick show ses_") == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "bash"])
@@ -55,14 +55,14 @@ def test_a_script_is_printed(shell: str) -> None:
         pytest.skip("no bash here")
     done = run_process("completion", shell)
     assert (done.code, done.err) == (0, "")
-    assert "_HOLDFAST_COMPLETE" in done.out
+    assert "_KILLICK_COMPLETE" in done.out
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
 def test_bash_takes_the_script() -> None:
     script = run_process("completion", "bash").out
     done = subprocess.run(
-        ["bash", "-c", script + "\ncomplete -p holdfast"],
+        ["bash", "-c", script + "\ncomplete -p killick"],
         capture_output=True, text=True, env=environment(), timeout=30,
     )  # fmt: skip
-    assert "holdfast" in done.stdout, done.stderr
+    assert "killick" in done.stdout, done.stderr

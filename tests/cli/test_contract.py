@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import COMMAND, environment, run_process
 from tests.cli.sample import Sample
 
@@ -19,14 +19,14 @@ def test_the_store_can_be_chosen_before_after_or_by_a_variable(sample: Sample, w
         "after": ["sessions", "--json", "--store", path],
         "variable": ["sessions", "--json"],
     }
-    more = {"HOLDFAST_STORE": path} if where == "variable" else None
+    more = {"KILLICK_STORE": path} if where == "variable" else None
     done = run_process(*lines[where], more=more)
     assert (done.code, done.err) == (0, "")
     assert [one["id"] for one in done.json] == [sample.empty, sample.hostile, sample.build]
 
 
 def test_the_option_wins_over_the_variable_and_the_later_over_the_earlier(sample: Sample) -> None:
-    more = {"HOLDFAST_STORE": "/nowhere/a.db"}
+    more = {"KILLICK_STORE": "/nowhere/a.db"}
     done = run_process(
         "--store", "/nowhere/b.db", "where", "--store", str(sample.path), "--json", more=more
     )
@@ -34,7 +34,7 @@ def test_the_option_wins_over_the_variable_and_the_later_over_the_earlier(sample
 
 
 def test_the_installed_script_is_the_command(sample: Sample) -> None:
-    script = Path(sys.executable).with_name("holdfast")
+    script = Path(sys.executable).with_name("killick")
     done = subprocess.run(
         [script, "show", sample.build[:-3], "--store", sample.path],
         capture_output=True, text=True, env=environment(), timeout=50,
@@ -57,10 +57,10 @@ def test_the_installed_script_is_the_command(sample: Sample) -> None:
     ],
 )
 def test_a_failure_says_why_in_one_line(sample: Sample, words: str, code: int, said: str) -> None:
-    done = run_process(*words.split(), more={"HOLDFAST_STORE": str(sample.path)})
+    done = run_process(*words.split(), more={"KILLICK_STORE": str(sample.path)})
     assert (done.code, done.out) == (code, "")
     assert said in done.err
-    assert done.err.startswith("holdfast: ")
+    assert done.err.startswith("killick: ")
     assert done.err.count("\n") == 1
 
 
@@ -70,7 +70,7 @@ def test_a_store_that_was_named_and_is_not_there_is_not_made(tmp_path: Path) -> 
 
 
 def test_a_name_that_is_empty_is_not_taken_for_the_default(sample: Sample) -> None:
-    done = run_process("sessions", "--store", "", more={"HOLDFAST_STORE": str(sample.path)})
+    done = run_process("sessions", "--store", "", more={"KILLICK_STORE": str(sample.path)})
     assert done.code == 6
     assert "the name of the store is empty" in done.err
 
@@ -128,8 +128,8 @@ def test_without_arguments_the_help_is_shown() -> None:
     done = run_process()
     assert done.code == 0
     assert "sessions" in done.out
-    assert "Usage: holdfast" in done.out
+    assert "Usage: killick" in done.out
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert run_process("--version").out.startswith("holdfast 0.")
+    assert run_process("--version").out.startswith("killick 0.")

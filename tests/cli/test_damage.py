@@ -3,7 +3,7 @@
 import apsw
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 
@@ -22,56 +22,56 @@ def damage(sample: Sample, seq: int) -> None:
 
 @pytest.mark.parametrize("seq", range(1, 26))
 def test_whichever_entry_is_damaged_the_rest_is_shown(
-    holdfast: Runner, sample: Sample, seq: int
+    killick: Runner, sample: Sample, seq: int
 ) -> None:
     damage(sample, seq)
     for options in ([], ["--timeline"], ["--json"]):
-        done = holdfast("show", sample.build, *options)
+        done = killick("show", sample.build, *options)
         assert done.code == 3
         assert f"is damaged near seq {seq}" in done.err
         assert done.err.count("\n") == 1
         assert done.out
     readable = seq not in (3, 11, 12, 13, 14)
-    assert ("Why does the build fail?" in holdfast("show", sample.build).out) or not readable
+    assert ("Why does the build fail?" in killick("show", sample.build).out) or not readable
 
 
-def test_other_sessions_are_listed_and_shown(holdfast: Runner, sample: Sample) -> None:
+def test_other_sessions_are_listed_and_shown(killick: Runner, sample: Sample) -> None:
     damage(sample, 5)
-    assert len(holdfast("sessions", "--json").json) == 3
-    assert holdfast("show", sample.hostile).code == 0
+    assert len(killick("sessions", "--json").json) == 3
+    assert killick("show", sample.hostile).code == 0
 
 
 @pytest.mark.parametrize("words", ["context", "tail --after 0 --until-end", "rename"])
-def test_what_needs_the_whole_session_refuses(holdfast: Runner, sample: Sample, words: str) -> None:
+def test_what_needs_the_whole_session_refuses(killick: Runner, sample: Sample, words: str) -> None:
     """A model is never sent a part of a conversation as if it were the whole."""
     damage(sample, 5)
     name, *rest = words.split()
     title = ["x"] if name == "rename" else []
-    done = holdfast(name, sample.build, *title, *rest)
+    done = killick(name, sample.build, *title, *rest)
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
-    assert "holdfast doctor" in done.err
+    assert "killick doctor" in done.err
 
 
-def test_the_doctor_names_the_place_and_what_to_do(holdfast: Runner, sample: Sample) -> None:
+def test_the_doctor_names_the_place_and_what_to_do(killick: Runner, sample: Sample) -> None:
     damage(sample, 5)
-    done = holdfast("doctor", "--json")
+    done = killick("doctor", "--json")
     assert done.code == 3
     (finding,) = done.json["findings"]
     assert (finding["kind"], finding["session_id"], finding["seq"]) == ("entry", sample.build, 5)
-    assert "backup" in holdfast("doctor").out
+    assert "backup" in killick("doctor").out
 
 
-def test_a_row_that_cannot_be_read_is_rebuilt(holdfast: Runner, sample: Sample) -> None:
+def test_a_row_that_cannot_be_read_is_rebuilt(killick: Runner, sample: Sample) -> None:
     connection = apsw.Connection(str(sample.path))
     connection.execute(
         "UPDATE sessions SET about = CAST('{' AS BLOB) WHERE CAST(id AS TEXT) = ?", (sample.build,)
     )
     connection.close()
-    shown = holdfast("show", sample.build)
+    shown = killick("show", sample.build)
     assert (shown.code, "The linker is missing." in shown.out) == (3, True)
-    assert len(holdfast("sessions", "--json").json) == 3
-    assert holdfast("doctor").code == 3
-    mended = holdfast("doctor", "--rebuild")
+    assert len(killick("sessions", "--json").json) == 3
+    assert killick("doctor").code == 3
+    mended = killick("doctor", "--rebuild")
     assert (mended.code, "mended: " in mended.out) == (0, True)
     with Store(sample.path) as store:
         assert store.session(sample.build).title == "Fix the build"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Delta, FollowedDelta
-from holdfast.cli.shapes import followed_shape
+from killick import Delta, FollowedDelta
+from killick.cli.shapes import followed_shape
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 from tests.docs.pages import DOCS, PAGES, blocks
@@ -17,7 +17,7 @@ LINES = [
     for page in PAGES
     for block in blocks(page, "sh")
     for line in block.splitlines()
-    if line.startswith("holdfast")
+    if line.startswith("killick")
 ]
 PAGE = (DOCS / "command.md").read_text(encoding="utf-8")
 
@@ -30,9 +30,9 @@ def described(shape: str) -> set[str]:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_line_of_a_document_runs(holdfast: Runner, sample: Sample, line: str) -> None:
+def test_every_line_of_a_document_runs(killick: Runner, sample: Sample, line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
-    done = holdfast(*(sample.build if word == "ID" else word for word in words))
+    done = killick(*(sample.build if word == "ID" else word for word in words))
     assert done.code == 0, done.err
 
 
@@ -40,14 +40,14 @@ def keys(value: Any) -> set[str]:
     return set(value)
 
 
-def test_sessions_shown_turns_and_contexts(holdfast: Runner, sample: Sample) -> None:
+def test_sessions_shown_turns_and_contexts(killick: Runner, sample: Sample) -> None:
     session = described("a session")
-    assert keys(holdfast("sessions", "--json").json[0]) == session
-    shown = holdfast("show", sample.build, "--timeline", "--json").json
+    assert keys(killick("sessions", "--json").json[0]) == session
+    shown = killick("show", sample.build, "--timeline", "--json").json
     assert keys(shown) == session | {"transcript", "turns", "damage"}
     assert keys(shown["transcript"][0]) == described("something shown")
     assert keys(shown["turns"][0]) == described("a turn")
-    assert keys(holdfast("context", sample.build, "--json").json) == described("a context")
+    assert keys(killick("context", sample.build, "--json").json) == described("a context")
 
 
 @pytest.mark.parametrize(
@@ -60,24 +60,24 @@ def test_sessions_shown_turns_and_contexts(holdfast: Runner, sample: Sample) -> 
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_changes_print_the_session_and_the_place(
-    holdfast: Runner, sample: Sample, words: tuple[str, ...]
+    killick: Runner, sample: Sample, words: tuple[str, ...]
 ) -> None:
     name, *rest = words
     if name in {"undo", "restore"}:
         first = {"undo": ["rewind", "--through", "3"], "restore": ["delete"]}[name]
-        assert holdfast(first[0], sample.build, *first[1:]).code == 0
-    value = holdfast(name, sample.build, *rest, "--json").json
+        assert killick(first[0], sample.build, *first[1:]).code == 0
+    value = killick(name, sample.build, *rest, "--json").json
     assert keys(value) == described("a session") | {"seq"}
     assert value["id"] == sample.build
 
 
-def test_entries_deltas_usage_and_removals(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("tail", sample.build, "--until-end", "--after", "24", "--json")
+def test_entries_deltas_usage_and_removals(killick: Runner, sample: Sample) -> None:
+    done = killick("tail", sample.build, "--until-end", "--after", "24", "--json")
     assert keys(done.json) == described("an entry")
-    stats = holdfast("stats", "--json").json
+    stats = killick("stats", "--json").json
     assert keys(stats) == {"counts", "by", "usage", "total"}
     assert keys(stats["usage"][0]) == described("usage")
-    (removal, *_) = holdfast("clean", "--idle-after", "0s", "--json").json
+    (removal, *_) = killick("clean", "--idle-after", "0s", "--json").json
     assert keys(removal) == described("a removal")
 
 
@@ -88,10 +88,10 @@ def test_deltas() -> None:
 
 @pytest.mark.parametrize("words", ["doctor", "backup", "erase ID --yes", "where"])
 def test_the_rest_has_the_fields_that_the_page_names(
-    holdfast: Runner, sample: Sample, words: str
+    killick: Runner, sample: Sample, words: str
 ) -> None:
     name, *_ = words.split()
-    done = holdfast(*(sample.build if w == "ID" else w for w in words.split()), "--json")
+    done = killick(*(sample.build if w == "ID" else w for w in words.split()), "--json")
     sentence = next(one for one in re.split(r"\. |\n- ", PAGE) if f"`{name}` prints" in one)
     named = set(re.findall(r"`(\w+)`", sentence.replace("\n", " "))) - {name}
     assert keys(done.json) <= named

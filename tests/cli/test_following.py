@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime
 
-from holdfast import Delta, Entry, FollowedDelta, Text, ToolCall, ToolResult
-from holdfast.cli.render.following import Teller
-from holdfast.model import entries as e
+from killick import Delta, Entry, FollowedDelta, Text, ToolCall, ToolResult
+from killick.cli.render.following import Teller
+from killick.model import entries as e
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

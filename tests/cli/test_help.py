@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.app import MODULES, make_group
-from holdfast.cli.frame import Command
+from killick.cli.app import MODULES, make_group
+from killick.cli.frame import Command
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 from tests.postgres_fixtures import shared
@@ -35,7 +35,7 @@ def test_every_command_has_a_purpose_and_examples(name: str) -> None:
     assert command.name == name
     assert 10 < len(command.get_short_help_str(100)) <= 66
     assert command.examples
-    assert all(one.words.startswith(f"holdfast {name}") for one in command.examples)
+    assert all(one.words.startswith(f"killick {name}") for one in command.examples)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -47,17 +47,17 @@ def test_every_option_has_a_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_shared_options_are_in_every_help(holdfast: Runner, name: str) -> None:
-    done = holdfast(name, "--help")
+def test_the_shared_options_are_in_every_help(killick: Runner, name: str) -> None:
+    done = killick(name, "--help")
     assert done.code == 0
-    for expected in ("--store", "--json", "Examples:", "Usage: holdfast"):
+    for expected in ("--store", "--json", "Examples:", "Usage: killick"):
         assert expected in done.out
     assert "-h, --help" in done.out
 
 
 @pytest.mark.parametrize(("name", "words"), EXAMPLES, ids=[words for _, words in EXAMPLES])
 def test_every_example_works(
-    holdfast: Runner,
+    killick: Runner,
     sample: Sample,
     name: str,
     words: str,
@@ -70,28 +70,28 @@ def test_every_example_works(
         shared("18").empty()
         words = re.sub(r"postgresql://\S+", shared("18").server.url(), words)
     Path("summary.txt").write_text("It was the linker.", encoding="utf-8")
-    monkeypatch.setenv("HOLDFAST_TOKENS", str(tmp_path / "tokens.json"))
+    monkeypatch.setenv("KILLICK_TOKENS", str(tmp_path / "tokens.json"))
     if name == "token":
-        holdfast("token", "make", "laptop")
+        killick("token", "make", "laptop")
     if name == "undo":
-        holdfast("compact", sample.build, "--through", "8", "--summary", "x")
+        killick("compact", sample.build, "--through", "8", "--summary", "x")
     if name == "import":
-        holdfast("export", sample.build, "--output", "session.jsonl")
+        killick("export", sample.build, "--output", "session.jsonl")
     if name == "restore":
-        holdfast("delete", sample.build)
+        killick("delete", sample.build)
     # The places of messages and of the compaction are others here than in the examples.
     meant = {"ID": sample.build, "12": "26", "4": "3"}
-    if words == "holdfast token make laptop":
-        holdfast("token", "revoke", "laptop")
-    done = holdfast(*(meant.get(word, word) for word in shlex.split(words)[1:]))
+    if words == "killick token make laptop":
+        killick("token", "revoke", "laptop")
+    done = killick(*(meant.get(word, word) for word in shlex.split(words)[1:]))
     expected = 1 if name == "stop" else 0  # no turn runs
     assert done.code == expected, done.err
 
 
-def test_the_help_fits_a_terminal_of_80_columns(holdfast: Runner) -> None:
+def test_the_help_fits_a_terminal_of_80_columns(killick: Runner) -> None:
     for words in ([], *([name] for name in MODULES)):
-        text = holdfast(*words, "--help").out
-        long = [one for one in text.splitlines() if len(one) > 80 and "holdfast " not in one]
+        text = killick(*words, "--help").out
+        long = [one for one in text.splitlines() if len(one) > 80 and "killick " not in one]
         assert long == []
 
 

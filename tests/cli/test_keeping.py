@@ -4,119 +4,117 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import Runner, run_in_terminal
 from tests.cli.sample import Sample
 
 
-def test_a_sound_store_is_said_to_be(holdfast: Runner) -> None:
-    done = holdfast("doctor")
+def test_a_sound_store_is_said_to_be(killick: Runner) -> None:
+    done = killick("doctor")
     assert (done.code, done.out) == (
         0,
         "looked at 3 sessions, 12 contexts: everything is sound\n",
     )
-    assert holdfast("doctor", "--quick", "--json").json["contexts"] == 0
+    assert killick("doctor", "--quick", "--json").json["contexts"] == 0
 
 
 def test_a_backup_is_a_store_with_everything_in_it(
-    holdfast: Runner, sample: Sample, tmp_path: Path
+    killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:
     target = tmp_path / "copy.db"
-    receipt = holdfast("backup", str(target), "--json").json
+    receipt = killick("backup", str(target), "--json").json
     assert (receipt["path"], receipt["sessions"]) == (str(target), 3)
-    listed = holdfast("sessions", "--store", str(target), "--json").json
+    listed = killick("sessions", "--store", str(target), "--json").json
     assert [one["id"] for one in listed] == [sample.empty, sample.hostile, sample.build]
 
 
-def test_a_backup_without_a_name_lies_beside_the_store(holdfast: Runner, sample: Sample) -> None:
-    receipt = holdfast("backup", "--json").json
+def test_a_backup_without_a_name_lies_beside_the_store(killick: Runner, sample: Sample) -> None:
+    receipt = killick("backup", "--json").json
     assert receipt["path"].startswith(f"{sample.path}-backup-")
     assert Path(receipt["path"]).stat().st_size == receipt["bytes"]
 
 
 def test_a_backup_is_made_while_a_turn_runs(
-    holdfast: Runner, sample: Sample, tmp_path: Path
+    killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:
     with Store(sample.path) as store, store.session(sample.empty).turn("Go."):
-        assert holdfast("backup", str(tmp_path / "copy.db")).code == 0
-    assert "Go." in holdfast("show", sample.empty, "--store", str(tmp_path / "copy.db")).out
+        assert killick("backup", str(tmp_path / "copy.db")).code == 0
+    assert "Go." in killick("show", sample.empty, "--store", str(tmp_path / "copy.db")).out
 
 
 @pytest.mark.parametrize("target", ["work.db", "no/such/folder/copy.db"])
 def test_a_backup_that_cannot_be_made_says_why(
-    holdfast: Runner, sample: Sample, tmp_path: Path, target: str
+    killick: Runner, sample: Sample, tmp_path: Path, target: str
 ) -> None:
     before = sample.path.read_bytes()
-    done = holdfast("backup", str(tmp_path / target))
+    done = killick("backup", str(tmp_path / target))
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert target in done.err
     assert sample.path.read_bytes() == before
 
 
 def test_erasing_asks_and_is_refused_where_nobody_can_be_asked(
-    holdfast: Runner, sample: Sample
+    killick: Runner, sample: Sample
 ) -> None:
     for options in ([], ["--json"]):
-        done = holdfast("erase", sample.build, *options)
+        done = killick("erase", sample.build, *options)
         assert (done.code, done.out) == (2, "")
         assert "say --yes" in done.err
-    assert holdfast("show", sample.build).code == 0
+    assert killick("show", sample.build).code == 0
 
 
 @pytest.mark.parametrize(("typed", "code", "after"), [("n\n", 1, 0), ("y\n", 0, 4)])
 def test_on_a_terminal_it_is_asked(
-    holdfast: Runner, sample: Sample, typed: str, code: int, after: int
+    killick: Runner, sample: Sample, typed: str, code: int, after: int
 ) -> None:
     store = str(sample.path)
     done = run_in_terminal(80, "erase", sample.build, "--store", store, typed=typed)
     assert f"Erase {sample.build} for good?" in done.out
     assert done.code == code
-    assert holdfast("show", sample.build).code == after
+    assert killick("show", sample.build).code == after
 
 
-def test_what_is_erased_is_gone_from_the_file(holdfast: Runner, sample: Sample) -> None:
-    receipt = holdfast("erase", sample.build, "--yes", "--json").json
+def test_what_is_erased_is_gone_from_the_file(killick: Runner, sample: Sample) -> None:
+    receipt = killick("erase", sample.build, "--yes", "--json").json
     assert (receipt["sessions"], receipt["verified"]) == ([sample.build], True)
     assert b"The linker is missing." not in sample.path.read_bytes()
-    assert holdfast("erase", sample.build, "--yes").code == 4
+    assert killick("erase", sample.build, "--yes").code == 4
 
 
-def test_a_copy_beside_the_store_that_has_it_still_is_told(
-    holdfast: Runner, sample: Sample
-) -> None:
-    copy = Path(holdfast("backup", "--json").json["path"])
-    done = holdfast("erase", sample.build, "--yes")
+def test_a_copy_beside_the_store_that_has_it_still_is_told(killick: Runner, sample: Sample) -> None:
+    copy = Path(killick("backup", "--json").json["path"])
+    done = killick("erase", sample.build, "--yes")
     assert done.code == 3
     assert f"still found in {copy.name}" in done.err
     copy.unlink()
-    assert holdfast("erase", sample.build, "--yes").code == 0
+    assert killick("erase", sample.build, "--yes").code == 0
 
 
-def test_forks_keep_a_session_unless_they_go_too(holdfast: Runner, sample: Sample) -> None:
-    fork = holdfast("fork", sample.build, "--json").json["id"]
-    done = holdfast("erase", sample.build, "--yes")
+def test_forks_keep_a_session_unless_they_go_too(killick: Runner, sample: Sample) -> None:
+    fork = killick("fork", sample.build, "--json").json["id"]
+    done = killick("erase", sample.build, "--yes")
     assert (done.code, "--forks" in done.err) == (5, True)
-    done = holdfast("erase", sample.build, "--forks", "--yes", "--json")
+    done = killick("erase", sample.build, "--forks", "--yes", "--json")
     assert set(done.json["sessions"]) == {fork, sample.build}
 
 
-def test_cleaning_only_says_what_it_would_do(holdfast: Runner, sample: Sample) -> None:
-    assert holdfast("clean").out == "nothing is due\n"
-    holdfast("pin", sample.hostile)
-    done = holdfast("clean", "--idle-after", "0s")
+def test_cleaning_only_says_what_it_would_do(killick: Runner, sample: Sample) -> None:
+    assert killick("clean").out == "nothing is due\n"
+    killick("pin", sample.hostile)
+    done = killick("clean", "--idle-after", "0s")
     assert f"would delete: {sample.build}, idle, Fix the build" in done.out
     assert f"kept: {sample.hostile}" in done.out
     assert "nothing was removed" in done.err
-    assert len(holdfast("sessions", "--json").json) == 3
+    assert len(killick("sessions", "--json").json) == 3
 
 
-def test_cleaning_removes_when_it_is_told_to(holdfast: Runner, sample: Sample) -> None:
-    refused = holdfast("clean", "--idle-after", "0s", "--do")
+def test_cleaning_removes_when_it_is_told_to(killick: Runner, sample: Sample) -> None:
+    refused = killick("clean", "--idle-after", "0s", "--do")
     assert (refused.code, "say --yes" in refused.err) == (2, True)
-    assert len(holdfast("sessions", "--json").json) == 3
-    done = holdfast("clean", "--idle-after", "0s", "--do", "--yes", "--json")
+    assert len(killick("sessions", "--json").json) == 3
+    done = killick("clean", "--idle-after", "0s", "--do", "--yes", "--json")
     assert all(one["done"] for one in done.json)
-    assert holdfast("sessions", "--json").json == []
-    done = holdfast("clean", "--deleted-after", "0s", "--do", "--yes")
+    assert killick("sessions", "--json").json == []
+    done = killick("clean", "--deleted-after", "0s", "--do", "--yes")
     assert f"erased: {sample.build}" in done.out
-    assert holdfast("sessions", "--deleted", "--json").json == []
+    assert killick("sessions", "--deleted", "--json").json == []

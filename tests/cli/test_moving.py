@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.exchange import EXPORTS, usual_places
+from killick import Store
+from killick.exchange import EXPORTS, usual_places
 from tests.cli.running import Runner, run_in_terminal, run_process
 from tests.cli.sample import Sample
 from tests.exchange.test_claude_code import SESSION
@@ -32,54 +32,54 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_comes_in_whoever_wrote_what(holdfast: Runner, folder: Path) -> None:
-    done = holdfast("import", str(folder), "--json")
+def test_a_folder_comes_in_whoever_wrote_what(killick: Runner, folder: Path) -> None:
+    done = killick("import", str(folder), "--json")
     assert (done.code, done.err) == (0, "")
     assert sorted((one["source"], one["action"]) for one in done.json["sessions"]) == [
         ("claude-code", "new"), ("claude-code", "new"), ("codex", "new"), ("openai-chat", "new"),
     ]  # fmt: skip
     assert done.json["problems"] == []
-    titles = [one["title"] for one in holdfast("sessions", "--all", "--json").json]
+    titles = [one["title"] for one in killick("sessions", "--all", "--json").json]
     assert {"My build", "List the files."} <= set(titles)
-    assert holdfast("doctor").code == 0
+    assert killick("doctor").code == 0
 
 
-def test_importing_again_changes_nothing(holdfast: Runner, folder: Path) -> None:
-    holdfast("import", str(folder))
-    done = holdfast("import", str(folder))
+def test_importing_again_changes_nothing(killick: Runner, folder: Path) -> None:
+    killick("import", str(folder))
+    done = killick("import", str(folder))
     assert (done.code, done.out) == (0, "0 sessions of 4 came in, 0 entries\n")
 
 
-def test_a_dry_run_does_nothing(holdfast: Runner, folder: Path) -> None:
-    before = holdfast("stats", "--json").json["counts"]
-    done = holdfast("import", str(folder), "--dry-run")
+def test_a_dry_run_does_nothing(killick: Runner, folder: Path) -> None:
+    before = killick("stats", "--json").json["counts"]
+    done = killick("import", str(folder), "--dry-run")
     assert "4 sessions of 4 would come in" in done.out
-    assert holdfast("stats", "--json").json["counts"] == before
+    assert killick("stats", "--json").json["counts"] == before
 
 
-def test_only_what_was_asked_for(holdfast: Runner, folder: Path) -> None:
-    done = holdfast("import", str(folder), "--from", "codex", "--json")
+def test_only_what_was_asked_for(killick: Runner, folder: Path) -> None:
+    done = killick("import", str(folder), "--from", "codex", "--json")
     assert [one["source"] for one in done.json["sessions"]] == ["codex"]
-    assert holdfast("import", str(folder), "--since", "1d", "--json").json["sessions"] == []
+    assert killick("import", str(folder), "--since", "1d", "--json").json["sessions"] == []
 
 
-def test_skipped_records_are_named_and_the_exit_code_is_3(holdfast: Runner, folder: Path) -> None:
+def test_skipped_records_are_named_and_the_exit_code_is_3(killick: Runner, folder: Path) -> None:
     file = folder / ROLLOUT
     lines = file.read_bytes().splitlines(keepends=True)
     lines[4] = lines[4][:30] + b"\n"
     file.write_bytes(b"".join(lines))
-    done = holdfast("import", str(folder))
+    done = killick("import", str(folder))
     assert done.code == 3
     assert f"skipped: {file}:5: " in done.out
-    assert done.err == "holdfast: 1 record skipped; the others came in\n"
+    assert done.err == "killick: 1 record skipped; the others came in\n"
 
 
-def test_what_is_no_session_is_said_to_be_none(holdfast: Runner, folder: Path) -> None:
-    done = holdfast("import", str(folder / "settings.json"))
+def test_what_is_no_session_is_said_to_be_none(killick: Runner, folder: Path) -> None:
+    done = killick("import", str(folder / "settings.json"))
     assert done.code == 3
-    assert "no session in it; known formats: holdfast, claude-code, codex" in done.out
-    assert done.err == "holdfast: 1 record skipped; nothing came in\n"
-    missing = holdfast("import", str(folder / "nothing.jsonl"))
+    assert "no session in it; known formats: killick, claude-code, codex" in done.out
+    assert done.err == "killick: 1 record skipped; nothing came in\n"
+    missing = killick("import", str(folder / "nothing.jsonl"))
     assert (missing.code, missing.out) == (6, "")
 
 
@@ -94,7 +94,7 @@ def test_without_a_path_it_looks_around_and_asks(tmp_path: Path, folder: Path) -
     home = tmp_path / "home"
     (home / ".codex" / "sessions").mkdir(parents=True)
     (folder / ROLLOUT).rename(home / ".codex" / "sessions" / ROLLOUT)
-    store = {"HOLDFAST_STORE": str(tmp_path / "new.db"), "HOME": str(home)}
+    store = {"KILLICK_STORE": str(tmp_path / "new.db"), "HOME": str(home)}
     asked = run_in_terminal(80, "import", more=store, typed="n\n")
     assert "codex: " in asked.out
     assert "(1 file)" in asked.out
@@ -130,77 +130,77 @@ def test_every_agent_is_looked_for_where_it_is_used_to_be(tmp_path: Path) -> Non
 
 
 def test_export_import_export_gives_the_same_bytes(
-    holdfast: Runner, sample: Sample, tmp_path: Path
+    killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:
     file, again, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "other.db"
     for session_id in (sample.build, sample.hostile, sample.empty):
         file.unlink(missing_ok=True)
         again.unlink(missing_ok=True)
-        assert holdfast("export", session_id, "-o", str(file)).code == 0
-        assert holdfast("import", str(file), "--store", str(other)).code == 0
-        assert holdfast("export", session_id, "-o", str(again), "--store", str(other)).code == 0
+        assert killick("export", session_id, "-o", str(file)).code == 0
+        assert killick("import", str(file), "--store", str(other)).code == 0
+        assert killick("export", session_id, "-o", str(again), "--store", str(other)).code == 0
         assert file.read_bytes() == again.read_bytes()
 
 
 @pytest.mark.parametrize("to", list(EXPORTS))
-def test_every_format_is_written(holdfast: Runner, sample: Sample, tmp_path: Path, to: str) -> None:
+def test_every_format_is_written(killick: Runner, sample: Sample, tmp_path: Path, to: str) -> None:
     target = tmp_path / "out"
-    done = holdfast("export", sample.build, "--to", to, "--output", str(target), "--json")
+    done = killick("export", sample.build, "--to", to, "--output", str(target), "--json")
     assert done.json["bytes"] == target.stat().st_size > 0
     printed = run_process("export", sample.build, "--to", to, "--store", str(sample.path))
     assert printed.out.encode() == target.read_bytes()
-    value = holdfast("export", sample.build, "--to", to, "--json").json
+    value = killick("export", sample.build, "--to", to, "--json").json
     assert value["content"] == printed.out
 
 
 def test_what_a_format_cannot_hold_is_said_first(
-    holdfast: Runner, sample: Sample, tmp_path: Path
+    killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:
     target = tmp_path / "rollout.jsonl"
-    done = holdfast("export", sample.build, "--to", "codex", "--output", str(target))
+    done = killick("export", sample.build, "--to", "codex", "--output", str(target))
     assert done.code == 0
-    assert "holdfast: codex cannot hold: " in done.err
-    value = holdfast("export", sample.build, "--to", "codex", "--json").json
+    assert "killick: codex cannot hold: " in done.err
+    value = killick("export", sample.build, "--to", "codex", "--json").json
     assert value["losses"]
     other = tmp_path / "other.db"
-    again = holdfast("import", str(target), "--store", str(other), "--json").json
+    again = killick("import", str(target), "--store", str(other), "--json").json
     assert [one["source"] for one in again["sessions"]] == ["codex"]
 
 
-def test_secrets_stay_behind(holdfast: Runner, tmp_path: Path) -> None:
+def test_secrets_stay_behind(killick: Runner, tmp_path: Path) -> None:
     secret = "ghp_" + "a1B2" * 10
-    with Store(holdfast.store) as store:
+    with Store(killick.store) as store:
         session = store.create_session()
         with session.turn(f"Use {secret}."):
             pass
-    for to in ("markdown", "holdfast", "goose"):
-        assert secret in holdfast("export", session.id, "--to", to).out
-        done = holdfast("export", session.id, "--to", to, "--redact")
+    for to in ("markdown", "killick", "goose"):
+        assert secret in killick("export", session.id, "--to", to).out
+        done = killick("export", session.id, "--to", to, "--redact")
         assert secret not in done.out
         assert "[redacted: GitHub token 1]" in done.out
 
 
 def test_a_file_that_is_there_is_not_written_over(
-    holdfast: Runner, sample: Sample, tmp_path: Path
+    killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:
     target = tmp_path / "mine"
     target.write_text("mine")
-    done = holdfast("export", sample.build, "--output", str(target))
+    done = killick("export", sample.build, "--output", str(target))
     assert done.code == 6
     assert target.read_text() == "mine"
 
 
 def test_a_terminal_obeys_nothing_of_what_is_exported(sample: Sample) -> None:
-    store = {"HOLDFAST_STORE": str(sample.path)}
+    store = {"KILLICK_STORE": str(sample.path)}
     for to in ("markdown", "html"):
         done = run_in_terminal(80, "export", sample.hostile, "--to", to, more=store)
         assert done.code == 0
         assert "\x1b]" not in done.out
 
 
-def test_what_came_in_can_be_searched_and_gone_on_with(holdfast: Runner, folder: Path) -> None:
-    holdfast("import", str(folder))
-    hit = holdfast("search", "linker", "--json").json[0]
-    with Store(holdfast.store) as store, store.session(hit["session_id"]).turn("Go on.") as turn:
+def test_what_came_in_can_be_searched_and_gone_on_with(killick: Runner, folder: Path) -> None:
+    killick("import", str(folder))
+    hit = killick("search", "linker", "--json").json[0]
+    with Store(killick.store) as store, store.session(hit["session_id"]).turn("Go on.") as turn:
         assert turn.id
-    assert holdfast("doctor").code == 0
+    assert killick("doctor").code == 0

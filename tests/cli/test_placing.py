@@ -7,10 +7,10 @@ from typing import Any
 import click
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.app import MODULES, make_group
-from holdfast.cli.frame import Frame
-from holdfast.cli.types import DAY, LENGTH, MOMENT
+from killick.cli import main
+from killick.cli.app import MODULES, make_group
+from killick.cli.frame import Frame
+from killick.cli.types import DAY, LENGTH, MOMENT
 from tests.cli.running import run_process
 
 GROUP = make_group()

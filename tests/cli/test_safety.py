@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.safety import clean, clean_json, clean_line, one_line
+from killick.cli.safety import clean, clean_json, clean_line, one_line
 from tests.cli.running import ESCAPES, Runner, run_in_terminal
 from tests.cli.sample import FORBIDDEN, HOSTILE, Sample
 
@@ -46,25 +46,25 @@ def test_json_made_harmless_is_the_same_json(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [*EVERY_WAY, "sessions", "stats", "stats --by session"])
-def test_no_command_prints_what_is_hostile(holdfast: Runner, sample: Sample, words: str) -> None:
+def test_no_command_prints_what_is_hostile(killick: Runner, sample: Sample, words: str) -> None:
     name, *rest = words.split()
     about = [] if name in {"sessions", "stats"} else [sample.hostile]
-    done = holdfast(name, *about, *rest)
+    done = killick(name, *about, *rest)
     assert done.code == 0, done.err
     assert [char for char in FORBIDDEN if char in done.out] == []
-    done = holdfast(name, *about, *rest, "--json")
+    done = killick(name, *about, *rest, "--json")
     assert [char for char in FORBIDDEN if char in done.out] == []
     assert done.out.isascii()
 
 
-def test_errors_are_harmless_too(holdfast: Runner) -> None:
-    done = holdfast("show", HOSTILE)
+def test_errors_are_harmless_too(killick: Runner) -> None:
+    done = killick("show", HOSTILE)
     assert [char for char in FORBIDDEN if char in done.err] == []
     assert len(done.err.splitlines()) == 1
 
 
-def test_json_gives_back_what_was_recorded(holdfast: Runner, sample: Sample) -> None:
-    shown = holdfast("show", sample.hostile, "--json").json
+def test_json_gives_back_what_was_recorded(killick: Runner, sample: Sample) -> None:
+    shown = killick("show", sample.hostile, "--json").json
     assert shown["title"] == HOSTILE
     assert shown["transcript"][0]["text"] == HOSTILE
 

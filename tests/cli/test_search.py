@@ -8,15 +8,15 @@ from tests.cli.sample import FORBIDDEN, Sample
 from tests.docs.pages import DOCS
 
 
-def test_a_message_is_found_with_its_place(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("search", "linker")
+def test_a_message_is_found_with_its_place(killick: Runner, sample: Sample) -> None:
+    done = killick("search", "linker")
     assert (done.code, done.err) == (0, "")
     assert done.lines[0].startswith(f"{sample.build}  #12 assistant")
     assert done.lines[1] == "  The linker is missing."
 
 
-def test_words_need_not_be_quoted(holdfast: Runner) -> None:
-    hits = holdfast("search", "linker", "missing", "--json").json
+def test_words_need_not_be_quoted(killick: Runner) -> None:
+    hits = killick("search", "linker", "missing", "--json").json
     assert [hit["snippet"] for hit in hits] == ["The linker is missing."]
 
 
@@ -35,44 +35,44 @@ def test_words_need_not_be_quoted(holdfast: Runner) -> None:
         (["linker", "--project", "/srv/other"], 0),
     ],
 )
-def test_filters(holdfast: Runner, sample: Sample, words: list[str], number: int) -> None:
-    done = holdfast("search", *(sample.build if w == "ID" else w for w in words), "--json")
+def test_filters(killick: Runner, sample: Sample, words: list[str], number: int) -> None:
+    done = killick("search", *(sample.build if w == "ID" else w for w in words), "--json")
     assert done.code == 0, done.err
     assert len(done.json) == number
 
 
-def test_that_nothing_was_found_is_said(holdfast: Runner) -> None:
-    done = holdfast("search", "nowhere")
-    assert (done.code, done.out, done.err) == (0, "", "holdfast: nothing was found\n")
-    assert holdfast("search", "nowhere", "--json").json == []
+def test_that_nothing_was_found_is_said(killick: Runner) -> None:
+    done = killick("search", "nowhere")
+    assert (done.code, done.out, done.err) == (0, "", "killick: nothing was found\n")
+    assert killick("search", "nowhere", "--json").json == []
 
 
 @pytest.mark.parametrize("words", ['"" **', '"', "*", "()", ""])
-def test_a_query_without_a_word_is_refused_in_one_line(holdfast: Runner, words: str) -> None:
-    done = holdfast("search", words)
+def test_a_query_without_a_word_is_refused_in_one_line(killick: Runner, words: str) -> None:
+    done = killick("search", words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 
 
-def test_what_is_found_is_harmless(holdfast: Runner) -> None:
-    done = holdfast("search", "exe")
+def test_what_is_found_is_harmless(killick: Runner) -> None:
+    done = killick("search", "exe")
     assert done.code == 0
     assert done.out
     assert [char for char in FORBIDDEN if char in done.out] == []
 
 
-def test_an_index_that_is_damaged_can_be_made_anew(holdfast: Runner, sample: Sample) -> None:
+def test_an_index_that_is_damaged_can_be_made_anew(killick: Runner, sample: Sample) -> None:
     connection = apsw.Connection(str(sample.path))
     connection.execute("UPDATE search_state SET damage = 'a test'")
     connection.close()
-    done = holdfast("search", "linker")
+    done = killick("search", "linker")
     assert (done.code, done.out, done.err.count("\n")) == (6, "", 1)
-    assert "'holdfast doctor --rebuild-search'" in done.err
-    assert holdfast("doctor", "--rebuild-search").code == 0
-    assert len(holdfast("search", "linker", "--json").json) == 1
+    assert "'killick doctor --rebuild-search'" in done.err
+    assert killick("doctor", "--rebuild-search").code == 0
+    assert len(killick("search", "linker", "--json").json) == 1
 
 
-def test_json_has_the_fields_that_the_page_names(holdfast: Runner) -> None:
+def test_json_has_the_fields_that_the_page_names(killick: Runner) -> None:
     page = (DOCS / "command.md").read_text(encoding="utf-8")
-    (hit,) = holdfast("search", "linker", "--json").json
+    (hit,) = killick("search", "linker", "--json").json
     (row,) = [line for line in page.splitlines() if line.startswith("| a hit |")]
     assert set(hit) == {name.strip(" `") for name in row.split("|")[2].split(",")}

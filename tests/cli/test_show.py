@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 
@@ -13,9 +13,9 @@ FORMATS = ["openai-chat", "openai-responses", "anthropic", "gemini", "neutral"]
 
 
 def test_a_transcript_has_everything_that_was_said_and_done(
-    holdfast: Runner, sample: Sample
+    killick: Runner, sample: Sample
 ) -> None:
-    text = holdfast("show", sample.build).out
+    text = killick("show", sample.build).out
     for said in ("Fix the build", "Why does the build fail?", "(thinking) The log will say."):
         assert said in text
     assert '> shell {"command": "make"}  [failed]' in text
@@ -25,13 +25,13 @@ def test_a_transcript_has_everything_that_was_said_and_done(
     assert ": keyboard_interrupt --" in text
 
 
-def test_a_long_result_is_cut_unless_all_is_asked_for(holdfast: Runner, sample: Sample) -> None:
-    assert "line 30" not in holdfast("show", sample.build).out
-    assert "--all shows them" in holdfast("show", sample.build).out
-    assert "line 30" in holdfast("show", sample.build, "--all").out
+def test_a_long_result_is_cut_unless_all_is_asked_for(killick: Runner, sample: Sample) -> None:
+    assert "line 30" not in killick("show", sample.build).out
+    assert "--all shows them" in killick("show", sample.build).out
+    assert "line 30" in killick("show", sample.build, "--all").out
 
 
-def test_a_partial_message_is_marked(holdfast: Runner, sample: Sample) -> None:
+def test_a_partial_message_is_marked(killick: Runner, sample: Sample) -> None:
     with Store(sample.path) as store:
         session = store.session(sample.empty)
         with (
@@ -41,43 +41,43 @@ def test_a_partial_message_is_marked(holdfast: Runner, sample: Sample) -> None:
         ):
             reply.text("Once upon")
             raise KeyboardInterrupt
-    assert "[cut off here: a partial message]" in holdfast("show", sample.empty).out
+    assert "[cut off here: a partial message]" in killick("show", sample.empty).out
 
 
 @pytest.mark.parametrize("option", ["--all", "--open"])
 def test_a_compaction_is_a_fold_that_can_be_opened(
-    holdfast: Runner, sample: Sample, option: str
+    killick: Runner, sample: Sample, option: str
 ) -> None:
-    head = holdfast("compact", sample.build, "--through", "12", "--summary", "It was the linker.")
+    head = killick("compact", sample.build, "--through", "12", "--summary", "It was the linker.")
     assert head.code == 0, head.err
-    folded = holdfast("show", sample.build).out
+    folded = killick("show", sample.build).out
     assert "3 messages folded into a summary" in folded
     assert "It was the linker." in folded
     assert "Let me look." not in folded
-    opened = holdfast("show", sample.build, option).out
+    opened = killick("show", sample.build, option).out
     assert "It was the linker." in opened
     assert "Let me look." in opened
 
 
-def test_what_is_hidden_is_not_shown(holdfast: Runner, sample: Sample) -> None:
-    seq = holdfast("show", sample.build, "--json").json["transcript"][0]["seq"]
-    assert holdfast("hide", sample.build, str(seq)).code == 0
-    assert "Why does the build fail?" not in holdfast("show", sample.build).out
-    assert holdfast("unhide", sample.build, str(seq)).code == 0
-    assert "Why does the build fail?" in holdfast("show", sample.build).out
+def test_what_is_hidden_is_not_shown(killick: Runner, sample: Sample) -> None:
+    seq = killick("show", sample.build, "--json").json["transcript"][0]["seq"]
+    assert killick("hide", sample.build, str(seq)).code == 0
+    assert "Why does the build fail?" not in killick("show", sample.build).out
+    assert killick("unhide", sample.build, str(seq)).code == 0
+    assert "Why does the build fail?" in killick("show", sample.build).out
 
 
-def test_what_is_hidden_from_models_is_still_shown(holdfast: Runner, sample: Sample) -> None:
-    seq = holdfast("show", sample.build, "--json").json["transcript"][0]["seq"]
-    assert holdfast("hide", sample.build, str(seq), "--from", "model").code == 0
-    assert "Why does the build fail?" in holdfast("show", sample.build).out
-    assert "Why does the build fail?" not in holdfast("context", sample.build).out
+def test_what_is_hidden_from_models_is_still_shown(killick: Runner, sample: Sample) -> None:
+    seq = killick("show", sample.build, "--json").json["transcript"][0]["seq"]
+    assert killick("hide", sample.build, str(seq), "--from", "model").code == 0
+    assert "Why does the build fail?" in killick("show", sample.build).out
+    assert "Why does the build fail?" not in killick("context", sample.build).out
 
 
 def test_a_timeline_has_turns_model_calls_attempts_tools_and_tokens(
-    holdfast: Runner, sample: Sample
+    killick: Runner, sample: Sample
 ) -> None:
-    text = holdfast("show", sample.build, "--timeline").out
+    text = killick("show", sample.build, "--timeline").out
     assert "turn 1  completed" in text
     assert "turn 2  interrupted (keyboard_interrupt)" in text
     assert "acme/small  attempt 2" in text
@@ -86,15 +86,13 @@ def test_a_timeline_has_turns_model_calls_attempts_tools_and_tokens(
     assert "tool   apt  no result" in text
 
 
-def test_the_last_things_can_be_asked_for(holdfast: Runner, sample: Sample) -> None:
-    value = holdfast("show", sample.build, "--last", "1", "--json").json
+def test_the_last_things_can_be_asked_for(killick: Runner, sample: Sample) -> None:
+    value = killick("show", sample.build, "--last", "1", "--json").json
     assert [one["kind"] for one in value["transcript"]] == ["ending"]
 
 
-def test_json_has_the_session_its_transcript_and_its_turns(
-    holdfast: Runner, sample: Sample
-) -> None:
-    value = holdfast("show", sample.build, "--timeline", "--json").json
+def test_json_has_the_session_its_transcript_and_its_turns(killick: Runner, sample: Sample) -> None:
+    value = killick("show", sample.build, "--timeline", "--json").json
     assert value["id"] == sample.build
     assert value["status"] == "interrupted"
     kinds = [one["kind"] for one in value["transcript"]]
@@ -105,9 +103,9 @@ def test_json_has_the_session_its_transcript_and_its_turns(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_context_is_json_in_every_format(holdfast: Runner, sample: Sample, name: str) -> None:
-    printed = json.loads(holdfast("context", sample.build, "--format", name).out)
-    value = holdfast("context", sample.build, "--format", name, "--json").json
+def test_a_context_is_json_in_every_format(killick: Runner, sample: Sample, name: str) -> None:
+    printed = json.loads(killick("context", sample.build, "--format", name).out)
+    value = killick("context", sample.build, "--format", name, "--json").json
     with Store(sample.path) as store:
         context = store.session(sample.build).context(name)  # type: ignore[arg-type]
     messages = json.loads(json.dumps(context.messages))
@@ -115,23 +113,23 @@ def test_a_context_is_json_in_every_format(holdfast: Runner, sample: Sample, nam
     assert (value["format"], value["messages"]) == (name, messages)
 
 
-def test_repairs_are_explained(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("context", sample.build, "--format", "openai-chat", "--repairs")
-    value = holdfast("context", sample.build, "--format", "openai-chat", "--json").json
+def test_repairs_are_explained(killick: Runner, sample: Sample) -> None:
+    done = killick("context", sample.build, "--format", "openai-chat", "--repairs")
+    value = killick("context", sample.build, "--format", "openai-chat", "--json").json
     assert len(done.lines) == len(value["repairs"]) > 0
     first = value["repairs"][0]
     assert done.lines[0].split("\t") == [str(first["seq"]), first["action"], first["reason"]]
 
 
-def test_a_context_can_be_cut_to_a_budget(holdfast: Runner, sample: Sample) -> None:
-    whole = holdfast("context", sample.build, "--json").json["messages"]
-    cut = holdfast("context", sample.build, "--max-messages", "2", "--json").json["messages"]
+def test_a_context_can_be_cut_to_a_budget(killick: Runner, sample: Sample) -> None:
+    whole = killick("context", sample.build, "--json").json["messages"]
+    cut = killick("context", sample.build, "--max-messages", "2", "--json").json["messages"]
     assert len(cut) < len(whole)
 
 
-def test_a_session_without_a_word_can_be_shown(holdfast: Runner, sample: Sample) -> None:
-    done = holdfast("show", sample.empty)
+def test_a_session_without_a_word_can_be_shown(killick: Runner, sample: Sample) -> None:
+    done = killick("show", sample.empty)
     assert (done.code, done.lines[:2]) == (0, ["Nothing yet", sample.empty])
-    assert holdfast("show", sample.empty, "--timeline").code == 0
-    assert holdfast("context", sample.empty).code == 0
-    assert holdfast("tail", sample.empty, "--until-end").code == 0
+    assert killick("show", sample.empty, "--timeline").code == 0
+    assert killick("context", sample.empty).code == 0
+    assert killick("tail", sample.empty, "--until-end").code == 0

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.cli.running import COMMAND, Runner, environment
 from tests.cli.sample import Sample
 
@@ -108,8 +108,8 @@ def test_a_session_that_is_deleted_ends_it(sample: Sample) -> None:
         assert child.returncode == 0
 
 
-def test_without_a_place_it_begins_with_the_newest_turn(holdfast: Runner, sample: Sample) -> None:
-    text = holdfast("tail", sample.build, "--until-end").out
+def test_without_a_place_it_begins_with_the_newest_turn(killick: Runner, sample: Sample) -> None:
+    text = killick("tail", sample.build, "--until-end").out
     assert "Install it." in text
     assert "Why does the build fail?" not in text
     assert "the turn was interrupted: keyboard_interrupt" in text
@@ -117,9 +117,9 @@ def test_without_a_place_it_begins_with_the_newest_turn(holdfast: Runner, sample
 
 @pytest.mark.parametrize("after", ["999", "26"])
 def test_after_the_head_there_is_nothing_to_wait_for(
-    holdfast: Runner, sample: Sample, after: str
+    killick: Runner, sample: Sample, after: str
 ) -> None:
     begin = time.monotonic()
-    done = holdfast("tail", sample.build, "--after", after, "--until-end")
+    done = killick("tail", sample.build, "--after", after, "--until-end")
     assert (done.code, done.out) == (0, "")
     assert time.monotonic() - begin < 30

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.cells import cell_len
 
-from holdfast import Store
-from holdfast.cli.layout import Column, fit_cell, fit_columns
-from holdfast.cli.printing import Printer, Span, line
+from killick import Store
+from killick.cli.layout import Column, fit_cell, fit_columns
+from killick.cli.printing import Printer, Span, line
 from tests.cli.running import ESCAPES, run_in_terminal, run_process
 from tests.cli.sample import Sample
 

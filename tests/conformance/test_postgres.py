@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.testing.conformance import CHECKS, Check, World
-from holdfast.testing.faces import FACES, Face
+from killick.testing.conformance import CHECKS, Check, World
+from killick.testing.faces import FACES, Face
 from tests.postgres_fixtures import shared
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.base import Database
-from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.testing.conformance import CHECKS, Check, World
-from holdfast.testing.faces import FACES, Face
-from holdfast.testing.memory import MemoryDisk
+from killick.stores.base import Database
+from killick.stores.sqlite import SqliteDatabase
+from killick.testing.conformance import CHECKS, Check, World
+from killick.testing.faces import FACES, Face
+from killick.testing.memory import MemoryDisk
 
 
 def _sqlite(folder: Path) -> Callable[[], Database]:

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import apsw
 
-from holdfast import AsyncStore, Message, Session, Store, Text
+from killick import AsyncStore, Message, Session, Store, Text
 
 LOOKED_AT = (50, 1_000)
 """The first append of each window that is counted."""

@@ -13,8 +13,8 @@ import time  # noqa: E402
 
 import gevent  # noqa: E402
 
-from holdfast import Session, Store  # noqa: E402
-from holdfast.model import entries as e  # noqa: E402
+from killick import Session, Store  # noqa: E402
+from killick.model import entries as e  # noqa: E402
 
 AGENTS = 20
 PIECES = int(sys.argv[2])

@@ -4,8 +4,8 @@ from collections import Counter
 
 import apsw
 
-from holdfast import Message, Session, Store
-from holdfast.model import entries as e
+from killick import Message, Session, Store
+from killick.model import entries as e
 
 
 def check_sound(session: Session) -> None:

@@ -15,9 +15,9 @@ from tests.crash.processes import Channel, Gone
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     # Imported once, here, so that children begin warm.
-    importlib.import_module("holdfast.session.aio")
-    importlib.import_module("holdfast.stores.sqlite")
-    importlib.import_module("holdfast.stores.postgres")
+    importlib.import_module("killick.session.aio")
+    importlib.import_module("killick.stores.sqlite")
+    importlib.import_module("killick.stores.postgres")
     importlib.import_module("anyio._backends._asyncio")
     importlib.import_module("anyio._backends._trio")
     woken, wake = os.pipe()

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from holdfast import AsyncSession, AsyncTurn, Session, ToolResult, Turn
-from holdfast.model import entries as e
+from killick import AsyncSession, AsyncTurn, Session, ToolResult, Turn
+from killick.model import entries as e
 from tests.crash.journals import answers, check_sound, endings
 
 PROMPT = "Why does the build fail?"

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import trio
 
-from holdfast import AsyncSession, AsyncStore, Session, Store
+from killick import AsyncSession, AsyncStore, Session, Store
 from tests.crash.journals import answers, check_file, check_sound, check_store, endings
 from tests.crash.processes import Channel, Child, Nursery, run_script
 
@@ -38,7 +38,7 @@ class WriteLock:
         if "://" in path:
             self._connection = psycopg.connect(path.partition("?")[0], autocommit=True)
             self._connection.execute("BEGIN")
-            self._connection.execute("LOCK TABLE holdfast.sessions IN EXCLUSIVE MODE")
+            self._connection.execute("LOCK TABLE killick.sessions IN EXCLUSIVE MODE")
         else:
             self._connection = apsw.Connection(path)
             self._connection.execute("BEGIN IMMEDIATE")
@@ -159,7 +159,7 @@ def exit_in_turn(parent: Channel, path: str) -> None:
 
 BEGIN = """
 import sys, threading, time
-from holdfast import Store
+from killick import Store
 store = Store(sys.argv[1])
 session = store.create_session(id="s")
 """
@@ -212,7 +212,7 @@ raise ZeroDivisionError
 
 ASYNC = """
 import asyncio
-from holdfast import AsyncStore
+from killick import AsyncStore
 async def main():
     store = AsyncStore(sys.argv[1])
     session = await store.create_session(id="s")

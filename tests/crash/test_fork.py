@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ForeignHandle, Message, Store, Stream, Text, Tool, Turn
+from killick import ForeignHandle, Message, Store, Stream, Text, Tool, Turn
 from tests.crash.journals import check_file, check_sound, check_store, endings
 from tests.crash.processes import PATIENCE, Channel, Nursery
 

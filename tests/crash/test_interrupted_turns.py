@@ -9,7 +9,7 @@ import anyio
 import pytest
 import trio
 
-from holdfast import AsyncStore, Store
+from killick import AsyncStore, Store
 from tests.crash import scenarios
 from tests.crash.processes import Channel, Child, Nursery
 

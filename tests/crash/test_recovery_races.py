@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import SessionBusy, Store
+from killick import SessionBusy, Store
 from tests.crash.journals import answers, check_sound, check_store, endings
 from tests.crash.processes import Channel, Nursery, soon, spin_until
 

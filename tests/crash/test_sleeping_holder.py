@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from holdfast import SessionBusy, StaleFence, Store
+from killick import SessionBusy, StaleFence, Store
 from tests.crash.journals import answers, check_sound, endings, kinds
 from tests.crash.processes import Channel, Nursery
 

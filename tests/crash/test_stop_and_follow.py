@@ -9,7 +9,7 @@ import anyio
 import pytest
 import trio
 
-from holdfast import (
+from killick import (
     AsyncStore,
     Entry,
     FollowedDelta,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.crash import workload
 from tests.crash.processes import Nursery
 from torture.campaign import Places

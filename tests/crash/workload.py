@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast import Message, Session, Store, Text, ToolResult, Turn, TurnInfo
-from holdfast.model import entries as e
+from killick import Message, Session, Store, Text, ToolResult, Turn, TurnInfo
+from killick.model import entries as e
 from tests.crash.journals import check_sound
 
 Fact = list[Any]

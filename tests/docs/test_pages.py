@@ -22,7 +22,7 @@ def run(
     folder: Path,
     more: dict[str, str] = {},  # noqa: B006
 ) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"HOLDFAST_STORE": str(folder / "default.db")} | more
+    env = os.environ | {"KILLICK_STORE": str(folder / "default.db")} | more
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=50)
 
 
@@ -56,12 +56,12 @@ def test_python_blocks_compile_apart(page: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     """A command that is shown is a target of the Makefile, the installation run below, or ours.
 
-    Those of `holdfast` are run by tests/cli.
+    Those of `killick` are run by tests/cli.
     """
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     for line in "".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line, comments=True)
-        if words[0] != "holdfast":
+        if words[0] != "killick":
             assert words == ["pip", "install", "."] or (words[0] == "make" and words[1] in targets)
 
 
@@ -80,10 +80,10 @@ def test_clone_installs(tmp_path: Path) -> None:
     install = [sys.executable, "-m", "pip", "install", *offline, str(packages), str(ROOT)]
     done = run(install, tmp_path)
     assert done.returncode == 0, done.stderr
-    program = f"import sys; sys.path.insert(0, {str(packages)!r}); import holdfast as h; "
+    program = f"import sys; sys.path.insert(0, {str(packages)!r}); import killick as h; "
     program += "print(h.__file__, h.Store().create_session(id='s').id)"
     done = run([sys.executable, "-c", program], tmp_path)
-    assert done.stdout.split() == [str(packages / "holdfast" / "__init__.py"), "s"], done.stderr
+    assert done.stdout.split() == [str(packages / "killick" / "__init__.py"), "s"], done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

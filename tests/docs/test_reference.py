@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import errors
-from holdfast.journal.codec import KNOWN_KINDS
-from holdfast.journal.identity import identity
-from holdfast.model import entries as e
-from holdfast.model import limits
-from holdfast.session.core import VERIFIED_ON_OPEN
-from holdfast.session.runtime import EXIT_SECONDS
+import killick
+from killick import errors
+from killick.journal.codec import KNOWN_KINDS
+from killick.journal.identity import identity
+from killick.model import entries as e
+from killick.model import limits
+from killick.session.core import VERIFIED_ON_OPEN
+from killick.session.runtime import EXIT_SECONDS
 from tests.docs.pages import DOCS, PAGES, first_column
 
-SOURCE = DOCS.parent / "src" / "holdfast"
+SOURCE = DOCS.parent / "src" / "killick"
 JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", JOURNAL, re.MULTILINE | re.DOTALL))
 BODIES: dict[str, Any] = {str(kind.__struct_config__.tag): kind for kind in e.KnownBody.__args__}
@@ -74,7 +74,7 @@ def test_every_error_is_described_under_its_base() -> None:
 
 def test_every_error_can_be_imported_as_described() -> None:
     named = re.findall(r"^\| `(\w+)`", (DOCS / "errors.md").read_text("utf-8"), re.M)
-    assert set(named) <= set(holdfast.__all__)
+    assert set(named) <= set(killick.__all__)
 
 
 def test_errors_with_a_second_base_are_named() -> None:

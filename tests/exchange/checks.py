@@ -2,9 +2,9 @@
 
 import base64
 
-from holdfast import Message, Store
-from holdfast.model.parts import Image, Text, ToolCall
-from holdfast.testing import validators
+from killick import Message, Store
+from killick.model.parts import Image, Text, ToolCall
+from killick.testing import validators
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

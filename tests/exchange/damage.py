@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast import Store
-from holdfast.exchange.finding import UNEXPECTED, import_paths
-from holdfast.exchange.report import Report
-from holdfast.model.entries import Body
-from holdfast.testing.memory import MemoryDisk
+from killick import Store
+from killick.exchange.finding import UNEXPECTED, import_paths
+from killick.exchange.report import Report
+from killick.model.entries import Body
+from killick.testing.memory import MemoryDisk
 from tests.exchange import (
     test_claude_code,
     test_cline,
@@ -150,7 +150,7 @@ def _codex_zst(folder: Path, random: Random) -> Damaged:
 
 
 def _own() -> bytes:
-    from holdfast.exchange import export_session
+    from killick.exchange import export_session
 
     with Store(MemoryDisk().open()) as store:
         return b"".join(export_session(store, converse(store)))
@@ -319,7 +319,7 @@ def _deerflow_db(folder: Path, random: Random) -> Damaged:
 
 
 CASES: dict[str, Case] = {
-    "holdfast": _lines("session.jsonl", _own, lambda record: "body" not in record),
+    "killick": _lines("session.jsonl", _own, lambda record: "body" not in record),
     "claude-code": _lines(
         f"{test_claude_code.SESSION}.jsonl", lambda: test_claude_code.everything().data()
     ),

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Store
-from holdfast.exchange import Report, import_paths
+from killick import Store
+from killick.exchange import Report, import_paths
 
 NOW = 1_800_000_000_000_000
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast import Session, Store
-from holdfast.exchange.importing import Source, import_source
-from holdfast.exchange.records import Bad
-from holdfast.exchange.report import Report
-from holdfast.testing.memory import MemoryDisk
+from killick import Session, Store
+from killick.exchange.importing import Source, import_source
+from killick.exchange.records import Bad
+from killick.exchange.report import Report
+from killick.testing.memory import MemoryDisk
 from tests.exchange.checks import check_sound
 from tests.exchange.mutations import mutated
 

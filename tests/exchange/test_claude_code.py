@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Reasoning, Store, ToolCall, Usage
-from holdfast.exchange.claude_code import claude_code
-from holdfast.exchange.importing import Source
-from holdfast.model import entries as e
+from killick import Reasoning, Store, ToolCall, Usage
+from killick.exchange.claude_code import claude_code
+from killick.exchange.importing import Source
+from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import bring, jsonl, kinds, mutate, said
 

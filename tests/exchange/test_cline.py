@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Image, Opaque, Reasoning, Store, ToolCall, Usage
-from holdfast.exchange.cline import cline_session, cline_task
-from holdfast.exchange.finding import detect, import_paths
-from holdfast.model import entries as e
+from killick import Image, Opaque, Reasoning, Store, ToolCall, Usage
+from killick.exchange.cline import cline_session, cline_task
+from killick.exchange.finding import detect, import_paths
+from killick.model import entries as e
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import NOW, bring, kinds, said
 

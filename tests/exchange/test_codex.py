@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Opaque, Reasoning, Store, ToolCall, Usage
-from holdfast.exchange.codex import codex
-from holdfast.exchange.finding import detect, import_paths
-from holdfast.exchange.importing import Source
-from holdfast.model import entries as e
+from killick import Opaque, Reasoning, Store, ToolCall, Usage
+from killick.exchange.codex import codex
+from killick.exchange.finding import detect, import_paths
+from killick.exchange.importing import Source
+from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, mutate, said
 
@@ -387,7 +387,7 @@ def test_without_the_library_it_says_what_to_install(
     (tmp_path / f"{NAME}.zst").write_bytes(packed(everything().data()))
     report = import_paths(store, [tmp_path], clock=lambda: NOW)
     assert report.sessions == []
-    assert "pip install 'holdfast[zstd]'" in report.skipped[0].reason
+    assert "pip install 'killick[zstd]'" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize("mode", ["legacy", "paginated"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Image, Message, Store, Text, ToolCall
-from holdfast.cli.app import make_group
-from holdfast.exchange.copying import copy_sessions
-from holdfast.exchange.own import export_lines
+from killick import Image, Message, Store, Text, ToolCall
+from killick.cli.app import make_group
+from killick.exchange.copying import copy_sessions
+from killick.exchange.own import export_lines
 from tests.crash.processes import Channel, Nursery
 from tests.postgres_fixtures import shared
 

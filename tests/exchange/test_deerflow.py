@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Opaque, Reasoning, Store, ToolCall, Usage
-from holdfast.exchange.deerflow import deerflow_database, deerflow_files
-from holdfast.exchange.finding import detect, import_paths
-from holdfast.model import entries as e
+from killick import Opaque, Reasoning, Store, ToolCall, Usage
+from killick.exchange.deerflow import deerflow_database, deerflow_files
+from killick.exchange.finding import detect, import_paths
+from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, said
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from holdfast import Message, Store, ToolCall, ToolNotApproved
-from holdfast.model import entries as e
-from holdfast.testing.memory import MemoryDisk
+from killick import Message, Store, ToolCall, ToolNotApproved
+from killick.model import entries as e
+from killick.testing.memory import MemoryDisk
 
 
 def test_an_import_tells_what_was_done_against_a_refusal() -> None:

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from holdfast import Message, Store
-from holdfast.exchange import EXPORTS, export_session
-from holdfast.model.parts import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from killick import Message, Store
+from killick.exchange import EXPORTS, export_session
+from killick.model.parts import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from tests.exchange.checks import PNG, VALIDATORS, converse
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)> & \"'`\ud800\0"
@@ -112,9 +112,9 @@ def test_provider_formats_are_what_the_provider_takes(store: Store, format_: str
 
 
 def test_an_unknown_format_is_refused(store: Store) -> None:
-    with pytest.raises(ValueError, match="it is one of holdfast, markdown, html"):
+    with pytest.raises(ValueError, match="it is one of killick, markdown, html"):
         export_session(store, converse(store), "word")
 
 
 def test_every_format_is_known_by_name() -> None:
-    assert set(EXPORTS) >= {"holdfast", "markdown", "html", *VALIDATORS}
+    assert set(EXPORTS) >= {"killick", "markdown", "html", *VALIDATORS}

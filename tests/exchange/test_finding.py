@@ -6,8 +6,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from holdfast import Store
-from holdfast.exchange import import_paths
+from killick import Store
+from killick.exchange import import_paths
 from tests.exchange import test_claude_code, test_codex, test_hermes
 from tests.exchange.sources import NOW
 
@@ -32,7 +32,7 @@ def test_a_store_that_is_open_here_is_not_opened_by_others(tmp_path: Path) -> No
     assert str(tmp_path / test_codex.NAME) in seen
     assert not any("work.db" in name for name in seen)
     assert (report.problems, len(report.sessions)) == ([], 1)
-    assert ["a store of Holdfast" in one.reason for one in named.skipped] == [True]
+    assert ["a store of Killick" in one.reason for one in named.skipped] == [True]
 
 
 def test_other_databases_are_no_sessions(store: Store, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.exchange import export_session, import_paths
-from holdfast.testing.memory import MemoryDisk
+from killick import Store
+from killick.exchange import export_session, import_paths
+from killick.testing.memory import MemoryDisk
 from tests.exchange import (
     test_claude_code,
     test_cline,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Image, Opaque, Reasoning, Store, ToolCall
-from holdfast.exchange.finding import detect, import_paths
-from holdfast.exchange.goose import goose_database, goose_file
-from holdfast.model import entries as e
-from holdfast.testing.memory import MemoryDisk
+from killick import Image, Opaque, Reasoning, Store, ToolCall
+from killick.exchange.finding import detect, import_paths
+from killick.exchange.goose import goose_database, goose_file
+from killick.model import entries as e
+from killick.testing.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, jsonl, mutate, said, twisted
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Reasoning, Store, ToolCall
-from holdfast.exchange.finding import detect, import_paths
-from holdfast.exchange.hermes import hermes_database, hermes_file
-from holdfast.exchange.importing import Source
-from holdfast.model import entries as e
+from killick import Reasoning, Store, ToolCall
+from killick.exchange.finding import detect, import_paths
+from killick.exchange.hermes import hermes_database, hermes_file
+from killick.exchange.importing import Source
+from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, said
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     Entry,
     IdConflict,
@@ -18,7 +18,7 @@ from holdfast import (
     Store,
     Text,
 )
-from holdfast.model import entries as e
+from killick.model import entries as e
 
 
 def turn(number: int, first: int, text: str = "Hi.") -> list[Entry]:

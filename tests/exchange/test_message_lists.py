@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Image, Opaque, Reasoning, Store, ToolCall
-from holdfast.exchange import content as c
-from holdfast.exchange.importing import Source
-from holdfast.exchange.message_lists import message_list
-from holdfast.journal.codec import encode
-from holdfast.testing.memory import MemoryDisk
+from killick import Image, Opaque, Reasoning, Store, ToolCall
+from killick.exchange import content as c
+from killick.exchange.importing import Source
+from killick.exchange.message_lists import message_list
+from killick.journal.codec import encode
+from killick.testing.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, kinds, mutate, said, twisted
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Entry, Message, Session, Store
-from holdfast.exchange import NotTheSame, export_session, import_paths, prepare_export
-from holdfast.exchange.native import Losses, native
-from holdfast.exchange.to_codex import ToCodex, thread_id
-from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from holdfast.testing.memory import MemoryDisk
-from holdfast.testing.strategies import journals
+from killick import Entry, Message, Session, Store
+from killick.exchange import NotTheSame, export_session, import_paths, prepare_export
+from killick.exchange.native import Losses, native
+from killick.exchange.to_codex import ToCodex, thread_id
+from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.testing.memory import MemoryDisk
+from killick.testing.strategies import journals
 from tests.exchange.checks import PNG, check_sound, converse
 from tests.exchange.sources import NOW
 from tests.exchange.test_codex import everything as codex_everything
@@ -169,7 +169,7 @@ def test_a_session_with_a_bit_of_everything(
 def test_sessions_of_other_agents_pass_through(
     store: Store, other: Store, tmp_path: Path, to: str
 ) -> None:
-    from holdfast.exchange.goose import goose_database
+    from killick.exchange.goose import goose_database
     from tests.exchange.sources import bring
 
     (tmp_path / "in").mkdir()
@@ -264,7 +264,7 @@ def secretive(store: Store) -> Session:
     return session
 
 
-@pytest.mark.parametrize("to", ["holdfast", "markdown", "html", "openai-chat", "codex", "goose"])
+@pytest.mark.parametrize("to", ["killick", "markdown", "html", "openai-chat", "codex", "goose"])
 def test_no_secret_leaves(store: Store, to: str) -> None:
     session = secretive(store)
     plain = b"".join(export_session(store, session.id, to)).decode()

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from holdfast import Message, Store, Text
-from holdfast.exchange.finding import import_paths
-from holdfast.exchange.own import export_lines, import_lines
-from holdfast.exchange.report import Report
-from holdfast.journal.codec import decode_body, encode, to_bytes
-from holdfast.model import entries as e
-from holdfast.testing.failpoints import Failpoints
-from holdfast.testing.memory import MemoryDisk
-from holdfast.testing.strategies import journals
+from killick import Message, Store, Text
+from killick.exchange.finding import import_paths
+from killick.exchange.own import export_lines, import_lines
+from killick.exchange.report import Report
+from killick.journal.codec import decode_body, encode, to_bytes
+from killick.model import entries as e
+from killick.testing.failpoints import Failpoints
+from killick.testing.memory import MemoryDisk
+from killick.testing.strategies import journals
 from tests.exchange.checks import check_sound, converse
 from tests.exchange.mutations import mutated
 

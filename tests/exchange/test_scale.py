@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Store
-from holdfast.exchange import import_paths
-from holdfast.testing.memory import MemoryDisk
+from killick import Store
+from killick.exchange import import_paths
+from killick.testing.memory import MemoryDisk
 from tests.exchange import test_claude_code, test_codex, test_deerflow, test_goose, test_hermes
 from tests.exchange.checks import check_sound
 from tests.exchange.damage import everything_in, marks

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import anyio
 
-from holdfast import AsyncSession, Message, Text
+from killick import AsyncSession, Message, Text
 from tests.interrupt.driving import Disk
 from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.points import Points

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from holdfast import AsyncStore, Store
-from holdfast.testing.memory import MemoryDisk
+from killick import AsyncStore, Store
+from killick.testing.memory import MemoryDisk
 from tests.postgres_fixtures import shared
 
 _WINDOW_SECONDS = 0.002

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import anyio
 import trio
 
-from holdfast import AsyncStore, Store
+from killick import AsyncStore, Store
 from tests.interrupt.ledger import use_again
 from tests.interrupt.points import Moment, Points
 from tests.interrupt.scenarios import Run, Scenario
@@ -155,7 +155,7 @@ def _no_task_is_left() -> None:
 
 
 def _no_thread_is_left(before: set[threading.Thread]) -> None:
-    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("holdfast")]
+    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("killick")]
     for thread in left:
         thread.join(2)  # one that was told to end may still be on its way
     assert not [thread.name for thread in left if thread.is_alive()]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import Message, Session, Text
-from holdfast.recorders import record
+from killick import Message, Session, Text
+from killick.recorders import record
 from tests.interrupt.driving import Disk
 from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.tracing import Interrupter
@@ -76,7 +76,7 @@ def interrupt(
         ledger.began.update({turn.id: session.id for turn in session.turns()[-1:]})
         ledger.leaving.add(session.turns()[-1].id)
         assert not store._core.runtime()._turns
-    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("holdfast")]
+    left = [x for x in threading.enumerate() if x not in before and x.name.startswith("killick")]
     for thread in left:
         thread.join(2)
     assert not [thread.name for thread in left if thread.is_alive()], interrupter.fired

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast import Message, Session, Store, Text
-from holdfast.model import entries as e
+from killick import Message, Session, Store, Text
+from killick.model import entries as e
 
 
 class Ledger:

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import trio
 
-from holdfast import (
+from killick import (
     AsyncSession,
     AsyncStore,
     Message,
@@ -18,7 +18,7 @@ from holdfast import (
     TurnEnded,
     TurnStopped,
 )
-from holdfast.recorders import record
+from killick.recorders import record
 from tests.interrupt.ledger import Ledger
 from tests.interrupt.points import Points
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore, HoldfastError, SessionBusy, Store, Turn
-from holdfast.testing.failpoints import Failpoints
-from holdfast.testing.memory import MemoryDisk
+from killick import AsyncStore, KillickError, SessionBusy, Store, Turn
+from killick.testing.failpoints import Failpoints
+from killick.testing.memory import MemoryDisk
 from tests.interrupt.ledger import use_again
 from tests.interrupt.tracing import Interrupter
 
@@ -31,7 +31,7 @@ def finalisers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "unraisablehook", lambda one: printed.append(one.exc_type))
     yield
     gc.collect()
-    ours = [kind for kind in printed if issubclass(kind, HoldfastError | AssertionError)]
+    ours = [kind for kind in printed if issubclass(kind, KillickError | AssertionError)]
     assert not ours, printed
 
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 import trio
 
-from holdfast import (
+from killick import (
     AsyncStore,
     HandleClosed,
     Message,
@@ -25,9 +25,9 @@ from holdfast import (
     ToolResult,
     TurnStopped,
 )
-from holdfast.stores.handing import Op
-from holdfast.testing.failpoints import Failpoints
-from holdfast.testing.memory import MemoryDisk
+from killick.stores.handing import Op
+from killick.testing.failpoints import Failpoints
+from killick.testing.memory import MemoryDisk
 from tests.interrupt.driving import Disk
 
 
@@ -135,7 +135,7 @@ def test_the_first_calls_come_at_once(disk: Disk) -> None:
     """Four tasks use a store that nobody has opened: it is opened once."""
 
     def writers() -> int:
-        return sum(thread.name == "holdfast-writer" for thread in threading.enumerate())
+        return sum(thread.name == "killick-writer" for thread in threading.enumerate())
 
     async def main() -> None:
         before = writers()

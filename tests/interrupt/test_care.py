@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Message, Store, Text
-from holdfast.stores.sqlite.connection import Gate
+from killick import Message, Store, Text
+from killick.stores.sqlite.connection import Gate
 from tests.interrupt.tracing import Interrupter
 
 Where = Callable[[FrameType, str], bool]

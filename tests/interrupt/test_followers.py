@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from holdfast import AsyncStore
-from holdfast.testing.memory import MemoryDisk
+from killick import AsyncStore
+from killick.testing.memory import MemoryDisk
 
 pytestmark = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 

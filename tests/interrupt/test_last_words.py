@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, Session, Store, Stream, ToolCall, ToolResult
-from holdfast.model.parts import Opaque
-from holdfast.testing.memory import MemoryDisk
+from killick import Message, Session, Store, Stream, ToolCall, ToolResult
+from killick.model.parts import Opaque
+from killick.testing.memory import MemoryDisk
 from tests.interrupt.tracing import Interrupter
 
 HERE = str(Path(__file__).parent)

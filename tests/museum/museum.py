@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "killick"
 PIECES = sorted((Path(__file__).parent / "pieces").glob("*.toml"))
 SECONDS = 55
 
@@ -57,16 +57,16 @@ def load(path: Path) -> Piece:
 def copy_and_compile(folder: Path) -> None:
     """The package with its bytecode, for pieces to be hung in copies of it: that is quicker."""
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(SOURCE, folder / "holdfast", ignore=ignore)
+    shutil.copytree(SOURCE, folder / "killick", ignore=ignore)
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(folder, quiet=2, invalidation_mode=unchecked)
 
 
 def hang(piece: Piece, compiled: Path, folder: Path) -> None:
     """A copy of the package in the folder, with the bug in it."""
-    shutil.copytree(compiled / "holdfast", folder / "holdfast")
+    shutil.copytree(compiled / "killick", folder / "killick")
     for change in piece.change:
-        file = folder / "holdfast" / change.file
+        file = folder / "killick" / change.file
         for bytecode in file.parent.glob(f"__pycache__/{file.stem}.*"):
             bytecode.unlink()
         text = file.read_text(encoding="utf-8")

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from holdfast import HoldfastError, Message, SessionBusy, Store, Text, TurnEnded
-from holdfast.stores.postgres import PostgresDatabase
+from killick import KillickError, Message, SessionBusy, Store, Text, TurnEnded
+from killick.stores.postgres import PostgresDatabase
 from tests.crash.processes import Channel
 from tests.crash.workload import Log
 
@@ -28,7 +28,7 @@ def work(parent: Channel, url: str, notes: str, name: str, seconds: float) -> No
             one_turn(store, log, name, f"{parent_name(notes)}.{count}")
         except (SessionBusy, TurnEnded):
             continue
-        except HoldfastError:
+        except KillickError:
             time.sleep(0.05)  # cut off, the server is away, or it has lost what this turn stood on
     store.close()
     parent.send("done")

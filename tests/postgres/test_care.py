@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Image, Message, SessionDamaged, Store, Text, UsageError
-from holdfast.doctor import examine
-from holdfast.stores import rebuild
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.care import advice
+from killick import Image, Message, SessionDamaged, Store, Text, UsageError
+from killick.doctor import examine
+from killick.stores import rebuild
+from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres.care import advice
 from tests.postgres_fixtures import Shared
 
 SOUND = ("on", "on", "on", "", False, 0)
@@ -53,8 +53,8 @@ def test_damage_to_one_session_hides_no_other(server: Shared) -> None:
             with session.turn("go") as turn:
                 turn.record(Message("assistant", [Text("said")]))
         server.server.execute(
-            "UPDATE holdfast.entries SET body = 'x' WHERE seq = 3 AND session = "
-            "(SELECT session FROM holdfast.session_ids WHERE id = 'hurt')"
+            "UPDATE killick.entries SET body = 'x' WHERE seq = 3 AND session = "
+            "(SELECT session FROM killick.session_ids WHERE id = 'hurt')"
         )
     with Store(server.server.url()) as store:
         with pytest.raises(SessionDamaged, match="near seq 3"):
@@ -71,7 +71,7 @@ def test_a_missing_entry_is_noticed(server: Shared) -> None:
         session = store.create_session(id="s")
         for number in range(5):
             session.note(str(number), None)
-        server.server.execute("DELETE FROM holdfast.entries WHERE seq = 3")
+        server.server.execute("DELETE FROM killick.entries WHERE seq = 3")
         with pytest.raises(SessionDamaged, match="missing"):
             session.entries()
 
@@ -80,8 +80,8 @@ def test_what_is_derived_is_made_anew(server: Shared) -> None:
     with Store(server.server.url()) as store, Store(server.server.url()) as other:
         session = store.create_session(title="true", tags=("a",))
         other.session(session.id).note("known there", 1)
-        server.server.execute('UPDATE holdfast.sessions SET about = \'{"title": "false"}\'')
-        server.server.execute("DELETE FROM holdfast.labels")
+        server.server.execute('UPDATE killick.sessions SET about = \'{"title": "false"}\'')
+        server.server.execute("DELETE FROM killick.labels")
         assert {one.kind for one in store.examine_session(session.id)} == {"derived"}
         assert all(one.mended for one in store.examine_session(session.id, rebuild=True))
         assert store.examine_session(session.id) == []
@@ -106,7 +106,7 @@ def test_erasing_leaves_no_row_and_says_what_cannot_be_seen(server: Shared) -> N
         assert any("write-ahead log" in one for one in receipt.unverified)
         assert len(store.search("swordfish", wait_seconds=30)) == 0
     for table in ("entries", "sessions", "session_ids", "search_words", "search_documents"):
-        assert server.server.execute(f"SELECT count(*) FROM holdfast.{table}") == [(0,)]
+        assert server.server.execute(f"SELECT count(*) FROM killick.{table}") == [(0,)]
 
 
 def test_retention_goes_session_by_session(server: Shared) -> None:
@@ -135,11 +135,11 @@ def test_loose_blobs_are_collected_by_one_of_those_who_close_a_store(server: Sha
         with Store(server.server.url()) as store:
             store.put_blob(text)
 
-    server.server.execute("DELETE FROM holdfast.meta WHERE name = 'collected'")
+    server.server.execute("DELETE FROM killick.meta WHERE name = 'collected'")
     leave_blob(b"one")
     with Store(server.server.url()) as store:
         assert store.counts()["blobs"] == 1
-        server.server.execute("DELETE FROM holdfast.meta WHERE name = 'collected'")
+        server.server.execute("DELETE FROM killick.meta WHERE name = 'collected'")
     leave_blob(b"two")  # the closing before it took the first
     with Store(server.server.url()) as store:
         assert store.counts()["blobs"] == 1
@@ -182,7 +182,7 @@ def test_rebuilding_while_others_append_loses_nothing(
     with Store(server.server.url()) as store, Store(server.server.url()) as other:
         session = store.create_session(id="s", title="true")
         there = other.session("s")
-        server.server.execute('UPDATE holdfast.sessions SET about = \'{"title": "false"}\'')
+        server.server.execute('UPDATE killick.sessions SET about = \'{"title": "false"}\'')
         noted = threading.Event()
 
         def append() -> None:
@@ -194,7 +194,7 @@ def test_rebuilding_while_others_append_loses_nothing(
 
         def slowly(*args: Any) -> Any:
             found = derived(*args)
-            if threading.current_thread().name == "holdfast-writer":
+            if threading.current_thread().name == "killick-writer":
                 appending.start()
                 noted.wait(0.5)  # in vain, if the session is locked
             return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.crash import workload
 from tests.crash.journals import check_sound
 from tests.crash.processes import Nursery

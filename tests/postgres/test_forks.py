@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 
-from holdfast import Store
+from killick import Store
 from tests.crash.journals import endings
 from tests.crash.processes import ROOT
 from tests.postgres_fixtures import Shared
 
 PROGRAM = """
 import os, sys
-from holdfast import ForeignHandle, Message, Store, Text
+from killick import ForeignHandle, Message, Store, Text
 
 store = Store(sys.argv[1])
 session = store.create_session(id="parent")

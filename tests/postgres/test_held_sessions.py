@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     Message,
     Receipt,
@@ -20,18 +20,18 @@ from holdfast import (
     Stream,
     Text,
 )
-from holdfast.stores.postgres import PostgresDatabase, database
+from killick.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 
 WAIT = 3.0
 HELD = (
-    b"SELECT 1 FROM holdfast.sessions AS s JOIN holdfast.session_ids AS i USING (tenant, session)"
+    b"SELECT 1 FROM killick.sessions AS s JOIN killick.session_ids AS i USING (tenant, session)"
     b" WHERE i.id = %s FOR UPDATE OF s"
 )
 
 MOVED = (
-    b"UPDATE holdfast.sessions AS s SET stamp = s.stamp + 1 FROM holdfast.session_ids AS i"
+    b"UPDATE killick.sessions AS s SET stamp = s.stamp + 1 FROM killick.session_ids AS i"
     b" WHERE i.id = %s AND s.tenant = i.tenant AND s.session = i.session"
 )
 IN_LINE = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%OF s'"

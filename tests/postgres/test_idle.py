@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Entry, Session, Store
-from holdfast.stores.postgres.waiting import Connection
+from killick import Entry, Session, Store
+from killick.stores.postgres.waiting import Connection
 from tests.postgres.proxy import Proxy
 from tests.postgres.test_notices import ASKED, SOON, until
 from tests.postgres_fixtures import Shared
@@ -40,7 +40,7 @@ class Statements:
                 return execute(connection, sql, *args, **kwargs)
             finally:
                 self.by[name, verb] += 1
-                if name == "holdfast-watcher":
+                if name == "killick-watcher":
                     self.asked.release()
 
         return counted
@@ -95,8 +95,8 @@ def test_twenty_followers_cost_one_statement_each_time(statements: Statements) -
     """One question for all of them, and nobody looks who was not told to. A lease is renewed."""
     statements.settle()
     sent = statements.between_questions(QUESTIONS)
-    sent.pop(("holdfast-lease", "INSERT"), None)
-    assert sent == {("holdfast-watcher", "SELECT"): QUESTIONS}
+    sent.pop(("killick-lease", "INSERT"), None)
+    assert sent == {("killick-watcher", "SELECT"): QUESTIONS}
 
 
 @pytest.mark.usefixtures("following")
@@ -107,9 +107,9 @@ def test_nobody_wakes_between_two_questions(statements: Statements) -> None:
     before = wakes()
     statements.between_questions(QUESTIONS)
     woken = wakes() - before
-    assert woken["holdfast-listener"] <= 1
+    assert woken["killick-listener"] <= 1
     assert woken["follower"] <= 1
-    assert woken["holdfast-watcher"] <= QUESTIONS * 5
+    assert woken["killick-watcher"] <= QUESTIONS * 5
 
 
 def wakes() -> Counter[str]:

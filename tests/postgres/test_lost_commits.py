@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import Message, OutcomeUnknown, Store, StoreError, Text
-from holdfast.stores.postgres import PostgresDatabase, database
+from killick import Message, OutcomeUnknown, Store, StoreError, Text
+from killick.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres.proxy import Fate, Proxy
 from tests.postgres_fixtures import Shared

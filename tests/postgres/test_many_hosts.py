@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, Session, StaleFence, Store, Text, TurnEnded
-from holdfast.model import entries as e
-from holdfast.stores.postgres import PostgresDatabase
+from killick import Message, Session, StaleFence, Store, Text, TurnEnded
+from killick.model import entries as e
+from killick.stores.postgres import PostgresDatabase
 from tests.crash import workload
 from tests.crash.journals import check_sound, check_store, endings
 from tests.crash.processes import Channel, Nursery

@@ -4,12 +4,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast import Message, Session, Store, Text, TurnStopped
+from killick import Message, Session, Store, Text, TurnStopped
 from tests.postgres_fixtures import Shared
 
 SOON = 20.0
 HEARS = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-ASKED = "SELECT 1 FROM holdfast.sessions WHERE watched > clock_timestamp()"
+ASKED = "SELECT 1 FROM killick.sessions WHERE watched > clock_timestamp()"
 
 
 def until(true: Callable[[], object]) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Message, Store, Text, TurnStopped
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.testing.conformance import CHECKS, Check, World
-from holdfast.testing.faces import Face
+from killick import Message, Store, Text, TurnStopped
+from killick.stores.postgres import PostgresDatabase
+from killick.testing.conformance import CHECKS, Check, World
+from killick.testing.faces import Face
 from tests.crash.journals import check_store
 from tests.postgres_fixtures import Shared, shared
 from tests.servers import free_port, run_as

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from killick import (
     Message,
     ServerTooOld,
     Session,
@@ -22,8 +22,8 @@ from holdfast import (
     StoreReadOnly,
     Text,
 )
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.waiting import Connection
+from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres.waiting import Connection
 from tests.crash.journals import check_sound
 from tests.postgres.proxy import Proxy
 from tests.postgres_fixtures import Shared, shared
@@ -119,7 +119,7 @@ def test_connections_that_are_ended_are_opened_again(server: Shared) -> None:
     """An administrator ends every connection, between any two calls: nobody notices."""
     ending = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE pid <> pg_backend_pid() AND application_name = 'holdfast'"
+        "WHERE pid <> pg_backend_pid() AND application_name = 'killick'"
     )
     with Store(server.server.url()) as store:
         session = store.create_session()
@@ -213,7 +213,7 @@ def test_an_unprivileged_role_in_a_schema_of_its_own(server: Shared) -> None:
         store.rebuild_search(substrings=True)
         assert len(store.search("eedl", substring=True, wait_seconds=30)) == 2
     with pytest.raises(StoreError, match="permission denied"):
-        Store(url.replace("theirs", "holdfast"))
+        Store(url.replace("theirs", "killick"))
     with pytest.raises(StoreError, match="permission denied"):
         Store(url.replace("theirs", "another"))
     server.server.execute("DROP SCHEMA theirs CASCADE")
@@ -246,14 +246,14 @@ def test_a_schema_that_is_not_ours_is_left_alone(server: Shared) -> None:
 
 def test_a_store_of_a_newer_version_is_left_alone(server: Shared) -> None:
     """Only `oldest` refuses: a newer version that this code can live with is used."""
-    server.server.execute("UPDATE holdfast.meta SET value = 99 WHERE name = 'version'")
+    server.server.execute("UPDATE killick.meta SET value = 99 WHERE name = 'version'")
     Store(server.server.url()).close()
-    server.server.execute("UPDATE holdfast.meta SET value = 99 WHERE name = 'oldest'")
+    server.server.execute("UPDATE killick.meta SET value = 99 WHERE name = 'oldest'")
     try:
         with pytest.raises(StoreNewer, match="install the newer version"):
             Store(server.server.url())
     finally:
-        server.server.execute("UPDATE holdfast.meta SET value = 1")
+        server.server.execute("UPDATE killick.meta SET value = 1")
 
 
 def fill(session: Session) -> int:
@@ -277,7 +277,7 @@ def test_a_standby_is_read_and_can_be_promoted(own: Server) -> None:
     standby = Server().copy_of(own, slot="one", name="standby")
     try:
         deadline = time.monotonic() + 20
-        while not standby.execute("SELECT 1 FROM holdfast.entries OFFSET 4"):
+        while not standby.execute("SELECT 1 FROM killick.entries OFFSET 4"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with Store(own.url()) as store:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import psycopg
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     Entry,
     Message,
@@ -22,9 +22,9 @@ from holdfast import (
     StoreError,
     Text,
 )
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.connection import Settings, connect, read_url
-from holdfast.stores.postgres.waiting import Silent
+from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres.connection import Settings, connect, read_url
+from killick.stores.postgres.waiting import Silent
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 from tests.servers import Server
@@ -54,7 +54,7 @@ def database(server: Server, *, lease_seconds: float = 10.0) -> PostgresDatabase
 def backends(server: Server, said: str) -> list[int]:
     """The server's processes whose last statement was this one."""
     found = server.execute(
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast' AND query LIKE %s",
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'killick' AND query LIKE %s",
         f"%{said}%",
     )
     return [pid for (pid,) in found]
@@ -160,7 +160,7 @@ def test_a_lease_is_renewed_elsewhere(own: Server) -> None:
         session = store.create_session()
         with session.turn("go") as turn:
             deadline = time.monotonic() + 20
-            while not (renewing := backends(own, 'INSERT INTO "holdfast".holders')):
+            while not (renewing := backends(own, 'INSERT INTO "killick".holders')):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             with frozen(*renewing):
@@ -216,7 +216,7 @@ def test_what_takes_its_time_is_given_up_with_a_server_that_stands_still(own: Se
                 counts.append(error)
 
         for standing_still in (False, True):
-            other.execute("LOCK TABLE holdfast.sessions")
+            other.execute("LOCK TABLE killick.sessions")
             counting = threading.Thread(target=count)
             counting.start()
             if standing_still:

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast import Message, Store, StoreError, Text
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres.connection import run
+from killick import Message, Store, StoreError, Text
+from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres.connection import run
 from tests.servers import Server, is_installed
 
 PROMPT = "over a wire that nobody reads"

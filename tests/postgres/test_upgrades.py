@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import HoldfastError, Message, SessionBusy, Store, StoreNewer, Text
-from holdfast.stores.numbered import Migration
-from holdfast.stores.postgres import PostgresDatabase, migrate
+from killick import KillickError, Message, SessionBusy, Store, StoreNewer, Text
+from killick.stores.numbered import Migration
+from killick.stores.postgres import PostgresDatabase, migrate
 from tests.crash import workload
 from tests.crash.journals import check_store
 from tests.crash.processes import Channel, Nursery, soon, spin_until
@@ -25,10 +25,10 @@ MORE = Migration(
     2,
     "0002_more",
     """
-    ALTER TABLE holdfast.sessions ADD COLUMN more bigint NOT NULL DEFAULT 7;
-    ALTER TABLE holdfast.entries ADD COLUMN more text;
-    CREATE TABLE holdfast.more (one bigint PRIMARY KEY);
-    CREATE INDEX entries_by_more ON holdfast.entries (tenant, session, more);
+    ALTER TABLE killick.sessions ADD COLUMN more bigint NOT NULL DEFAULT 7;
+    ALTER TABLE killick.entries ADD COLUMN more text;
+    CREATE TABLE killick.more (one bigint PRIMARY KEY);
+    CREATE INDEX entries_by_more ON killick.entries (tenant, session, more);
     SELECT pg_sleep(1);
     """,
 )
@@ -62,7 +62,7 @@ def old(parent: Channel, url: str, notes: str, seed: int) -> None:
         while not stop.exists():
             with contextlib.suppress(SessionBusy):  # the newer has its turn there
                 worker.one_turn()
-    except HoldfastError as error:
+    except KillickError as error:
         heard = f"{type(error).__name__}: {error}"
     try:
         store.sessions()
@@ -129,7 +129,7 @@ def test_an_old_one_is_refused_where_the_newer_says_so(
     upgraded = nursery.start(newer, url, 2)
     upgraded.expect("migrated", 60)
     heard = child.receive(30)
-    assert "written by a newer Holdfast" in heard
+    assert "written by a newer Killick" in heard
     assert heard.endswith("reading too")
     assert "format 2, this one knows 1" in heard
     assert child.wait() == 0

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from holdfast.journal.derived import HISTORY, mark_of
-from holdfast.model import entries as e
-from holdfast.model.parts import ToolCall, ToolResult
-from holdfast.testing import validators
-from holdfast.testing.strategies import journals
-from holdfast.views.context import FORMATS, Budget, Context, compute, trim
-from holdfast.views.neutral import build
+from killick.journal.derived import HISTORY, mark_of
+from killick.model import entries as e
+from killick.model.parts import ToolCall, ToolResult
+from killick.testing import validators
+from killick.testing.strategies import journals
+from killick.views.context import FORMATS, Budget, Context, compute, trim
+from killick.views.neutral import build
 
 PROVIDERS = [name for name in FORMATS if name != "neutral"]
 

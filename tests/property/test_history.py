@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from hypothesis import HealthCheck, given, settings
 
-from holdfast.journal.audit import audit
-from holdfast.journal.derived import HISTORY, mark_of
-from holdfast.journal.fold import fold_messages
-from holdfast.journal.history import History, in_view
-from holdfast.model import entries as e
-from holdfast.model.messages import Message
-from holdfast.model.parts import Text, ToolCall
-from holdfast.testing.strategies import journals
-from holdfast.views.context import compute
-from holdfast.views.neutral import build
-from holdfast.views.selection import for_model
-from holdfast.views.transcript import Shown, transcript
+from killick.journal.audit import audit
+from killick.journal.derived import HISTORY, mark_of
+from killick.journal.fold import fold_messages
+from killick.journal.history import History, in_view
+from killick.model import entries as e
+from killick.model.messages import Message
+from killick.model.parts import Text, ToolCall
+from killick.testing.strategies import journals
+from killick.views.context import compute
+from killick.views.neutral import build
+from killick.views.selection import for_model
+from killick.views.transcript import Shown, transcript
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

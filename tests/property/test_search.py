@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import InvalidQuery, Message, Reasoning, Store, Text
-from holdfast.testing.memory import MemoryDisk
+from killick import InvalidQuery, Message, Reasoning, Store, Text
+from killick.testing.memory import MemoryDisk
 
 words = st.sampled_from(
     ["ab", "abc", "b", "Ä", "a", "x_y", "1", "東京", "京都", "京", "สวัส", "ดี", "\ud800", "\0", "ß"]
@@ -31,7 +31,7 @@ class Both:
     """The same said to a file and to a store that reads everything."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-search-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="killick-search-"))
         self.stores = [Store(self.folder / "work.db", durability="normal")]
         self.stores.append(Store(MemoryDisk().open()))
         self.real = self.stores[0]

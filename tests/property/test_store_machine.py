@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.model import entries as e
-from holdfast.stores.base import Database
-from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.testing import strategies as hf
-from holdfast.testing.memory import MemoryDisk
-from holdfast.testing.players import Player
+from killick.model import entries as e
+from killick.stores.base import Database
+from killick.stores.sqlite import SqliteDatabase
+from killick.testing import strategies as hf
+from killick.testing.memory import MemoryDisk
+from killick.testing.players import Player
 from tests.postgres_fixtures import shared
 
 
@@ -25,7 +25,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-machine-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="killick-machine-"))
         self.real = Player(self.opener())
         self.model = Player(MemoryDisk().open)
         self.deleted = False

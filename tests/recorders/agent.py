@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import AsyncStore
-from holdfast.recorders import record
+from killick import AsyncStore
+from killick.recorders import record
 from tests.recorders.clients import REQUESTS, AsyncClients
 
 SESSION = "the-session"

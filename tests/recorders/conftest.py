@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 from tests.recorders.clients import Clients
 from tests.recorders.server import Scripted, serving
 

@@ -9,10 +9,10 @@ import openai
 import pytest
 import trio
 
-from holdfast import AsyncStore, Message, Session, Store, TurnEnded, TurnStopped
-from holdfast.model import entries as e
-from holdfast.recorders import record
-from holdfast.recorders.taking import LEFT
+from killick import AsyncStore, Message, Session, Store, TurnEnded, TurnStopped
+from killick.model import entries as e
+from killick.recorders import record
+from killick.recorders.taking import LEFT
 from tests.recorders.clients import REQUESTS, SHAPES, AsyncClients, Clients
 from tests.recorders.corpora import EVENTS, wire
 from tests.recorders.saying import answer, plain_events
@@ -364,7 +364,7 @@ def test_importing_the_recorders_brings_no_sdk_and_no_event_loop_along() -> None
     import sys
 
     program = (
-        "import sys, holdfast.recorders; print(sorted({'asyncio', 'anyio', 'openai', 'anthropic', "
+        "import sys, killick.recorders; print(sorted({'asyncio', 'anyio', 'openai', 'anthropic', "
         "'google.genai', 'pydantic', 'httpx2'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -374,7 +374,7 @@ def test_importing_the_recorders_brings_no_sdk_and_no_event_loop_along() -> None
 
 
 def test_both_faces_have_the_same_names() -> None:
-    from holdfast.recorders import AsyncRecording, Recording
+    from killick.recorders import AsyncRecording, Recording
 
     faces = [{name for name in dir(face) if name[0] != "_"} for face in (Recording, AsyncRecording)]
     assert faces[0] == faces[1]

@@ -7,10 +7,10 @@ import anthropic
 import openai
 import pytest
 
-from holdfast import Session, Store
-from holdfast.agent.embedded import model_file, serving_model
-from holdfast.recorders import record
-from holdfast.testing import validators
+from killick import Session, Store
+from killick.agent.embedded import model_file, serving_model
+from killick.recorders import record
+from killick.testing import validators
 from tests.recorders.accumulated import ACCUMULATORS, Plain, recorded
 
 pytestmark = [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Message, Opaque, Store, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.model.parts import File, Image
-from holdfast.recorders import record
+from killick import Message, Opaque, Store, Text, ToolCall
+from killick.model import entries as e
+from killick.model.parts import File, Image
+from killick.recorders import record
 from tests.recorders.corpora import PIXEL
 
 Event = dict[str, Any]

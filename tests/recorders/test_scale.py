@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncStore, Store
-from holdfast.recorders import record
+from killick import AsyncStore, Store
+from killick.recorders import record
 from tests.recorders.clients import SHAPES, AsyncClients, Clients
 from tests.recorders.saying import answer, plain_events
 from tests.recorders.server import Script, Scripted

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Session, Store, ToolResult
-from holdfast.model import entries as e
-from holdfast.testing import validators
+from killick import Session, Store, ToolResult
+from killick.model import entries as e
+from killick.testing import validators
 from tests.recorders.agent import SESSION, run
 from tests.recorders.clients import SHAPES
 from tests.recorders.saying import answer

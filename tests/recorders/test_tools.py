@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from killick import (
     AsyncStore,
     HandleClosed,
     Session,
@@ -17,8 +17,8 @@ from holdfast import (
     ToolNotApproved,
     TurnStopped,
 )
-from holdfast.model import entries as e
-from holdfast.recorders import record
+from killick.model import entries as e
+from killick.recorders import record
 from tests.recorders.saying import plain_events
 
 CALLS = [("call_1", "one"), ("call_2", "two")]
@@ -248,7 +248,7 @@ def test_a_block_that_was_left_starts_nothing_more_in_a_turn_that_goes_on(store:
             reply.tool_call("c", name="hangs", arguments='{"place": "x"}')
         release.set()
         for thread in threading.enumerate():
-            if thread.name.startswith("holdfast-tool"):
+            if thread.name.startswith("killick-tool"):
                 thread.join()
     assert ran.is_set()
     assert running.results.keys() == {"a"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Message, SearchDamaged, Store, Text
+from killick import Message, SearchDamaged, Store, Text
 from tests.search.test_index import erase, eventually
 
 SESSIONS = 5

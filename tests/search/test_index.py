@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import InvalidQuery, Message, Store, StoreReadOnly, Text
-from holdfast.stores.handing import Op
-from holdfast.stores.indexing import Idleness
-from holdfast.stores.searching import read_batch
-from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.stores.sqlite.search import SqliteIndex
-from holdfast.stores.writer import Writer
+from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
+from killick.stores.handing import Op
+from killick.stores.indexing import Idleness
+from killick.stores.searching import read_batch
+from killick.stores.sqlite import SqliteDatabase
+from killick.stores.sqlite.search import SqliteIndex
+from killick.stores.writer import Writer
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_store_that_may_not_be_written_is_searched_as_it_is(
         say(store, "needle")
         assert len(store.search("needle")) == 1
         say(store, "needle", session_id="later")
-    monkeypatch.setattr("holdfast.stores.sqlite.files.is_writable", lambda _: False)
+    monkeypatch.setattr("killick.stores.sqlite.files.is_writable", lambda _: False)
     with Store(path) as store:
         hits = store.search("needle")
         assert len(hits) == 1
@@ -339,7 +339,7 @@ def test_writing_that_never_rests_puts_a_slice_off_for_a_second_at_most() -> Non
 
 
 def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
-    from holdfast.errors import SearchDamaged, StoreDegraded
+    from killick.errors import SearchDamaged, StoreDegraded
 
     hands = Hands()
     unwanted = Idleness(wanted=False, clock=hands)

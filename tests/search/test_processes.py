@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Message, Store, Text
+from killick import Message, Store, Text
 from tests.crash.processes import Channel, Nursery
 
 MESSAGES = 400

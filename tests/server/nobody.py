@@ -19,9 +19,9 @@ def serve_without(folder: Path, packages: dict[str, str]) -> Server:
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(text, encoding="utf-8")
     env = environment(
-        {"PYTHONPATH": str(folder / "instead"), "HOLDFAST_TOKENS": str(folder / "tokens.json")}
+        {"PYTHONPATH": str(folder / "instead"), "KILLICK_TOKENS": str(folder / "tokens.json")}
     )
-    for name in (*KEYS, "HOLDFAST_MODEL"):
+    for name in (*KEYS, "KILLICK_MODEL"):
         env.pop(name, None)
     command = [*COMMAND, "serve", "--port", "0", "--store", str(folder / "work.db")]
     return Server(folder, command=command, env=env)

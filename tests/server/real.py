@@ -9,13 +9,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast import AsyncStore
-from holdfast.agent import agent_for
-from holdfast.server.command import serve
-from holdfast.server.logs import configure
-from holdfast.server.running import Answering
-from holdfast.server.state import Settings
-from holdfast.server.tokens import Tokens
+from killick import AsyncStore
+from killick.agent import agent_for
+from killick.server.command import serve
+from killick.server.logs import configure
+from killick.server.running import Answering
+from killick.server.state import Settings
+from killick.server.tokens import Tokens
 
 
 @contextlib.asynccontextmanager

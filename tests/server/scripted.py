@@ -11,15 +11,15 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from holdfast import AsyncStore
-from holdfast.model.entries import ApprovalDecided
-from holdfast.server.command import serve
-from holdfast.server.logs import configure
-from holdfast.server.running import Answering
-from holdfast.server.state import Settings
-from holdfast.server.tokens import Tokens
-from holdfast.session.aio import AsyncSession
-from holdfast.session.blocks_aio import AsyncTurn
+from killick import AsyncStore
+from killick.model.entries import ApprovalDecided
+from killick.server.command import serve
+from killick.server.logs import configure
+from killick.server.running import Answering
+from killick.server.state import Settings
+from killick.server.tokens import Tokens
+from killick.session.aio import AsyncSession
+from killick.session.blocks_aio import AsyncTurn
 
 Act = Callable[[AsyncSession, AsyncTurn, list[str]], Awaitable[None]]
 

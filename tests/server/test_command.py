@@ -9,21 +9,21 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast.agent.embedded import model_file
+from killick.agent.embedded import model_file
 from tests.cli.running import COMMAND, environment
 from tests.server.client import Server
 from tests.server.nobody import NO_CHAT, NO_MODEL, serve_without
 
 
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    env = environment({"HOLDFAST_TOKENS": str(folder / "tokens.json"), **more})
+    env = environment({"KILLICK_TOKENS": str(folder / "tokens.json"), **more})
     command = [*COMMAND, "--store", str(folder / "work.db"), *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=50)
 
 
 @pytest.mark.skipif(model_file() is None, reason="the model on board is not installed")
 def test_serve_prints_its_address_and_answers_with_the_model_on_board(tmp_path: Path) -> None:
-    env = environment({"HOLDFAST_TOKENS": str(tmp_path / "tokens.json"), "HOLDFAST_MODEL": ""})
+    env = environment({"KILLICK_TOKENS": str(tmp_path / "tokens.json"), "KILLICK_MODEL": ""})
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         env.pop(name, None)
     command = [*COMMAND, "--json", "serve", "--port", "0", "--store", str(tmp_path / "work.db")]
@@ -35,7 +35,7 @@ def test_serve_prints_its_address_and_answers_with_the_model_on_board(tmp_path: 
     try:
         url = json.loads(process.stdout.readline())["url"]
         with httpx2.Client(base_url=url, trust_env=False, timeout=30) as http:
-            assert "<title>Holdfast</title>" in http.get("/").text
+            assert "<title>Killick</title>" in http.get("/").text
             assert http.get("/api/about").json()["model"].endswith("smollm2-135m")
             session_id = http.post("/api/sessions", json={}).json()["id"]
             asked = http.post(f"/api/sessions/{session_id}/turns", json={"prompt": "Say hello."})
@@ -61,13 +61,13 @@ def test_a_model_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
 def test_a_model_that_the_environment_names_and_that_is_none_is_said_as_well(
     tmp_path: Path,
 ) -> None:
-    done = run(tmp_path, "serve", "--port", "0", HOLDFAST_MODEL="nobody:nothing")
+    done = run(tmp_path, "serve", "--port", "0", KILLICK_MODEL="nobody:nothing")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "nobody" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("without", "said"), [(NO_MODEL, "--model or HOLDFAST_MODEL"), (NO_CHAT, "'holdfast[chat]'")]
+    ("without", "said"), [(NO_MODEL, "--model or KILLICK_MODEL"), (NO_CHAT, "'killick[chat]'")]
 )
 def test_without_a_model_sessions_are_read_and_who_asks_is_told_what_to_set(
     tmp_path: Path, without: dict[str, str], said: str
@@ -116,7 +116,7 @@ def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
 def test_elsewhere_needs_a_token(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "holdfast token make" in done.stderr
+    assert "killick token make" in done.stderr
 
 
 def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     again = run(tmp_path, "token", "revoke", "laptop")
     assert again.returncode == 2
     assert "no token 'laptop'" in again.stderr
-    assert not os.environ.get("HOLDFAST_TOKENS")
+    assert not os.environ.get("KILLICK_TOKENS")

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from holdfast.server.app import OPERATIONS
+from killick.server.app import OPERATIONS
 from tests.docs.pages import DOCS, ROOT, blocks
 from tests.server.client import Server
 

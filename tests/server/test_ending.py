@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import AsyncStore
-from holdfast.server.failing import Refused
-from holdfast.server.hub import Hub
-from holdfast.server.logs import Log
-from holdfast.server.state import Settings
-from holdfast.testing.memory import MemoryDisk
+from killick import AsyncStore
+from killick.server.failing import Refused
+from killick.server.hub import Hub
+from killick.server.logs import Log
+from killick.server.state import Settings
+from killick.testing.memory import MemoryDisk
 from tests.server.conftest import Serve
 
 
@@ -83,7 +83,7 @@ def test_who_waits_for_a_busy_session_is_told_that_the_server_ends(serve: Serve)
     server.begin(session_id, "hang")
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(server.ask, session_id, "say after", if_busy="wait")
-        while "holdfast_store_refused_total 0" in server.http.get("/metrics").text:
+        while "killick_store_refused_total 0" in server.http.get("/metrics").text:
             pass  # it has met the busy session when its first try was refused
         server.process.send_signal(signal.SIGTERM)
         refused = asking.result(15)
@@ -102,10 +102,10 @@ def test_it_says_how_it_is(serve: Serve) -> None:
     assert server.get("/readyz") == {"status": "ok"}
     lines = server.http.get("/metrics").text.splitlines()
     figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert int(figures["holdfast_store_appends_total"]) > 3
-    assert figures['holdfast_turns_total{status="completed"}'] == "1"
-    assert figures["holdfast_open_turns"] == "0"
-    assert int(figures['holdfast_store_commit_seconds_bucket{le="+Inf"}']) > 3
+    assert int(figures["killick_store_appends_total"]) > 3
+    assert figures['killick_turns_total{status="completed"}'] == "1"
+    assert figures["killick_open_turns"] == "0"
+    assert int(figures['killick_store_commit_seconds_bucket{le="+Inf"}']) > 3
     [began] = server.log_lines("turn_began")
     assert began["session"] == session_id
 

@@ -157,7 +157,7 @@ def test_a_cursor_of_another_store_is_answered_with_reload(server: Server) -> No
 
 
 def test_a_session_that_is_erased_ends_its_streams(serve: Serve) -> None:
-    from holdfast import Store
+    from killick import Store
 
     server = serve()
     session_id = server.create()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import apsw
 
-from holdfast import AsyncStore
-from holdfast.server.keeping import Keeper
-from holdfast.server.logs import Log
-from holdfast.session.sources import system_clock
+from killick import AsyncStore
+from killick.server.keeping import Keeper
+from killick.server.logs import Log
+from killick.session.sources import system_clock
 
 _DIES = """
 import os, sys
-from holdfast import Store
+from killick import Store
 
 session = Store(sys.argv[1]).create_session(id="dead")
 turn = session.turn("go")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server.guard import host_name, is_loopback
-from holdfast.server.tokens import TokenFileDamaged, Tokens
+from killick.server.guard import host_name, is_loopback
+from killick.server.tokens import TokenFileDamaged, Tokens
 from tests.server.client import ROOT, Server
 from tests.server.conftest import Serve
 
@@ -106,7 +106,7 @@ def test_only_so_many_streams_are_open(serve: Serve) -> None:
         assert next(lines)
         answer = server.http.get(path)
         assert (answer.status_code, answer.json()["code"]) == (503, "too_many_streams")
-    while server.http.get("/metrics").text.find("holdfast_open_streams 0") < 0:
+    while server.http.get("/metrics").text.find("killick_open_streams 0") < 0:
         pass
     with server.http.stream("GET", path) as again:
         assert again.status_code == 200
@@ -258,7 +258,7 @@ def test_the_log_has_ids_and_never_content(serve: Serve) -> None:
 def test_the_log_has_no_words_of_other_libraries() -> None:
     import logging
 
-    from holdfast.server.logs import JsonLines
+    from killick.server.logs import JsonLines
 
     record = logging.LogRecord(
         "httpx", logging.WARNING, "/lib/client.py", 7, "sent %s", ("swordfish",), None
@@ -278,7 +278,7 @@ def test_an_exported_page_is_a_download(server: Server) -> None:
 
 
 def test_a_blob_is_an_image_or_a_download(serve: Serve, tmp_path: Path) -> None:
-    from holdfast import Store
+    from killick import Store
 
     server = serve()
     with Store(tmp_path / "work.db") as store:

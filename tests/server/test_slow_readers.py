@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncStore
-from holdfast.errors import StoreReadOnly
-from holdfast.model import entries as e
-from holdfast.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
-from holdfast.server.logs import Log
-from holdfast.server.state import Settings
-from holdfast.session.following import Fed
-from holdfast.session.place import Place, Seen
+from killick import AsyncStore
+from killick.errors import StoreReadOnly
+from killick.model import entries as e
+from killick.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
+from killick.server.logs import Log
+from killick.server.state import Settings
+from killick.session.following import Fed
+from killick.session.place import Place, Seen
 from tests.server.client import Server, texts
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import errors
-from holdfast.session import aio, blocks, blocks_aio, store
+import killick
+from killick import errors
+from killick.session import aio, blocks, blocks_aio, store
 
 FACES = [
     (store.Store, aio.AsyncStore),
@@ -52,32 +52,32 @@ def parameters(method: Any) -> list[tuple[str, Any, Any, str]]:
 
 
 def test_every_exported_name_resolves() -> None:
-    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+    assert [name for name in killick.__all__ if not hasattr(killick, name)] == []
 
 
 def test_the_list_of_exports_is_sorted_and_has_no_name_twice() -> None:
-    assert list(holdfast.__all__) == sorted(set(holdfast.__all__))
+    assert list(killick.__all__) == sorted(set(killick.__all__))
 
 
 def test_every_public_name_of_the_package_is_exported() -> None:
-    modules = {name for name, value in vars(holdfast).items() if inspect.ismodule(value)}
+    modules = {name for name, value in vars(killick).items() if inspect.ismodule(value)}
     helpers = {"import_module", "TYPE_CHECKING", "Any"}
-    found = {name for name in vars(holdfast) if not name.startswith("_")} - modules - helpers
-    assert found - set(holdfast.__all__) == set()
+    found = {name for name in vars(killick) if not name.startswith("_")} - modules - helpers
+    assert found - set(killick.__all__) == set()
 
 
 def test_every_error_is_exported() -> None:
     found = {
         name
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, errors.HoldfastError)
+        if inspect.isclass(value) and issubclass(value, errors.KillickError)
     }
-    assert found - set(holdfast.__all__) == set()
+    assert found - set(killick.__all__) == set()
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        holdfast.Nothing  # noqa: B018
+        killick.Nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(("face", "twin"), FACES)
@@ -121,7 +121,7 @@ def test_every_public_method_has_a_docstring(face: type) -> None:
 
 def test_importing_the_package_brings_no_event_loop_along() -> None:
     program = (
-        "import sys, holdfast; holdfast.Store; "
+        "import sys, killick; killick.Store; "
         "print(sorted({'asyncio', 'anyio', 'trio'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -131,8 +131,8 @@ def test_importing_the_package_brings_no_event_loop_along() -> None:
 
 
 def test_the_asynchronous_face_is_there_when_it_is_asked_for() -> None:
-    program = "from holdfast import AsyncStore; print(AsyncStore.__module__)"
+    program = "from killick import AsyncStore; print(AsyncStore.__module__)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "holdfast.session.aio"
+    assert done.stdout.strip() == "killick.session.aio"

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.stores.postgres.queries import queries
+from killick.stores.postgres.queries import queries
 from tests.postgres_fixtures import shared
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-SQL = vars(queries("holdfast"))
+SQL = vars(queries("killick"))
 FRAGMENTS = {"match_words", "match_substring", "rank", "search_newest", "index_parts"}
 """Parts of statements; the conformance suite puts them together."""
 

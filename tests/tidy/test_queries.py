@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from holdfast import Message, Store, Text
-from holdfast.stores.sqlite.queries import SQL
+from killick import Message, Store, Text
+from killick.stores.sqlite.queries import SQL
 
 MAY_SCAN = {
     *("loose_blobs", "session_keys", "holds"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import killick
 
 ROOT = Path(__file__).parents[2]
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(killick.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 LINES_OF_A_FUNCTION = 70

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, Store, Text, UsageError
+from killick import Message, Store, Text, UsageError
 
 
 def test_a_backup_opens_as_a_store_and_holds_everything(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Message, SessionDamaged, Store, Text, Usage
-from holdfast.doctor import Examination, examine
+from killick import Message, SessionDamaged, Store, Text, Usage
+from killick.doctor import Examination, examine
 from tests.bad_input.helpers import raw
 
 

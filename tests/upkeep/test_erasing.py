@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Image, Message, SessionNotFound, Store, Text
-from holdfast.session import care
-from holdfast.testing.crash import crash
+from killick import Image, Message, SessionNotFound, Store, Text
+from killick.session import care
+from killick.testing.crash import crash
 
 WORDS = [
     "prompt",
@@ -82,7 +82,7 @@ def test_what_was_streamed_and_cut_off_is_gone_too(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     child = (
         "import os, signal, sys\n"
-        "from holdfast import Store\n"
+        "from killick import Store\n"
         "session = Store(sys.argv[1]).create_session(id='cut')\n"
         "with session.turn('4711 go') as turn, turn.stream() as reply:\n"
         "    for n in range(50):\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Session, Store
-from holdfast.session.care import CareCore, Removal
-from holdfast.session.steps import Flow
-from holdfast.testing.crash import crash
+from killick import Session, Store
+from killick.session.care import CareCore, Removal
+from killick.session.steps import Flow
+from killick.testing.crash import crash
 
 NOW = timedelta(0)
 

@@ -17,9 +17,9 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-from holdfast.model import entries as e
-from holdfast.testing.strategies import journals
-from holdfast.views.context import compute
+from killick.model import entries as e
+from killick.testing.strategies import journals
+from killick.views.context import compute
 
 AT = e.Entry(1, 0, e.Note(id="n", name="n")).at
 

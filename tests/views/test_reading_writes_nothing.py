@@ -5,8 +5,8 @@ from pathlib import Path
 
 import apsw
 
-from holdfast import Message, Store, Text, ToolCall
-from holdfast.views.context import FORMATS
+from killick import Message, Store, Text, ToolCall
+from killick.views.context import FORMATS
 
 
 def stored(path: Path) -> list[object]:

@@ -12,9 +12,9 @@ import anthropic
 import openai
 import pytest
 
-from holdfast import Message, Session, Store, Text, ToolCall
-from holdfast.agent.embedded import model_file, serving_model
-from holdfast.testing.crash import crash
+from killick import Message, Session, Store, Text, ToolCall
+from killick.agent.embedded import model_file, serving_model
+from killick.testing.crash import crash
 
 pytestmark = [
     pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncSession, AsyncStore, Message, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.testing import validators
-from holdfast.views.context import Context, Format
+from killick import AsyncSession, AsyncStore, Message, Text, ToolCall
+from killick.model import entries as e
+from killick.testing import validators
+from killick.views.context import Context, Format
 from tests import sdk_types
 
 Scenario = Callable[[AsyncSession, asyncio.Event], Awaitable[None]]
@@ -69,7 +69,7 @@ async def seq(session: AsyncSession, hangs: asyncio.Event) -> None:
 async def streamed(session: AsyncSession, hangs: asyncio.Event) -> None:
     """Text, cut off while it comes; a call behind it is cut off in its arguments."""
     async with session.turn("Tell me about kelp.") as turn, turn.stream() as reply:
-        reply.text("A holdfast ")
+        reply.text("A killick ")
         reply.text("anchors ")
         reply.tool_call("call_0", name="shell", arguments='{"comm')
         hangs.set()
@@ -119,7 +119,7 @@ def test_a_stopped_conversation_can_be_sent(tmp_path: Path, scenario: Scenario) 
 TOLD: dict[Scenario, list[str]] = {
     par: ["made call_0", "made call_1", "outcome of this tool call is unknown", "begun"],
     seq: ["made call_0", "made call_1", "outcome of this tool call is unknown", "begun"],
-    streamed: ["A holdfast anchors", "A call to shell was cut off"],
+    streamed: ["A killick anchors", "A call to shell was cut off"],
 }
 
 

@@ -8,7 +8,7 @@ import random
 from datetime import timedelta
 from typing import Final
 
-from holdfast import Message, SessionBusy, Store, Text
+from killick import Message, SessionBusy, Store, Text
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes
 

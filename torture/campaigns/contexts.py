@@ -4,15 +4,15 @@ import hashlib
 import json
 from typing import Final
 
-from holdfast.journal.codec import encode
-from holdfast.journal.derived import HISTORY, mark_of
-from holdfast.journal.wholeness import is_whole_object
-from holdfast.model import entries as e
-from holdfast.model.parts import Text, ToolCall
-from holdfast.testing import validators
-from holdfast.testing.memory import MemoryDisk
-from holdfast.testing.players import Player
-from holdfast.views.context import compute
+from killick.journal.codec import encode
+from killick.journal.derived import HISTORY, mark_of
+from killick.journal.wholeness import is_whole_object
+from killick.model import entries as e
+from killick.model.parts import Text, ToolCall
+from killick.testing import validators
+from killick.testing.memory import MemoryDisk
+from killick.testing.players import Player
+from killick.views.context import compute
 from torture.campaign import Campaign, Round, Sizes
 from torture.scripts import play
 

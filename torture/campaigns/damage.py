@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast import HoldfastError, Message, SessionDamaged, Store, Text
+from killick import KillickError, Message, SessionDamaged, Store, Text
 from torture.campaign import Campaign, Round, Sizes
 
 _CASES: Final = 60
@@ -177,7 +177,7 @@ def _write_into_it(store: Store) -> None:
     """Whether it goes well or not: it is said, and stops nobody else."""
     try:
         store.session("bad").note("more", "x", key="more")
-    except HoldfastError:
+    except KillickError:
         return
 
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast import Message, StaleFence, Store, Text, ToolCall, TurnEnded, TurnStopped
+from killick import Message, StaleFence, Store, Text, ToolCall, TurnEnded, TurnStopped
 from tests.crash.journals import check_sound
 from tests.crash.processes import Channel, Nursery
 from torture.campaign import Campaign, Round, Sizes

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.stores.handing import Op
-from holdfast.stores.sqlite import connection
+from killick import Message, Session, Store, Text, ToolCall, ToolResult
+from killick.errors import KillickError, StoreError
+from killick.stores.handing import Op
+from killick.stores.sqlite import connection
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes
 from torture.disk import Event, Fault, FaultyDisk, Kind, Platter, faulty_disk
@@ -216,7 +216,7 @@ class Trial:
         chance = random.Random(self._seed)
         try:
             store = Store(path, window_seconds=1_000, indexing=False)
-        except HoldfastError as error:
+        except KillickError as error:
             assert fault.fired, "nothing failed"
             if not isinstance(error, StoreError):
                 raise

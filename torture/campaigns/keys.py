@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast import IdConflict, Message, Session, Store, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.testing.crash import crash
+from killick import IdConflict, Message, Session, Store, Text, ToolCall
+from killick.model import entries as e
+from killick.testing.crash import crash
 from torture.campaign import Campaign, Round, Sizes
 
 _SCHEDULES: Final = 200

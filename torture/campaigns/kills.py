@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast import Store
+from killick import Store
 from tests.crash import workload
 from tests.crash.journals import check_file, check_sound
 from tests.crash.processes import Channel, Nursery
@@ -37,7 +37,7 @@ _KINDS: Final = 8
 
 _NEVER: Final = 10**9
 
-_AT_ANY_TIME: Final = ("holdfast-lease", "holdfast-listener", "holdfast-watcher")
+_AT_ANY_TIME: Final = ("killick-lease", "killick-listener", "killick-watcher")
 """Threads whose statements come when they come."""
 
 
@@ -90,7 +90,7 @@ class Countdown:
 
     def _watch_server(self) -> None:
         """Before a statement is handed over, and before and after every wait for the server."""
-        from holdfast.stores.postgres.waiting import Connection
+        from killick.stores.postgres.waiting import Connection
 
         def counted(call: Any, after: bool) -> Any:  # noqa: FBT001
             def instead(*args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Final
 
-from holdfast import Store
+from killick import Store
 from tests.crash.journals import check_file
 from tests.crash.processes import Channel, Nursery, soon, spin_until
 from torture.campaign import Campaign, Round, Sizes

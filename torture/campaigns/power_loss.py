@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast import Store
-from holdfast.stores.sqlite import SqliteDatabase, connection
-from holdfast.testing.players import Player
+from killick import Store
+from killick.stores.sqlite import SqliteDatabase, connection
+from killick.testing.players import Player
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes
 from torture.disk import Event, FaultyDisk, Left, Platter, faulty_disk

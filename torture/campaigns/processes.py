@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from holdfast import Message, Store, Text
-from holdfast.model import entries as e
+from killick import Message, Store, Text
+from killick.model import entries as e
 from tests.crash.journals import check_file, check_store
 from tests.crash.processes import Channel, Child, Nursery, soon, spin_until
 from torture.campaign import Campaign, Round, Sizes

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import trio
 
-from holdfast import AsyncStore, Session, Store, TurnEnded, TurnStopped
+from killick import AsyncStore, Session, Store, TurnEnded, TurnStopped
 from tests.crash.journals import check_sound
 from tests.crash.processes import Channel, Child, Nursery, soon, spin_until
 from torture.campaign import Campaign, Round, Sizes

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from holdfast.journal.turn import TurnState
-from holdfast.model import entries as e
-from holdfast.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.journal.turn import TurnState
+from killick.model import entries as e
+from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 TURN = "turn_1"
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.journal.assembly import assemble, merge, output_text
-from holdfast.model.entries import Delta
-from holdfast.model.parts import File, Opaque, Part, Reasoning, Text, ToolCall
+from killick.journal.assembly import assemble, merge, output_text
+from killick.model.entries import Delta
+from killick.model.parts import File, Opaque, Part, Reasoning, Text, ToolCall
 from tests.unit.journal.making import any_text, quick
 
 words = any_text.filter(bool)

@@ -1,8 +1,8 @@
 """What an examination says of a journal whose prompts did not wait as they must."""
 
-from holdfast.journal.audit import audit
-from holdfast.model import entries as e
-from holdfast.model.parts import Text
+from killick.journal.audit import audit
+from killick.model import entries as e
+from killick.model.parts import Text
 
 CREATED = e.SessionCreated(title=None)
 QUEUED = e.PromptQueued(id="q", role="user", parts=(Text("later"),))

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from holdfast.journal.closing import closing, open_streams
-from holdfast.model import entries as e
-from holdfast.model.entries import Delta
-from holdfast.model.parts import Text, ToolCall
+from killick.journal.closing import closing, open_streams
+from killick.model import entries as e
+from killick.model.entries import Delta
+from killick.model.parts import Text, ToolCall
 from tests.unit.journal.making import (
     TURN,
     answered,

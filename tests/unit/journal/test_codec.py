@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.journal import codec
-from holdfast.journal.codec import CodecError
-from holdfast.model import entries as e
-from holdfast.model.parts import Opaque, Text, ToolCall
-from holdfast.model.sessions import Description
+from killick.journal import codec
+from killick.journal.codec import CodecError
+from killick.model import entries as e
+from killick.model.parts import Opaque, Text, ToolCall
+from killick.model.sessions import Description
 from tests.unit.journal.making import any_text, bodies, parts, quick
 
 HARD_TEXTS = [

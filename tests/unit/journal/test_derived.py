@@ -1,8 +1,8 @@
 """What is derived from a journal: how the session is described, and what runs."""
 
-from holdfast.journal.derived import Derived, advance, derive, describe
-from holdfast.model import entries as e
-from holdfast.model.sessions import Description, Fork, Project
+from killick.journal.derived import Derived, advance, derive, describe
+from killick.model import entries as e
+from killick.model.sessions import Description, Fork, Project
 from tests.unit.journal.making import TURN, begun, ended, entries, said
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from holdfast.journal.documents import RESULT_CHARS, Document, document
-from holdfast.journal.identity import identity
-from holdfast.model import entries as e
-from holdfast.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from killick.journal.documents import RESULT_CHARS, Document, document
+from killick.journal.identity import identity
+from killick.model import entries as e
+from killick.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
 
 
 class Journal:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.journal.fold import Messages, fold_messages, fold_turns
-from holdfast.journal.identity import identity
-from holdfast.model import entries as e
-from holdfast.model.entries import Delta
-from holdfast.model.messages import Message
-from holdfast.model.parts import Text, ToolCall, ToolResult
+from killick.journal.fold import Messages, fold_messages, fold_turns
+from killick.journal.identity import identity
+from killick.model import entries as e
+from killick.model.entries import Delta
+from killick.model.messages import Message
+from killick.model.parts import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

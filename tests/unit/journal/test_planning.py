@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.errors import InvalidEntry, UndoRefused
-from holdfast.journal.history import History
-from holdfast.journal.planning import (
+from killick.errors import InvalidEntry, UndoRefused
+from killick.journal.history import History
+from killick.journal.planning import (
     Compacting,
     check_undo,
     plan_compaction,
@@ -12,8 +12,8 @@ from holdfast.journal.planning import (
     plan_rewind,
     plan_visibility,
 )
-from holdfast.model import entries as e
-from holdfast.model.parts import Text, ToolCall, ToolResult
+from killick.model import entries as e
+from killick.model.parts import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

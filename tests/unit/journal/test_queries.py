@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidQuery
-from holdfast.journal.queries import (
+from killick.errors import InvalidQuery
+from killick.journal.queries import (
     QUERY_CHARS_MAX,
     Either,
     Every,

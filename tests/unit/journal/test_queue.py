@@ -1,8 +1,8 @@
 """Which prompts wait."""
 
-from holdfast.journal import queue
-from holdfast.model import entries as e
-from holdfast.model.parts import Text
+from killick.journal import queue
+from killick.model import entries as e
+from killick.model.parts import Text
 
 
 def _entries(*bodies: e.Body) -> list[e.Entry]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from killick import (
     File,
     Image,
     InvalidEntry,
@@ -17,12 +17,12 @@ from holdfast import (
     Text,
     ToolCall,
 )
-from holdfast.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
-from holdfast.journal.wholeness import is_whole_object
-from holdfast.model import entries as e
-from holdfast.model.entries import Delta
-from holdfast.model.parts import Part
-from holdfast.testing.memory import MemoryDisk
+from killick.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
+from killick.journal.wholeness import is_whole_object
+from killick.model import entries as e
+from killick.model.entries import Delta
+from killick.model.parts import Part
+from killick.testing.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
 KEY = "ghp_" + "a1B2" * 9

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.errors import (
+from killick.errors import (
     CallNotFound,
     IdConflict,
     InvalidEntry,
@@ -12,10 +12,10 @@ from holdfast.errors import (
     ToolAlreadyStarted,
     TurnEnded,
 )
-from holdfast.journal import rules
-from holdfast.model import entries as e
-from holdfast.model.limits import ID_BYTES_MAX, PARTS_MAX, TITLE_CHARS_MAX
-from holdfast.model.parts import Text, ToolCall, ToolResult
+from killick.journal import rules
+from killick.model import entries as e
+from killick.model.limits import ID_BYTES_MAX, PARTS_MAX, TITLE_CHARS_MAX
+from killick.model.parts import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

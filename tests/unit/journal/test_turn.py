@@ -1,8 +1,8 @@
 """What one turn's entries amount to."""
 
-from holdfast.journal.turn import TurnState, fold_turn
-from holdfast.model import entries as e
-from holdfast.model.parts import Text, ToolCall, ToolResult
+from killick.journal.turn import TurnState, fold_turn
+from killick.model import entries as e
+from killick.model.parts import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.model import entries as e
-from holdfast.model.parts import ToolResult
-from holdfast.model.sessions import moment
+from killick.model import entries as e
+from killick.model.parts import ToolResult
+from killick.model.sessions import moment
 
 
 def test_the_kind_of_an_entry_is_the_tag_it_is_stored_with() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, Session, Store, ToolCall, TurnStopped
+from killick import Message, Session, Store, ToolCall, TurnStopped
 
 READS: list[Callable[[Session], object]] = [
     Session.info,

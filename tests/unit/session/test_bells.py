@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, Store, Text
-from holdfast.session.bells import Bells
+from killick import Message, Store, Text
+from killick.session.bells import Bells
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere callers wait at locks")
 

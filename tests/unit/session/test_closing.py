@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store, StoreBusy
-from holdfast.stores.handing import Op
-from holdfast.testing.memory import MemoryDisk
+from killick import Store, StoreBusy
+from killick.stores.handing import Op
+from killick.testing.memory import MemoryDisk
 from tests.interrupt.driving import open_files
 from tests.interrupt.tracing import Interrupter
 
@@ -29,7 +29,7 @@ def test_what_could_not_be_written_in_time_is_said_and_the_file_is_closed_afterw
         runtime.close(seconds=0.1)
     held.set()
     for thread in threading.enumerate():
-        if thread.name == "holdfast-closing":
+        if thread.name == "killick-closing":
             thread.join(20)
     assert str(path) not in open_files()
     with Store(path) as again:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from holdfast import Image, Message, Store, Text
-from holdfast.testing.crash import crash
+from killick import Image, Message, Store, Text
+from killick.testing.crash import crash
 
 
 def test_a_blob_whose_writer_died_before_it_was_used_is_collected(tmp_path: Path) -> None:

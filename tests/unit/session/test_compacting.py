@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import InvalidEntry, Message, Store, Text
-from holdfast.session.history import HistoryCore
+from killick import InvalidEntry, Message, Store, Text
+from killick.session.history import HistoryCore
 
 
 def test_a_rewind_that_comes_first_is_not_overruled(

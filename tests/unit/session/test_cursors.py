@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import FollowedDelta, InvalidCursor, Message, Store
-from holdfast.journal.assembly import assemble
-from holdfast.model.entries import Entry, MessageEnded, ToolFinished
-from holdfast.model.parts import ToolCall
-from holdfast.session.place import Followed, Place
-from holdfast.session.store import Session
+from killick import FollowedDelta, InvalidCursor, Message, Store
+from killick.journal.assembly import assemble
+from killick.model.entries import Entry, MessageEnded, ToolFinished
+from killick.model.parts import ToolCall
+from killick.session.place import Followed, Place
+from killick.session.store import Session
 
 
 def nothing() -> None:

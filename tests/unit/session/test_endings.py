@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import trio
 
-from holdfast.errors import StoreDegraded, TurnStopped
-from holdfast.session.endings import attach, describe, ending, interruption
+from killick.errors import StoreDegraded, TurnStopped
+from killick.session.endings import attach, describe, ending, interruption
 
 
 def cancelled_by_trio() -> BaseException:
@@ -141,7 +141,7 @@ def test_a_failed_closing_write_is_attached_to_what_was_leaving() -> None:
     error = KeyboardInterrupt()
     attach(error, StoreDegraded("the disk is full"))
     assert error.__notes__ == [
-        "holdfast could not record this ending: StoreDegraded: the disk is full"
+        "killick could not record this ending: StoreDegraded: the disk is full"
     ]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import FollowedDelta, Message, SessionNotFound, Store, Text, TurnStopped
-from holdfast.model.parts import ToolCall
-from holdfast.session.store import Session
+from killick import FollowedDelta, Message, SessionNotFound, Store, Text, TurnStopped
+from killick.model.parts import ToolCall
+from killick.session.store import Session
 
 
 def say(session: Session, text: str) -> None:

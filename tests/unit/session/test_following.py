@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import FollowedDelta, Session, Store
-from holdfast.journal.assembly import assemble
-from holdfast.model.entries import Entry
-from holdfast.model.messages import Message
-from holdfast.model.parts import Opaque, Part, Reasoning, Text, ToolCall
-from holdfast.session.following import Follower
-from holdfast.session.place import Followed, Seen
+from killick import FollowedDelta, Session, Store
+from killick.journal.assembly import assemble
+from killick.model.entries import Entry
+from killick.model.messages import Message
+from killick.model.parts import Opaque, Part, Reasoning, Text, ToolCall
+from killick.session.following import Follower
+from killick.session.place import Followed, Seen
 
 
 def poll(session: Session, follower: Follower) -> list[Followed]:

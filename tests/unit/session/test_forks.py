@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast import InvalidEntry, Message, Session, Store, Text, ToolCall, ToolResult
-from holdfast.testing.memory import MemoryDisk
+from killick import InvalidEntry, Message, Session, Store, Text, ToolCall, ToolResult
+from killick.testing.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
 

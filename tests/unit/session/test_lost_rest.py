@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast import Session, Store, Turn, TurnEnded
-from holdfast.testing.memory import MemoryDisk
+from killick import Session, Store, Turn, TurnEnded
+from killick.testing.memory import MemoryDisk
 
 
 @pytest.mark.parametrize("failing", [False, True])

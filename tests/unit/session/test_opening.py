@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import StoreError
-from holdfast.session import opening
-from holdfast.session.opening import Options, opener
+from killick.errors import StoreError
+from killick.session import opening
+from killick.session.opening import Options, opener
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_environment_names_the_store_when_nobody_else_does(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_STORE", "from-environment.db")
+    monkeypatch.setenv("KILLICK_STORE", "from-environment.db")
     assert opening._settled(None) == tmp_path / "from-environment.db"
 
 
@@ -33,10 +33,10 @@ def test_a_store_is_where_it_was_named_in_whatever_folder_a_child_opens_it_again
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_STORE", "work.db")
+    monkeypatch.setenv("KILLICK_STORE", "work.db")
     open_ = opener(url, Options())
     monkeypatch.chdir("elsewhere")
-    monkeypatch.delenv("HOLDFAST_STORE")
+    monkeypatch.delenv("KILLICK_STORE")
     open_().close()
     assert (tmp_path / "work.db").exists()
     assert not list((tmp_path / "elsewhere").iterdir())
@@ -45,8 +45,8 @@ def test_a_store_is_where_it_was_named_in_whatever_folder_a_child_opens_it_again
 def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
-    monkeypatch.setattr(opening, "default_path", lambda: tmp_path / "data" / "holdfast.db")
+    monkeypatch.delenv("KILLICK_STORE", raising=False)
+    monkeypatch.setattr(opening, "default_path", lambda: tmp_path / "data" / "killick.db")
     assert opening._settled(None) is None
     path = opening._made_default()
     assert path.parent.is_dir()

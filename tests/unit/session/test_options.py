@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.errors import InvalidEntry
-from holdfast.model import entries as e
-from holdfast.session.options import decision, model_call, session_created, turn_options
+from killick.errors import InvalidEntry
+from killick.model import entries as e
+from killick.session.options import decision, model_call, session_created, turn_options
 
 
 def test_a_session_begins_as_a_user_s_without_a_title() -> None:

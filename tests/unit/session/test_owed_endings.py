@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from holdfast import Session, Store, StoreDegraded
-from holdfast.testing.failpoints import Failpoints
-from holdfast.testing.memory import MemoryDisk
+from killick import Session, Store, StoreDegraded
+from killick.testing.failpoints import Failpoints
+from killick.testing.memory import MemoryDisk
 
 
 def _answer_on_a_failing_disk(session: Session, disk: Failpoints) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
+from killick import Store
 
 
 @pytest.mark.parametrize("on", [True, False])

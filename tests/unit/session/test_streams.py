@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
-from holdfast.model import entries as e
-from holdfast.stores.handing import Op
+from killick import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
+from killick.model import entries as e
+from killick.stores.handing import Op
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from holdfast.errors import StoreReplaced
-from holdfast.session.watcher import Watcher
-from holdfast.stores.base import Pace
+from killick.errors import StoreReplaced
+from killick.session.watcher import Watcher
+from killick.stores.base import Pace
 
 SECONDS = 5.0
 
@@ -132,7 +132,7 @@ def test_a_database_that_is_told_is_asked_when_it_is_told(sea: Sea, watcher: Wat
 def test_a_database_in_which_nothing_happens_is_asked_less_often(
     sea: Sea, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.session.watcher._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("killick.session.watcher._QUIET_SECONDS", 0.0)
     sea.asked_for = Pace(busy=0.0, quiet=3_600)
     with watcher.following():
         assert sea.looked.acquire(timeout=SECONDS)

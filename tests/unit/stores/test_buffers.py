@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.errors import StoreDegraded, TurnEnded
-from holdfast.model.entries import Delta
-from holdfast.model.limits import FLUSH_BYTES
-from holdfast.model.parts import Opaque
-from holdfast.stores.base import Claim
-from holdfast.stores.buffers import StreamBuffer
+from killick.errors import StoreDegraded, TurnEnded
+from killick.model.entries import Delta
+from killick.model.limits import FLUSH_BYTES
+from killick.model.parts import Opaque
+from killick.stores.base import Claim
+from killick.stores.buffers import StreamBuffer
 
 
 class Bell:

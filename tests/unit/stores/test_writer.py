@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from killick.errors import (
     HandleClosed,
     InvalidEntry,
     SessionNotFound,
     StoreDegraded,
     StoreReplaced,
 )
-from holdfast.journal.redaction import Redactor
-from holdfast.model import entries as e
-from holdfast.model.parts import Text
-from holdfast.stores import standing
-from holdfast.stores.base import Claim
-from holdfast.stores.buffers import StreamBuffer
-from holdfast.stores.engine import Engine, TurnStart
-from holdfast.stores.handing import Op
-from holdfast.stores.sqlite import SqliteDatabase
-from holdfast.stores.writer import Writer
+from killick.journal.redaction import Redactor
+from killick.model import entries as e
+from killick.model.parts import Text
+from killick.stores import standing
+from killick.stores.base import Claim
+from killick.stores.buffers import StreamBuffer
+from killick.stores.engine import Engine, TurnStart
+from killick.stores.handing import Op
+from killick.stores.sqlite import SqliteDatabase
+from killick.stores.writer import Writer
 
 SECONDS = 10.0
 

@@ -11,10 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import Message, Store, Text
-from holdfast.errors import StoreDegraded
-from holdfast.stores import indexing, searching, writer
-from holdfast.stores.writer import Writer
+from killick import Message, Store, Text
+from killick.errors import StoreDegraded
+from killick.stores import indexing, searching, writer
+from killick.stores.writer import Writer
 
 
 def _said(text: str) -> Message:
@@ -26,7 +26,7 @@ def test_indexing_survives_a_process_without_descriptors(tmp_path: Path) -> None
         """
         import os, resource, sys
         from pathlib import Path
-        from holdfast import Message, Store, Text
+        from killick import Message, Store, Text
 
         with Store(Path(sys.argv[1])) as store:
             with store.create_session().turn("go") as turn:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.validators import Violation, chat, openai_chat
+from killick.testing.validators import Violation, chat, openai_chat
 from tests.sdk_types import Changed, accept_openai_chat
 
 PNG = base64.b64encode(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.validators import Violation, contents, gemini
+from killick.testing.validators import Violation, contents, gemini
 from tests.sdk_types import accept_gemini
 
 JPEG = base64.b64encode(b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x02\x00\x03\x00").decode()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.validators import Violation, anthropic, messages
+from killick.testing.validators import Violation, anthropic, messages
 from tests.sdk_types import Changed, accept_anthropic
 
 ASK: dict[str, Any] = {"role": "user", "content": "Hello"}

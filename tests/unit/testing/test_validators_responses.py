@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.validators import Violation, openai_responses, responses
+from killick.testing.validators import Violation, openai_responses, responses
 from tests.sdk_types import Changed, accept_openai_responses
 
 GIF = base64.b64encode(b"GIF89a\x02\x00\x03\x00\x00\x00").decode()

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Session, Store
-from holdfast.testing.memory import MemoryDisk
+from killick import Session, Store
+from killick.testing.memory import MemoryDisk
 
 
 @pytest.fixture

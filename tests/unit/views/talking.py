@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from holdfast import Message, Session, Stream, Text, ToolCall, Turn
-from holdfast.model import entries as e
-from holdfast.views.context import Context, compute
+from killick import Message, Session, Stream, Text, ToolCall, Turn
+from killick.model import entries as e
+from killick.views.context import Context, compute
 
 STOPPED = "[The turn above was interrupted before it was complete: the user interrupted it.]"
 DID_NOT_RUN = "[This tool call did not run.]"

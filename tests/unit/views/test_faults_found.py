@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Image, Message, Opaque, Reasoning, Session, Store, Text, ToolCall, ToolResult
-from holdfast.model import entries as e
-from holdfast.testing import validators
-from holdfast.views.context import Format
-from holdfast.views.transcript import transcript
+from killick import Image, Message, Opaque, Reasoning, Session, Store, Text, ToolCall, ToolResult
+from killick.model import entries as e
+from killick.testing import validators
+from killick.views.context import Format
+from killick.views.transcript import transcript
 from tests.unit.journal.making import TURN, begun, closed, ended, no_deltas, opened, ran, said
 from tests.unit.journal.making import entries as journal
 from tests.unit.views.talking import STOPPED, asks, by_hand, dropped, lines, stopped

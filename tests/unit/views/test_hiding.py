@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from holdfast import Message, Session, Text, ToolCall, ToolResult
+from killick import Message, Session, Text, ToolCall, ToolResult
 from tests.unit.views.talking import stopped
 
 HIDDEN = "nobody may see this"

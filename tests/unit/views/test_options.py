@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from holdfast import Message, Session, Text, ToolCall
-from holdfast.views.context import FORMATS, Format
+from killick import Message, Session, Text, ToolCall
+from killick.views.context import FORMATS, Format
 from tests.unit.views.talking import (
     DID_NOT_RUN,
     STOPPED,

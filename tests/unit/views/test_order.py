@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from holdfast import Message, Opaque, Session, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.testing import validators
-from holdfast.views.wording import ended
+from killick import Message, Opaque, Session, Text, ToolCall
+from killick.model import entries as e
+from killick.testing import validators
+from killick.views.wording import ended
 from tests.unit.journal.making import TURN, begun, closed, opened, said
 from tests.unit.views.talking import (
     CUT_OFF,

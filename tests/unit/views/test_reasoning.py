@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Message, Reasoning, Session, Text
-from holdfast.model.parts import Opaque, Part, ToolCall
-from holdfast.testing import validators
-from holdfast.views.context import Format
+from killick import Message, Reasoning, Session, Text
+from killick.model.parts import Opaque, Part, ToolCall
+from killick.testing import validators
+from killick.views.context import Format
 
 SIGNED = Reasoning("I think.", signature="c2ln")
 ENCRYPTED = Reasoning("In short.", encrypted="gAAA")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast import Image, Message, Session, Store, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.model.parts import ToolResult
+from killick import Image, Message, Session, Store, Text, ToolCall
+from killick.model import entries as e
+from killick.model.parts import ToolResult
 from tests.unit.journal.making import TURN, answered, begun, ran, said
 from tests.unit.views.talking import (
     CUT_OFF,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import File, Image, Message, Session, Store, Text, ToolCall
-from holdfast.model.parts import Opaque, Part
-from holdfast.testing import validators
-from holdfast.views.context import Format
-from holdfast.views.media import DOCUMENT_BYTES_MAX, IMAGE_BYTES_MAX
+from killick import File, Image, Message, Session, Store, Text, ToolCall
+from killick.model.parts import Opaque, Part
+from killick.testing import validators
+from killick.views.context import Format
+from killick.views.media import DOCUMENT_BYTES_MAX, IMAGE_BYTES_MAX
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PDF = b"%PDF-1.4"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast import Message, Session, Store, Usage
-from holdfast.model import entries as e
-from holdfast.testing.memory import MemoryDisk
-from holdfast.views.timeline import TimedTurn, timeline
+from killick import Message, Session, Store, Usage
+from killick.model import entries as e
+from killick.testing.memory import MemoryDisk
+from killick.views.timeline import TimedTurn, timeline
 from tests.unit.journal.making import TURN, answered, begun, ended, late, ran
 from tests.unit.views.talking import asks, dropped, send, stopped
 

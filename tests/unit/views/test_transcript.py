@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast import Message, Session, Store, Text, ToolCall
-from holdfast.model import entries as e
-from holdfast.testing.memory import MemoryDisk
-from holdfast.views.transcript import ShownTool, transcript
+from killick import Message, Session, Store, Text, ToolCall
+from killick.model import entries as e
+from killick.testing.memory import MemoryDisk
+from killick.views.transcript import ShownTool, transcript
 from tests.unit.journal.making import (
     TURN,
     answered,

@@ -3,10 +3,10 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.errors import StoreError
-from holdfast.stores.postgres.connection import Settings, read_url
-from holdfast.stores.postgres.keys import join, split, tenant_number
-from holdfast.stores.postgres.rows import _beyond
+from killick.errors import StoreError
+from killick.stores.postgres.connection import Settings, read_url
+from killick.stores.postgres.keys import join, split, tenant_number
+from killick.stores.postgres.rows import _beyond
 
 
 def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
@@ -53,7 +53,7 @@ def test_not_waiting_is_not_waiting_for_ever() -> None:
 
 
 def test_a_schema_has_a_default_and_a_plain_name() -> None:
-    assert read_url("postgresql://h/db").schema == "holdfast"
+    assert read_url("postgresql://h/db").schema == "killick"
     for bad in ("Up", "a-b", "1a", "a%22", "x" * 49):
         with pytest.raises(StoreError, match="cannot be the schema"):
             read_url(f"postgresql://h/db?schema={bad}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.errors import (
+from killick.errors import (
     IdConflict,
     SqliteTooOld,
     StoreBusy,
@@ -14,7 +14,7 @@ from holdfast.errors import (
     StoreNotOurs,
     StoreReadOnly,
 )
-from holdfast.stores.sqlite.connection import (
+from killick.stores.sqlite.connection import (
     Durability,
     check_library,
     connect,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreDegraded, StoreReplaced
-from holdfast.journal.codec import encode
-from holdfast.model import entries as e
-from holdfast.model.sessions import Description
-from holdfast.stores.base import Listing, SessionRow
-from holdfast.stores.sqlite import SqliteDatabase
+from killick.errors import StoreDegraded, StoreReplaced
+from killick.journal.codec import encode
+from killick.model import entries as e
+from killick.model.sessions import Description
+from killick.stores.base import Listing, SessionRow
+from killick.stores.sqlite import SqliteDatabase
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
-from holdfast.stores.sqlite import files
+from killick.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
+from killick.stores.sqlite import files
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreBusy
-from holdfast.stores.sqlite.lockfile import LockFile, describe_process
+from killick.errors import StoreBusy
+from killick.stores.sqlite.lockfile import LockFile, describe_process
 
 _CHILD = """
 import sys
 from pathlib import Path
-from holdfast.stores.sqlite.lockfile import LockFile
+from killick.stores.sqlite.lockfile import LockFile
 lock = LockFile.open(Path(sys.argv[1]))
 lock.acquire_turn(5)
 print(lock.take_holder(), flush=True)
@@ -29,8 +29,8 @@ lock.close()
 _ENTANGLED = """
 import sys
 from pathlib import Path
-from holdfast.errors import StoreBusy
-from holdfast.stores.sqlite.lockfile import LockFile
+from killick.errors import StoreBusy
+from killick.stores.sqlite.lockfile import LockFile
 held, wanted = (LockFile.open(Path(name)) for name in sys.argv[1:])
 held.acquire_turn(5)
 try:
@@ -43,7 +43,7 @@ sys.stdin.read()
 _IS_ALIVE = """
 import sys
 from pathlib import Path
-from holdfast.stores.sqlite.lockfile import LockFile
+from killick.stores.sqlite.lockfile import LockFile
 print(LockFile.open(Path(sys.argv[1])).is_alive(sys.argv[2]))
 """
 

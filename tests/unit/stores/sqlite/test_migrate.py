@@ -7,12 +7,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Store, Usage
-from holdfast.errors import StoreDegraded, StoreNewer, StoreNotOurs
-from holdfast.stores.numbered import Migration
-from holdfast.stores.sqlite import SqliteDatabase, migrate
-from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.migrate import bring_up_to_date, migrations
+from killick import Store, Usage
+from killick.errors import StoreDegraded, StoreNewer, StoreNotOurs
+from killick.stores.numbered import Migration
+from killick.stores.sqlite import SqliteDatabase, migrate
+from killick.stores.sqlite.connection import connect
+from killick.stores.sqlite.migrate import bring_up_to_date, migrations
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_store_whose_oldest_reader_is_newer_than_this_code_is_refused(
 ) -> None:
     bring_up_to_date(connection, path)
     connection.execute("UPDATE meta SET value = 99")
-    with pytest.raises(StoreNewer, match=r"newer Holdfast \(format 99.*install the newer"):
+    with pytest.raises(StoreNewer, match=r"newer Killick \(format 99.*install the newer"):
         bring_up_to_date(connection, path)
 
 

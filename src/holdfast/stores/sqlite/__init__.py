@@ -1,5 +1,0 @@
-"""The embedded store: one SQLite file for all sessions, through apsw."""
-
-from holdfast.stores.sqlite.database import SqliteDatabase
-
-__all__ = ["SqliteDatabase"]

@@ -1,0 +1,202 @@
+"""The agent: runs a model and its tools inside an open turn, until it has answered."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pydantic_ai
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities.abstract import ValidatedToolArgs
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from killick.adapters.pydantic_ai import Approvals, Granted, Recorder, granted, history
+from killick.agent.fitting import compact_if_long, compact_turn_if_long, summarise, title_of
+from killick.agent.tools import Running
+from killick.errors import KillickError
+from killick.session.aio import AsyncSession
+from killick.session.blocks_aio import AsyncTurn
+from killick.session.endings import describe
+
+INSTRUCTIONS: Final = (
+    "You are a helpful assistant in a terminal. Answer briefly and clearly, in Markdown. Use a "
+    "tool when the request is about files or commands. Text in square brackets was put into the "
+    "conversation by the program: it says what was interrupted and what is not known. Believe it."
+)
+WINDOW: Final = 128_000
+"""Tokens of a model's window when nobody knows it."""
+
+_SENT: Final = 0.75
+"""The share of the window that is sent at most; the rest is for the answer."""
+
+_REQUESTS: Final = 200
+"""Requests to a model in one turn."""
+
+
+pydantic_ai.BANNER_ENABLED = False  # the library never prints
+
+
+class Agent:
+    """A model, tools and instructions. One agent can answer in many sessions at once.
+
+    `allowed` names the tools that need no approval; it can be added to while the agent runs.
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        *,
+        tools: Sequence[Any] = (),
+        instructions: str = INSTRUCTIONS,
+        allowed: Sequence[str] = (),
+        window: int | None = None,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else pydantic_ai.models.infer_model(model)
+        self.allowed = set(allowed)
+        self.window = window or self.model.context_window or WINDOW
+        self._toolset: FunctionToolset[Running] = FunctionToolset(tools)
+        self._agent: pydantic_ai.Agent[Running, str] = pydantic_ai.Agent(
+            self.model,
+            deps_type=Running,
+            instructions=instructions,
+            toolsets=[self._toolset],
+            retries=3,
+        )
+
+    @property
+    def name(self) -> str:
+        """What a person calls the model."""
+        return f"{self.model.system}:{self.model.model_name}"
+
+    async def answer(self, session: AsyncSession, turn: AsyncTurn) -> None:
+        """Answer what the turn asks, recording everything; returns when it has answered.
+
+        First it runs the calls that were approved in the turn that this one continues. A session
+        that has become too long for the model is compacted before it is sent.
+
+        If interrupted: what came is recorded, and a command that ran is ended with all it had
+        started. The turn's block gives the turn its ending.
+        """
+        recorder = Recorder(turn)
+        running = Running(recorder)
+        await self._run_granted(session, turn, running)
+        await compact_if_long(session, self.model, self.window)
+        await self._agent.run(
+            message_history=await self.history(session),
+            deps=running,
+            capabilities=[
+                recorder,
+                Approvals(session, recorder, allowed=self.allowed),
+                _Told(),
+                _Fitting(self, session),
+            ],
+            usage_limits=UsageLimits(request_limit=_REQUESTS),
+        )
+
+    async def title(self, session: AsyncSession) -> str | None:
+        """Give a session a title if it has none; a person's is never replaced.
+
+        If interrupted: it has a title or it has none.
+        """
+        info = await session.info()
+        if info.title is not None:
+            return info.title
+        title = await title_of(session, self.model)
+        if title:
+            await session.rename(title, by="model")
+        return session.title  # a person may have given one meanwhile
+
+    async def compact(self, session: AsyncSession) -> bool:
+        """Put a summary in place of everything so far; False when there is nothing to summarise.
+
+        If interrupted: it is compacted or it is not.
+        """
+        return await summarise(session, self.model, self.window)
+
+    async def history(self, session: AsyncSession) -> list[ModelMessage]:
+        """What the model would be sent now, no more than fits."""
+        found = await history(session, max_tokens=int(self.window * _SENT))
+        # A turn that goes on without a prompt, after an answer: somebody has to ask for more.
+        if not found or not isinstance(found[-1], ModelRequest):
+            found.append(ModelRequest.user_text_prompt("[Go on.]"))
+        return found
+
+    # -- calls that were approved, and that their turn did not live to run ---------------------
+
+    async def _run_granted(self, session: AsyncSession, turn: AsyncTurn, running: Running) -> None:
+        continued = next(
+            (one.continues for one in await session.turns() if one.id == turn.id), None
+        )
+        if continued is None:
+            return
+        for grant in await granted(session, continued):
+            async with turn.tool(grant.call.id, of=grant.turn_id) as tool:
+                text, failed = await self._perform(grant, running)
+                await tool.finish(text, is_error=failed)
+
+    async def _perform(self, grant: Granted, running: Running) -> tuple[str, bool]:
+        """Run exactly what was approved; what the model will be told, and whether it failed."""
+        call = grant.call
+        ctx = RunContext(
+            deps=running,
+            model=self.model,
+            usage=RunUsage(),
+            tool_name=call.name,
+            tool_call_id=call.id,
+            tool_call_approved=True,
+        )
+        try:
+            tools = await self._toolset.get_tools(ctx)
+            tool = tools[call.name]
+            arguments = tool.args_validator.validate_json(call.arguments or "{}")
+            value = await self._toolset.call_tool(call.name, arguments, ctx, tool)
+        except KillickError:  # the store or the turn, not the tool
+            raise
+        except ToolFailed as failed:
+            return failed.message, True
+        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
+            return describe(error), True
+        return ToolReturnPart(call.name, value, call.id).model_response_str(), False
+
+
+class _Fitting(AbstractCapability[Running]):
+    """A turn that becomes too long for the model while it runs is summarised as it goes.
+
+    From then on its requests are made from the journal, where all that was said and done is.
+    """
+
+    def __init__(self, agent: Agent, session: AsyncSession) -> None:
+        self._agent = agent
+        self._session = session
+        self._compacted = False
+
+    async def before_model_request(
+        self, ctx: RunContext[Running], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        if ctx.run_step > 1:
+            agent, session = self._agent, self._session
+            compacted = await compact_turn_if_long(session, agent.model, agent.window)
+            self._compacted = self._compacted or compacted
+            if self._compacted:
+                request_context.messages = await agent.history(session)
+        return request_context
+
+
+class _Told(AbstractCapability[Running]):
+    """A tool that raises does not end the turn: the model is told, and can do better."""
+
+    async def on_tool_execute_error(
+        self,
+        ctx: RunContext[Running],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        error: Exception,
+    ) -> Any:
+        if isinstance(error, KillickError):  # the store or the turn, not the tool
+            raise error
+        raise ToolFailed(describe(error)) from error

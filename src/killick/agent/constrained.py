@@ -1,0 +1,252 @@
+"""The embedded model as an agent's model: it cannot call tools by itself, so it is asked to choose.
+
+The choice, and then the arguments, are requests of their own whose answers a JSON schema
+constrains, so both are valid whatever a model of this size thinks. An answer in words is streamed
+as it comes. What it is sent has no tool calls in it, since its template knows none: what a tool
+gave is told as text.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from openai import AsyncOpenAI
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import (
+    CompletedStreamedResponse,
+    ModelRequestParameters,
+    StreamedResponse,
+)
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIChatModelSettings
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from killick.agent import embedded
+from killick.views import wording
+
+NAME: Final = "smollm2-135m"
+_NO_TOOL: Final = "answer"
+_ANSWER_TOKENS: Final = 600
+_CHOICE_TOKENS: Final = 24
+_ARGUMENT_TOKENS: Final = 200
+_ASKED_CHARS: Final = 1000
+"""Of a long prompt, what is looked at to choose a tool."""
+
+_EXAMPLES: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
+    ("What is the capital of France?", _NO_TOOL, {}),
+    ("List the files in src", "list_files", {"path": "src"}),
+    ("Hello!", _NO_TOOL, {}),
+    ("Show me notes.txt", "read_file", {"path": "notes.txt"}),
+    ("Explain what a journal is", _NO_TOOL, {}),
+    ("Find the word TODO in the code", "search_files", {"text": "TODO", "path": "."}),
+    ("Write a poem about the sea", _NO_TOOL, {}),
+    ("Run make test", "run_command", {"command": "make test"}),
+    ("Tell me a story", _NO_TOOL, {}),
+    ("Write the text hi to hello.txt", "write_file", {"path": "hello.txt", "content": "hi"}),
+    ("Read setup.cfg", "read_file", {"path": "setup.cfg"}),
+    ("What files are here?", "list_files", {"path": "."}),
+    ("What can you do?", _NO_TOOL, {}),
+    ("What does main.py say?", "read_file", {"path": "main.py"}),
+    ("Thank you", _NO_TOOL, {}),
+    ("List the files", "list_files", {"path": "."}),
+    ("Why is the sky blue?", _NO_TOOL, {}),
+)
+"""A model of this size learns what is asked of it from examples, not from a description."""
+
+
+class ConstrainedModel(WrapperModel):
+    """A small model on loopback that calls tools because a schema makes it."""
+
+    def __init__(self, url: str) -> None:
+        provider = OpenAIProvider(base_url=f"{url}/v1", api_key="none")
+        settings = OpenAIChatModelSettings(max_tokens=_ANSWER_TOKENS, frequency_penalty=0.2)
+        super().__init__(OpenAIChatModel(NAME, provider=provider, settings=settings))
+        self._client: AsyncOpenAI = provider.client
+
+    @property
+    def system(self) -> str:
+        """Who answers: its protocol is OpenAI's, the model is not."""
+        return embedded.ON_BOARD
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        called = await self._call(messages, model_request_parameters)
+        if called is not None:
+            return called
+        plain = _without_tools(model_request_parameters)
+        return await super().request(flat(messages), model_settings, plain)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        called = await self._call(messages, model_request_parameters)
+        if called is not None:
+            yield CompletedStreamedResponse(
+                called, model_request_parameters=model_request_parameters, replay_events=True
+            )
+            return
+        plain = _without_tools(model_request_parameters)
+        async with super().request_stream(
+            flat(messages), model_settings, plain, run_context
+        ) as response:
+            yield response
+
+    async def _call(
+        self, messages: list[ModelMessage], parameters: ModelRequestParameters
+    ) -> ModelResponse | None:
+        """A tool call, if the model chooses one; after a result it answers in words."""
+        asked = _asked(messages)
+        tools = {tool.name: tool for tool in parameters.function_tools}
+        if asked is None or not tools:
+            return None
+        usage = RequestUsage()
+        chosen = await self._choose(asked, tools, usage)
+        if chosen is None:
+            return None
+        said = [{"role": "system", "content": f"{chosen.description} Find its arguments."}]
+        for question, tool, found in _EXAMPLES:
+            if tool == chosen.name:
+                said += _exchange(question, found)
+        said.append({"role": "user", "content": asked})
+        arguments = await self._constrained(
+            said, chosen.parameters_json_schema, _ARGUMENT_TOKENS, usage
+        )
+        return ModelResponse(
+            parts=[ToolCallPart(chosen.name, json.dumps(arguments, ensure_ascii=False))],
+            model_name=NAME,
+            provider_name=self.system,
+            usage=usage,
+            finish_reason="tool_call",
+        )
+
+    async def _choose(
+        self, asked: str, tools: dict[str, ToolDefinition], usage: RequestUsage
+    ) -> ToolDefinition | None:
+        known = "\n".join(f"{tool.name}: {tool.description}" for tool in tools.values())
+        said = [
+            {
+                "role": "system",
+                "content": f"Say which tool the request needs.\n{known}\n{_NO_TOOL}: no tool",
+            }
+        ]
+        for question, tool, _ in _EXAMPLES:
+            if tool in tools or tool == _NO_TOOL:
+                said += _exchange(question, {"tool": tool})
+        said.append({"role": "user", "content": asked})
+        schema = {
+            "type": "object",
+            "properties": {"tool": {"enum": [_NO_TOOL, *tools]}},
+            "required": ["tool"],
+            "additionalProperties": False,
+        }
+        found = await self._constrained(said, schema, _CHOICE_TOKENS, usage)
+        return tools.get(str(found.get("tool")))
+
+    async def _constrained(
+        self,
+        said: list[dict[str, str]],
+        schema: dict[str, Any],
+        limit: int,
+        usage: RequestUsage,
+    ) -> dict[str, Any]:
+        """An object of this shape; an empty one if the model did not come to its end."""
+        shape: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        asked: Any = said
+        answer = await self._client.chat.completions.create(
+            model=NAME,
+            messages=asked,
+            max_completion_tokens=limit,
+            temperature=0,
+            response_format=shape,
+        )
+        if answer.usage is not None:
+            usage.input_tokens += answer.usage.prompt_tokens
+            usage.output_tokens += answer.usage.completion_tokens
+        try:
+            found = json.loads(answer.choices[0].message.content or "")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def _exchange(question: str, answer: dict[str, str]) -> list[dict[str, str]]:
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": json.dumps(answer)},
+    ]
+
+
+def _without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
+    return replace(parameters, function_tools=[], output_tools=[])
+
+
+def _asked(messages: Sequence[ModelMessage]) -> str | None:
+    """What the person asks for, if it is what the newest request ends with."""
+    newest = messages[-1] if messages else None
+    if not isinstance(newest, ModelRequest) or not newest.parts:
+        return None
+    last = newest.parts[-1]
+    if not isinstance(last, UserPromptPart):
+        return None
+    asked = _words(last)
+    if asked.startswith("["):  # a note about what happened is no request
+        return None
+    return asked[-_ASKED_CHARS:]
+
+
+def _words(part: UserPromptPart) -> str:
+    """What was said; it cannot see, so of what was shown it is told that it was."""
+    if isinstance(part.content, str):
+        return part.content
+    said = [one for one in part.content if isinstance(one, str)]
+    unseen = len(part.content) - len(said)
+    return "\n".join([*said, *[wording.left_out("Something that you cannot see")] * unseen])
+
+
+# -- a history without tool calls --------------------------------------------------------------
+
+
+def flat(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The same conversation without calls; what a tool gave is told as text."""
+    told: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            asked = [_told(part) for part in message.parts]
+            told.append(ModelRequest(parts=asked, instructions=message.instructions))
+        else:
+            said = [part for part in message.parts if isinstance(part, TextPart)]
+            if said:
+                told.append(ModelResponse(parts=said))
+    return told
+
+
+def _told(part: ModelRequestPart) -> ModelRequestPart:
+    if isinstance(part, UserPromptPart):
+        return UserPromptPart(_words(part))
+    if not isinstance(part, ToolReturnPart):
+        return part
+    found = part.model_response_str(wrap_if_error=False)
+    return UserPromptPart(f"{part.tool_name} found this:\n{found}\nSay what it means, briefly.")

@@ -1,0 +1,10 @@
+"""The command `killick`: sessions listed, shown, changed and kept safe, from a shell."""
+
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (docs/command.md lists them)."""
+    from killick.cli.app import run  # the frame is loaded when somebody runs it
+
+    return run(argv)

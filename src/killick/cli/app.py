@@ -1,0 +1,161 @@
+"""The group of all commands, and the outermost frame: errors in one line, exit codes."""
+
+import importlib
+import keyword
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from killick.cli.failing import code_of, explain
+from killick.cli.frame import Frame, shared_options
+from killick.cli.placing import name_first
+from killick.cli.printing import complain
+
+PROGRAM: Final = "killick"
+COMPLETE_VARIABLE: Final = "_KILLICK_COMPLETE"
+
+BROKEN_PIPE: Final = 141
+INTERRUPTED: Final = 130
+
+SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "Talk": {"chat": "chatting", "demo": "demonstrating", "model": "modelling"},
+    "Look": {
+        "sessions": "listing",
+        "show": "showing",
+        "search": "searching",
+        "context": "sending",
+        "tail": "tailing",
+        "stats": "listing",
+        "where": "listing",
+    },
+    "Change": {
+        "rename": "describing",
+        "tag": "describing",
+        "pin": "describing",
+        "archive": "describing",
+        "delete": "describing",
+        "restore": "describing",
+        "stop": "describing",
+    },
+    "Change what is in view": {
+        "compact": "history",
+        "rewind": "history",
+        "undo": "history",
+        "hide": "history",
+        "unhide": "history",
+        "fork": "history",
+    },
+    "Keep": {
+        "doctor": "keeping",
+        "backup": "keeping",
+        "clean": "keeping",
+        "erase": "keeping",
+    },
+    "Move": {"import": "moving", "export": "moving", "copy": "copying"},
+    "Serve": {"serve": "serving", "token": "serving"},
+    "Shell": {"completion": "completion"},
+}
+"""Every command, and the module in `killick.cli.commands` that it is loaded from."""
+
+MODULES: Final = {name: module for section in SECTIONS.values() for name, module in section.items()}
+
+
+class Group(click.Group):
+    """Loads a command when it is run, so that none waits for what another needs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, name_first(args, lambda word: self.get_command(ctx, word)))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in MODULES:
+            return None
+        module = importlib.import_module(f"killick.cli.commands.{MODULES[cmd_name]}")
+        found: click.Command = getattr(module, cmd_name + "_" * keyword.iskeyword(cmd_name))
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(name, one.get_short_help_str(100)) for name, one in commands if one]
+                )
+
+
+def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"{PROGRAM} {version(PROGRAM)}")
+        ctx.exit()
+
+
+def make_group() -> Group:
+    return Group(
+        name=PROGRAM,
+        help="Look at the sessions of LLM agents, change them, and keep them safe.",
+        epilog="Options may stand before or after the command's name. "
+        "An ID may be shortened to a prefix that is unique. "
+        f"'{PROGRAM} COMMAND --help' shows a command's options and examples.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        params=[
+            *shared_options(),
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=_version,
+                help="Print the version and leave.",
+            ),
+        ],
+    )
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command and say why if it fails; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without UTF-8 is shown escapes, no error
+            stream.reconfigure(errors="backslashreplace")
+    group = make_group()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        instruction = os.environ.get(COMPLETE_VARIABLE)
+        if instruction:
+            from click.shell_completion import shell_complete
+
+            return shell_complete(group, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
+        code = _invoke(group, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_is_gone()
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except Exception as error:
+        if os.environ.get("KILLICK_TRACEBACK"):
+            raise
+        complain(explain(error))
+        return code_of(error)
+    return code
+
+
+def _invoke(group: Group, arguments: list[str]) -> int:
+    if not arguments:
+        arguments = ["--help"]
+    with group.make_context(PROGRAM, arguments, obj=Frame()) as context:
+        code: Any = group.invoke(context)
+        return code if isinstance(code, int) else 0
+
+
+def _reader_is_gone() -> int:
+    """`killick sessions | head` has read enough: no word about it, now or when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE

@@ -1,0 +1,190 @@
+"""The terminal: a line to type in at the bottom, and everything that happens above it.
+
+The line can be typed in at any time, also while an answer streams. What is still being said stands
+directly above it and moves up, as Markdown, when it is whole.
+"""
+
+import asyncio
+import contextlib
+import io
+import os
+import re
+import shutil
+from collections.abc import Callable
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.formatted_text import ANSI, FormattedText
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import Output
+from prompt_toolkit.shortcuts import print_formatted_text
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.text import Text
+
+from killick.cli.chat.view import Shown, View
+from killick.cli.safety import clean, clean_line
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_REFRESH_SECONDS: Final = 0.1
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_STYLES: Final = {
+    "prompt": "bold",
+    "tool": "cyan",
+    "result": "dim",
+    "note": "dim",
+    "warning": "yellow",
+}
+_MARKS: Final = {"prompt": "> ", "tool": "⚙ ", "result": "  ", "note": "", "warning": "■ "}
+
+
+class Screen:
+    """One terminal, for one chat."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        on_interrupt: Callable[[], None],
+        source: Input | None = None,
+        sink: Output | None = None,
+    ) -> None:
+        self.view = view
+        self._on_interrupt = on_interrupt
+        self._frame = 0
+        self.question = ""
+        """Something that is asked for in place of a prompt."""
+        self._offered = ""
+        self._reading: asyncio.Task[str] | None = None
+        self._left = False
+        self._prompt: PromptSession[str] = PromptSession(
+            message=self.message,
+            key_bindings=self._keys(),
+            history=InMemoryHistory(),
+            refresh_interval=_REFRESH_SECONDS,
+            erase_when_done=True,
+            input=source,
+            output=sink,
+        )
+
+    async def line(self) -> str:
+        """The next line that is typed. Raises EOFError at the end of the input."""
+        if self._left:
+            raise EOFError
+        offered, self._offered = self._offered, ""
+        self._reading = asyncio.ensure_future(
+            self._prompt.prompt_async(default=offered, handle_sigint=False)
+        )
+        try:
+            text = await self._reading
+        except asyncio.CancelledError:
+            if self._left:
+                raise EOFError from None
+            raise
+        return _SURROGATES.sub("\ufffd", text).strip()  # bytes that were no text
+
+    def offer(self, text: str) -> None:
+        """Put a text into the line, unless something is being typed there."""
+        buffer = self._prompt.default_buffer
+        if not self._prompt.app.is_running:
+            self._offered = text  # the next line begins with it
+        elif not buffer.text:
+            buffer.text = text
+            buffer.cursor_position = len(text)
+
+    def leave(self) -> None:
+        """End the wait for a line, as if there were none any more, and every later one."""
+        self._left = True
+        if self._prompt.app.is_running:
+            with contextlib.suppress(Exception):  # it is ending already
+                self._prompt.app.exit(exception=EOFError)
+        elif self._reading is not None:
+            self._reading.cancel()  # it has not begun yet
+
+    def refresh(self) -> None:
+        self._prompt.app.invalidate()
+
+    async def show(self, *pieces: Shown) -> None:
+        """Print above the line."""
+        text = "".join(rendered(piece) for piece in pieces)
+        if text:
+            await run_in_terminal(lambda: print_formatted_text(ANSI(text), end=""))
+
+    # -- the line ------------------------------------------------------------------------------
+
+    def message(self) -> FormattedText:
+        """What stands above the line, and what the line begins with."""
+        view = self.view
+        shown: list[tuple[str, str]] = []
+        if view.tail:
+            shown.append(("", _last_lines(clean(view.tail)) + "\n"))
+        if view.running:
+            self._frame = (self._frame + 1) % len(_FRAMES)
+            state = f"{_FRAMES[self._frame]} {view.activity} · {view.tokens} · Ctrl+C stops"
+            shown.append(("fg:ansibrightblack", state + "\n"))
+        if view.queued:
+            held = "queued" if view.running else "held; Enter sends it"
+            shown.append(("fg:ansibrightblack", f"{len(view.queued)} prompt(s) {held}\n"))
+        if self.question:
+            shown.append(("fg:ansiyellow", f"{clean_line(self.question)} "))
+        else:
+            shown.append(("bold", "> "))
+        return FormattedText(shown)
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        # On a dumb terminal the prompt's own key, which leaves, would come before it otherwise.
+        @keys.add("c-c", eager=True)
+        def interrupt(event: KeyPressEvent) -> None:
+            event.current_buffer.reset()
+            self._on_interrupt()
+
+        return keys
+
+
+def rendered(piece: Shown) -> str:
+    """One piece as text for a terminal, with its colours if it has any."""
+    console = _console()
+    text = clean(piece.text)
+    if piece.kind == "prose":
+        console.print(Markdown(text))
+        console.print()
+    else:
+        body = Text(text, style=_STYLES[piece.kind])
+        mark = _MARKS[piece.kind]
+        console.print(
+            Text(mark, style=_STYLES[piece.kind]) + body
+            if mark.strip()
+            else Padding(body, (0, 0, 0, len(mark)))
+        )
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    return written.getvalue()
+
+
+def _console() -> Console:
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Console(
+        file=io.StringIO(),
+        force_terminal=not plain,
+        no_color=plain,
+        width=shutil.get_terminal_size().columns,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def _last_lines(text: str) -> str:
+    """What fits above the line on this terminal."""
+    size = shutil.get_terminal_size()
+    rows = max(size.lines - 6, 3)
+    lines: list[str] = []
+    for line in text.rstrip("\n").split("\n"):
+        pieces = [line[at : at + size.columns] for at in range(0, len(line), size.columns)]
+        lines += pieces or [""]
+    return "\n".join(lines[-rows:])

@@ -1,0 +1,349 @@
+"""A chat: turns, the queue, Stop and approvals, one session at a time.
+
+Three things run beside each other: the line that is typed in, the turn that is answered, and a
+follower that shows the journal. They meet in the journal only.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from typing import Any, Final, Literal, Unpack
+
+from killick.adapters.pydantic_ai import granted
+from killick.agent import Agent
+from killick.cli.chat.screen import Screen
+from killick.cli.chat.view import Shown, View, call_text
+from killick.cli.failing import explain
+from killick.errors import KillickError, SessionBusy, TurnStopped
+from killick.model import entries as e
+from killick.session.aio import AsyncSession
+from killick.session.endings import describe
+from killick.session.options import TurnSettings
+
+LEAVE_SECONDS: Final = 2.0
+"""A second Ctrl+C within this time leaves."""
+
+STOPPED: Final = "stopped by the user"
+LEFT: Final = "left"
+TERMINATED: Final = "terminated"
+TERMINAL_CLOSED: Final = "terminal_closed"
+"""Why a turn was interrupted whose chat has ended. What waits for an approval goes on waiting."""
+
+
+class Talk:
+    """One chat in one terminal."""
+
+    def __init__(self, session: AsyncSession, agent: Agent, *, url: str | None) -> None:
+        self.session = session
+        self.agent = agent
+        self.url = url
+        self.screen = Screen(View(), on_interrupt=self.interrupt)
+        self._unsent: str | None = None
+        self._turn: asyncio.Task[None] | None = None
+        self._turn_id: str | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self._asides: set[asyncio.Task[Any]] = set()
+        self._interrupted_at = -LEAVE_SECONDS
+        self._stopped = False
+        self._left: str | None = None
+
+    @property
+    def view(self) -> View:
+        return self.screen.view
+
+    # -- the whole -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Talk until the person leaves."""
+        try:
+            await self.open(self.session)
+            while self._left is None:
+                try:
+                    text = await self.screen.line()
+                except (EOFError, KeyboardInterrupt):
+                    break
+                await self._carry_out(text)
+        finally:
+            await self._end()
+
+    async def _carry_out(self, text: str) -> None:
+        """Do what was typed, until it is done or Ctrl+C stops it. Whatever it is, the chat goes on.
+
+        While it lasts there is no line to type in.
+        """
+        taking = self._taking = asyncio.ensure_future(self._take(text))
+        await asyncio.wait({taking})
+        if self._left is not None:
+            return
+        if taking.cancelled():
+            await self.say("warning", "Stopped.")
+            self.screen.offer(text)
+        elif (error := taking.exception()) is not None:
+            await self.say("warning", _explained(error))
+
+    async def open(self, session: AsyncSession) -> None:
+        """Go on with this session: show where it stands, and follow it from here."""
+        if self._follower is not None:
+            self._follower.cancel()
+        self.session = session
+        self.screen.view = View()  # nothing of another session counts
+        entries = await session.entries()
+        await self._recall(entries)
+        self._follower = asyncio.create_task(self._follow(session, entries[-1].seq))
+        if self.view.running:
+            await self._say_busy(self.view.holder)
+        elif self.view.pending:
+            await self.say("note", "A call waited for your approval when the program ended.")
+        self._ask()
+
+    async def _recall(self, entries: list[e.Entry]) -> None:
+        """What is left from before: the last exchange, prompts that wait."""
+        shown: list[Shown] = []
+        starts = [number for number, one in enumerate(entries) if _starts(one)]
+        last = starts[-1] if starts else len(entries)
+        for number, entry in enumerate(entries):
+            pieces = self.view.take(entry)
+            if number >= last:
+                shown += pieces
+        if starts:
+            title = f" of {self.session.title!r}" if self.session.title else ""
+            await self.screen.show(Shown("note", f"The last turn{title}:"), *shown)
+
+    async def _follow(self, session: AsyncSession, after: int) -> None:
+        try:
+            async for item in session.follow(after=after):
+                shown = self.view.take(item)
+                if shown:
+                    await self.screen.show(*shown)
+                self._ask()
+                self.screen.refresh()
+        except KillickError as error:
+            await self.say("warning", f"What happens is no longer shown here: {_explained(error)}")
+
+    async def _end(self) -> None:
+        """Leave: a turn that still runs is stopped first, and its ending is waited for."""
+        tasks = [task for task in (self._turn, self._taking, *self._asides) if task is not None]
+        if self._turn is not None and not self._turn.done():
+            await self._stop_own(self._turn)
+        for task in tasks:
+            if task is not self._turn:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+
+    async def _stop_own(self, turn: "asyncio.Task[None]") -> None:
+        """Stop the turn that runs here, and only that; the journal says why."""
+        # A terminal that is closed ends the input first, and says so a moment later.
+        why = self._left or (LEFT if sys.stdin.isatty() else TERMINAL_CLOSED)
+        stopped = False
+        with contextlib.suppress(KillickError):  # a store that fails keeps nobody here
+            if self._turn_id is not None:
+                stopped = await self.session.stop(self._turn_id, reason=why)
+        if not stopped:
+            turn.cancel()
+
+    async def say(self, kind: Literal["note", "warning"], text: str) -> None:
+        await self.screen.show(Shown(kind, text))
+
+    # -- what is typed -------------------------------------------------------------------------
+
+    async def _take(self, text: str) -> None:
+        if text.startswith("/"):
+            from killick.cli.chat.slash import run_command
+
+            await self.screen.show(Shown("prompt", text))
+            await run_command(self, text)
+        elif self.view.pending:
+            await self._decide(text)
+        elif self.busy:
+            if text:
+                await self._queue(text)
+        elif text:
+            await self.screen.show(Shown("prompt", text))
+            self.view.said.append(text)
+            self.begin(text)
+        elif self.view.queued:
+            await self._send_queued()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs, here or elsewhere."""
+        return self.view.running or (self._turn is not None and not self._turn.done())
+
+    async def _queue(self, text: str) -> None:
+        await self.session.queue(text)
+        await self.say("note", f"Queued: {text}")
+
+    async def _send_queued(self) -> None:
+        for prompt in list(self.view.queued.values()):  # others take them meanwhile
+            await self.screen.show(Shown("prompt", prompt.text))
+            self.view.said.append(prompt.text)
+        self.begin(None)
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def begin(self, prompt: str | None, **settings: Unpack[TurnSettings]) -> None:
+        """Run a turn beside everything else."""
+        self._stopped = False
+        self._turn = asyncio.create_task(self._answer(prompt, settings))
+
+    async def _answer(self, prompt: str | None, settings: TurnSettings) -> None:
+        try:
+            async with self.session.turn(prompt, **settings) as turn:
+                self._turn_id = turn.id
+                if prompt or await self._is_about_something(turn.id, settings):
+                    await self.agent.answer(self.session, turn)
+        except TurnStopped:
+            self._stopped = True
+        except SessionBusy as busy:
+            await self._meet_another(prompt, busy)
+            return
+        except Exception as error:  # noqa: BLE001  (the turn has failed, and the chat goes on)
+            await self._failed(prompt, error)
+            return
+        finally:
+            self._turn_id = None
+        await self._answered()
+
+    async def _is_about_something(self, turn_id: str, settings: TurnSettings) -> bool:
+        """Whether there is something to answer: somebody else may have taken what was queued."""
+        if settings.get("continues") or settings.get("retry_of"):
+            return True
+        newest = await self.session.messages(last=1)
+        return bool(newest) and newest[0].turn_id == turn_id
+
+    async def _failed(self, prompt: str | None, error: Exception) -> None:
+        if isinstance(error, KillickError):
+            await self.say("warning", _explained(error))
+        if prompt:
+            self.screen.offer(prompt)
+        else:
+            await self.say("note", "/retry asks again.")
+
+    async def _answered(self) -> None:
+        if self._stopped:
+            return  # Stop holds the queue
+        if self.session.title is None:
+            self._aside(self.agent.title(self.session))
+        if await self._has_queued():
+            await self._send_queued()
+
+    async def _has_queued(self) -> bool:
+        """The journal knows; the view may be a moment behind it."""
+        waiting = await self.session.queued()
+        self.view.queued = {message.id: message for message in waiting}
+        return bool(waiting)
+
+    async def _meet_another(self, prompt: str | None, busy: SessionBusy) -> None:
+        """Somebody else runs a turn of this session: the prompt waits, or takes the turn over."""
+        self.view.said = [text for text in self.view.said if text != prompt]
+        self._unsent = prompt
+        await self._say_busy(busy.holder)
+
+    async def _say_busy(self, holder: str | None) -> None:
+        await self.say(
+            "warning",
+            f"This session is busy: {holder} runs a turn. You watch it here, and what you type is "
+            "queued. /wait sends a prompt when it is over, /takeover ends it and sends now, "
+            "Ctrl+C asks it to stop.",
+        )
+
+    async def resend(self, **settings: Unpack[TurnSettings]) -> None:
+        """Send what was refused because the session was busy, or what is queued."""
+        if self._turn is not None and not self._turn.done():
+            await self.say("warning", "Your own turn runs, or waits already. Ctrl+C stops it.")
+            return
+        if not self._unsent and not await self._has_queued():
+            await self.say("warning", "Nothing waits to be sent. Type a prompt first.")
+            return
+        prompt, self._unsent = self._unsent, None
+        if prompt:
+            self.view.said.append(prompt)
+        self.begin(prompt, **settings)
+
+    def _aside(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._asides.add(task)
+        task.add_done_callback(self._aside_over)
+
+    def _aside_over(self, task: "asyncio.Task[Any]") -> None:
+        self._asides.discard(task)
+        if not task.cancelled():
+            task.exception()  # a title that could not be made is not worth a word
+
+    # -- Stop ----------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Ctrl+C: stop the turn; a second one soon after, or one with nothing to stop, leaves."""
+        now = time.monotonic()
+        again = now - self._interrupted_at < LEAVE_SECONDS
+        self._interrupted_at = now
+        if again:
+            self.leave()
+        elif self.busy:
+            self._stopped = True
+            self._aside(self._stop())
+        elif self._taking is not None and not self._taking.done():
+            self._taking.cancel()
+        else:
+            self._aside(self.say("note", "Ctrl+C again leaves."))
+
+    def leave(self, why: str = LEFT) -> None:
+        """End the chat; a turn that runs here is interrupted, and says why."""
+        self._left = self._left or why
+        self.screen.leave()
+        if self._taking is not None:
+            self._taking.cancel()
+
+    async def _stop(self) -> None:
+        stopped = False
+        try:
+            stopped = await self.session.stop(reason=STOPPED)
+        except KillickError as error:
+            await self.say("warning", _explained(error))
+        if not stopped and self._turn is not None:
+            self._turn.cancel()  # it has not begun yet, or nobody can be asked
+
+    # -- approvals -----------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        pending = next(iter(self.view.pending.values()), None)
+        self.screen.question = (
+            f"Run {call_text(pending.call)} ? [y]es [n]o [a]lways" if pending else ""
+        )
+
+    async def _decide(self, text: str) -> None:
+        pending = next(iter(self.view.pending.values()))
+        word = text.lower()
+        if word not in ("y", "yes", "n", "no", "a", "always"):
+            await self.say("note", "Type y, n or a; Ctrl+C stops the turn.")
+            return
+        approved = word[0] in "ya"
+        if word[0] == "a":
+            self.agent.allowed.add(pending.call.name)
+        await self.session.decide_approval(
+            pending.asked, approved=approved, by="chat", reason=None if approved else "refused"
+        )
+        self.view.waiting.asked.pop(pending.asked.id, None)
+        self._ask()
+        if self.view.pending or self.busy:
+            return  # more is to be decided, or the turn that asked goes on by itself
+        asker = pending.asked.turn_id
+        if await granted(self.session, asker):
+            # Its turn did not live to see it: the call runs, as approved, in one that continues it.
+            self.begin(None, continues=asker)
+
+
+def _explained(error: BaseException) -> str:
+    """What went wrong, in a line; a model's errors are pydantic-ai's, and say enough."""
+    if isinstance(error, KillickError | OSError | ValueError):
+        return explain(error)
+    return describe(error)
+
+
+def _starts(entry: e.Entry) -> bool:
+    return isinstance(entry.body, e.TurnStarted)

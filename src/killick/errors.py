@@ -1,0 +1,238 @@
+"""Every error Killick raises, grouped by what the caller should do about it.
+
+::
+
+    KillickError
+    ├── UsageError         the call was wrong; do not repeat it as it is
+    │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
+    │   ├── InvalidQuery       a search in which nothing to look for can be found
+    │   ├── InvalidCursor      no place at which a follower could go on
+    │   ├── SessionNotFound
+    │   │   └── SessionDeleted     … any more; it can be restored
+    │   ├── SessionAmbiguous   several ids begin like this; names them
+    │   ├── TurnNotFound · MessageNotFound · CallNotFound · BlobNotFound
+    │   ├── HandleClosed       a delta to a closed stream, a store that was closed
+    │   ├── ForeignHandle      a turn or stream inherited through fork()
+    │   └── ToolNotFinished    a tool block was left without finish()
+    ├── ConflictError      somebody else was first; read again, then decide
+    │   ├── IdConflict         the same id or key was recorded with other content
+    │   ├── SessionBusy        a turn is running; names its holder
+    │   │   └── PromptQueued       … and the prompt was kept for the next turn, as asked
+    │   ├── UndoRefused        something was said since; fork instead
+    │   ├── SessionHasForks    other sessions are made of this one's entries
+    │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
+    │   ├── ToolNotApproved    a person was asked about the call, and has not allowed it
+    │   └── TurnEnded          the turn has its one ending
+    │       └── StaleFence         … and another turn has begun since
+    ├── TurnStopped        somebody asked this turn to stop; leaving the block ends it
+    ├── StoreError         the database cannot serve; the driver's error is the cause
+    │   ├── StoreDegraded      the write could not be made durable; nothing was acknowledged
+    │   │   └── OutcomeUnknown     … and whether it is stored could not be found out
+    │   ├── StoreBusy          another process kept the write lock for too long
+    │   ├── StoreReadOnly · StoreNotOurs · StoreNewer · StoreOnNetwork · StoreReplaced
+    │   └── SqliteTooOld · ServerTooOld
+    ├── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
+    └── SearchDamaged      the search index cannot be used; everything else can
+
+Interruption is not an error of ours: a cancelled block re-raises what interrupted it.
+"""
+
+
+class KillickError(Exception):
+    """Base of everything raised on purpose by this package."""
+
+
+class UsageError(KillickError):
+    """The call broke the contract; repeating it will fail again."""
+
+
+class InvalidEntry(UsageError, ValueError):
+    """The content cannot be recorded; nothing was stored."""
+
+
+class InvalidQuery(UsageError, ValueError):
+    """The search says nothing that could be looked for; the text says what to write instead."""
+
+
+class InvalidCursor(UsageError, ValueError):
+    """The text is no cursor that a follower gave."""
+
+
+class SessionNotFound(UsageError, LookupError):
+    """No session has this id in this store."""
+
+
+class SessionDeleted(SessionNotFound):
+    """The session was deleted; restore it first. A live writer cannot bring it back."""
+
+
+class SessionAmbiguous(UsageError):
+    """Several sessions have ids that begin like this. `candidates` are some of them."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
+
+
+class TurnNotFound(UsageError, LookupError):
+    """The session has no turn with this id."""
+
+
+class MessageNotFound(UsageError, LookupError):
+    """The turn has no message with this id."""
+
+
+class CallNotFound(UsageError, LookupError):
+    """No whole tool call with this id was made in the turn."""
+
+
+class BlobNotFound(UsageError, LookupError):
+    """No blob with this hash is stored for this tenant."""
+
+
+class HandleClosed(UsageError):
+    """The stream, tool or store behind this object was closed."""
+
+
+class ForeignHandle(UsageError):
+    """A turn or stream was inherited through fork(); it belongs to the parent process."""
+
+
+class ToolNotFinished(UsageError):
+    """A tool block was left without calling finish()."""
+
+
+class ConflictError(KillickError):
+    """Somebody else was first; read again, then decide."""
+
+
+class IdConflict(ConflictError):
+    """The same id or key is already recorded, with other content; nothing was changed."""
+
+
+class SessionBusy(ConflictError):
+    """A turn of the session is running. `turn_id` and `holder` say which, and where."""
+
+    def __init__(self, message: str, *, turn_id: str, holder: str) -> None:
+        super().__init__(message)
+        self.turn_id = turn_id
+        self.holder = holder
+
+
+class PromptQueued(SessionBusy):
+    """A turn is running; the prompt was kept durably and the next turn takes it."""
+
+    def __init__(self, message: str, *, turn_id: str, holder: str, prompt_id: str) -> None:
+        super().__init__(message, turn_id=turn_id, holder=holder)
+        self.prompt_id = prompt_id
+
+
+class UndoRefused(ConflictError):
+    """Something was said since, so undoing would mix two conversations; fork instead."""
+
+
+class SessionHasForks(ConflictError):
+    """Other sessions are made of this one's entries. `forks` are their ids."""
+
+    def __init__(self, message: str, *, forks: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.forks = forks
+
+
+class ToolAlreadyStarted(ConflictError):
+    """The call was started before; whether to run it again is for the caller to decide."""
+
+
+class ToolNotApproved(ConflictError):
+    """A person was asked about the call and has not decided yet, or has `denied` it.
+
+    `approval_id` names the question.
+    """
+
+    def __init__(self, message: str, *, approval_id: str, denied: bool = False) -> None:
+        super().__init__(message)
+        self.approval_id = approval_id
+        self.denied = denied
+
+
+class TurnEnded(ConflictError):
+    """The turn has ended; it can take late results and text, nothing else.
+
+    `status` and `reason` are those of its ending, where they are known.
+    """
+
+    status: str | None = None
+    reason: str | None = None
+
+
+class StaleFence(TurnEnded):
+    """The turn has ended and another has begun since; this holder was fenced out."""
+
+
+class TurnStopped(KillickError):
+    """Somebody asked this turn to stop. Let it leave the block: the turn ends as interrupted."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StoreError(KillickError):
+    """The database could not serve; the driver's own error is the cause."""
+
+
+class StoreDegraded(StoreError):
+    """The write could not be made durable and was not acknowledged."""
+
+
+class OutcomeUnknown(StoreDegraded):
+    """The server went away during the commit, and did not come back to tell what became of it.
+
+    The write may be stored or not; nobody was told that it is. With an id or key of the caller's
+    own it can be made again: what is stored is found and not stored twice.
+    """
+
+
+class StoreBusy(StoreError):
+    """Another process kept the write lock longer than this store waits."""
+
+
+class StoreReadOnly(StoreError):
+    """The store, its folder or its file system does not allow writing."""
+
+
+class StoreNotOurs(StoreError):
+    """The file is a database, or something else, that Killick did not make."""
+
+
+class StoreNewer(StoreError):
+    """The store was written by a newer Killick that this one may not open."""
+
+
+class StoreOnNetwork(StoreError):
+    """The file lies on a network file system, where SQLite's locks cannot be trusted."""
+
+
+class StoreReplaced(StoreError):
+    """The store's file was replaced or deleted while it was open."""
+
+
+class SqliteTooOld(StoreError):
+    """The SQLite library has a bug that can corrupt the file; a newer one is needed."""
+
+
+class ServerTooOld(StoreError):
+    """The PostgreSQL server is older than what a store needs."""
+
+
+class SessionDamaged(KillickError):
+    """Stored bytes of one session do not decode or verify. `seq` is the first bad entry."""
+
+    def __init__(self, message: str, *, session_id: str, seq: int | None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+        self.seq = seq
+
+
+class SearchDamaged(KillickError):
+    """The search index cannot be used; store.rebuild_search() makes it anew from the journals."""

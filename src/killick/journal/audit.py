@@ -1,0 +1,153 @@
+"""Whether a journal keeps the rules, all of it, read from the beginning."""
+
+from collections.abc import Callable, Sequence
+
+from killick.errors import KillickError
+from killick.journal import rules
+from killick.journal.identity import identity, subject
+from killick.journal.turn import TurnState
+from killick.model import entries as e
+
+Violation = tuple[int, str]
+"""Where a rule is broken, and which."""
+
+
+TurnOf = Callable[[str], TurnState | None]
+"""Finds a turn that stands before the entries that are looked at."""
+
+
+def audit(entries: Sequence[e.Entry]) -> list[Violation]:
+    """Every rule that is broken, in order. Entries of unknown kinds are passed over."""
+    return _Audit().run(entries)
+
+
+def audit_continuation(
+    entries: Sequence[e.Entry], *, turn_of: TurnOf, is_queued: Callable[[str], bool]
+) -> list[Violation]:
+    """The same for entries that are to follow on a journal in which no turn runs.
+
+    They hold whole turns: one that is begun and not ended is a broken rule as well.
+    """
+    replay = _Audit(first=entries[0].seq, turn_of=turn_of, is_queued=is_queued)
+    return [*replay.run(entries), *replay.left_open(entries[-1].seq)]
+
+
+class _Audit:
+    """Replays a journal and asks the rules about each entry."""
+
+    def __init__(
+        self,
+        first: int = 1,
+        turn_of: TurnOf = lambda _: None,
+        is_queued: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._first = first
+        self._turn_of = turn_of
+        self._is_queued = is_queued
+        self._found: list[Violation] = []
+        self._seen: set[str] = set()
+        self._turns: dict[str, TurnState] = {}
+        self._running: TurnState | None = None
+        self._queued: set[str] = set()
+        self._withdrawn: set[str] = set()
+
+    def run(self, entries: Sequence[e.Entry]) -> list[Violation]:
+        for place, entry in enumerate(entries, start=self._first):
+            if entry.seq != place:
+                self._found.append((place, "an entry is missing"))
+                return self._found
+            self._check(entry)
+        begins = self._first == 1
+        if begins and entries and not isinstance(entries[0].body, e.SessionCreated):
+            self._found.insert(0, (1, "the journal does not begin with the session's beginning"))
+        return self._found
+
+    def left_open(self, seq: int) -> list[Violation]:
+        running = self._running
+        return [] if running is None else [(seq, f"turn {running.id!r} is not ended")]
+
+    def _check(self, entry: e.Entry) -> None:
+        body = entry.body
+        name = identity(body)
+        if name in self._seen:
+            self._say(entry, f"{e.kind_of(body)} {subject(body)!r} is there twice")
+        self._seen.add(name)
+        match body:
+            case e.TurnStarted():
+                self._start(entry, body)
+            case e.TurnEnded():
+                self._end(entry, body)
+            case e.LateResult() | e.LateText():
+                self._check_late(entry, body)
+            case e.ToolStarted() if self._running and self._running.id != body.turn_id:
+                self._check_late_start(entry, body, self._running)
+            case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body.id):
+                done = "taken" if isinstance(body, e.PromptTaken) else "withdrawn"
+                self._say(entry, f"prompt {body.id!r} was {done} and did not wait")
+            case e.PromptWithdrawn():
+                self._withdrawn.add(body.id)
+            case e.PromptQueued():
+                self._queued.add(body.id)
+            case e.Compacted() | e.Rewound() if body.through >= entry.seq:
+                self._say(entry, "it reaches beyond itself")
+            case _:
+                self._check_fenced(entry, body)
+
+    def _waits(self, prompt_id: str) -> bool:
+        queued = prompt_id in self._queued or self._is_queued(prompt_id)
+        return queued and prompt_id not in self._withdrawn
+
+    def _start(self, entry: e.Entry, body: e.TurnStarted) -> None:
+        if self._running is not None:
+            self._say(entry, f"it began while turn {self._running.id!r} was running")
+        self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
+
+    def _end(self, entry: e.Entry, body: e.TurnEnded) -> None:
+        if self._running is None or self._running.id != body.turn_id:
+            self._say(entry, f"turn {body.turn_id!r} ended and was not running")
+            return
+        if body.status != "completed" and not body.reason:
+            self._say(entry, f"turn {body.turn_id!r} ended as {body.status} without a reason")
+        self._running.apply(entry.seq, body)
+        self._running = None
+
+    def _check_late(self, entry: e.Entry, body: e.LateResult | e.LateText) -> None:
+        turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
+        if turn is None:
+            self._say(entry, f"it is late for turn {body.turn_id!r}, which is not there")
+            return
+        self._turns[turn.id] = turn
+        if self._ask(entry, lambda: rules.admit_late(turn, body)):
+            turn.apply(entry.seq, body)
+
+    def _check_late_start(self, entry: e.Entry, body: e.ToolStarted, running: TurnState) -> None:
+        turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
+        if turn is None:
+            self._say(entry, f"it is of turn {body.turn_id!r}, which is not there")
+            return
+        self._turns[turn.id] = turn
+        if self._ask(entry, lambda: rules.admit_late_start(turn, body, running)):
+            turn.apply(entry.seq, body)
+
+    def _check_fenced(self, entry: e.Entry, body: e.Body) -> None:
+        turn_id = getattr(body, "turn_id", None)
+        if turn_id is None or isinstance(body, e.ApprovalDecided):
+            return
+        turn = self._running
+        if turn is None or turn.id != turn_id:
+            self._say(entry, f"it belongs to turn {turn_id!r}, which was not running")
+            return
+        if self._ask(entry, lambda: rules.admit(turn, body)):
+            turn.apply(entry.seq, body)
+
+    def _ask(self, entry: e.Entry, ask: Callable[[], None]) -> bool:
+        """Whether the rules allow it; what they forbid cannot be folded either."""
+        try:
+            ask()
+        except KillickError as broken:
+            self._say(entry, str(broken))
+            return False
+        return True
+
+    def _say(self, entry: e.Entry, what: str) -> None:
+        self._found.append((entry.seq, f"{entry.kind}: {what}"))

@@ -1,0 +1,65 @@
+"""How a turn is closed: the one function behind leaving a block, Stop, take-over and recovery."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from killick.journal.assembly import assemble, output_text
+from killick.journal.turn import TurnState
+from killick.model import entries as e
+
+Deltas = Callable[[int], Sequence[e.Delta]]
+"""The deltas of the stream that started at this seq."""
+
+AWAITING_APPROVAL: Final = "awaiting_approval"
+"""Why a turn was interrupted that waited for a person when its process ended."""
+
+_PROCESS_ENDED: Final = frozenset(
+    {"crashed", "process_exit", "store_closed", "system_exit", "abandoned", "cancelled"}
+    | {"keyboard_interrupt", "terminated", "terminal_closed", "left"}
+)
+
+
+def closing(turn: TurnState, ending: e.TurnEnded, deltas: Deltas) -> list[e.Body]:
+    """The entries that close a running turn, the ending last.
+
+    Messages that still stream become partial, with what came; one with nothing in it leaves the
+    ending alone. Tools that still run keep what they printed and get no result: their outcome is
+    unknown, and nothing may claim otherwise. A turn that waited for an approval when its process
+    ended says that it did: whoever opens it next can still decide.
+    """
+    if turn.waiting and ending.status == "interrupted" and ending.reason in _PROCESS_ENDED:
+        detail = ending.detail or ending.reason
+        ending = msgspec.structs.replace(ending, reason=AWAITING_APPROVAL, detail=detail)
+    bodies: list[e.Body] = []
+    for message_id, seq in turn.open_messages.items():
+        parts = assemble(deltas(seq))
+        if parts:
+            bodies.append(
+                e.MessageEnded(id=message_id, turn_id=turn.id, state="partial", parts=parts)
+            )
+    for call in turn.open_tools():
+        assert call.started_seq is not None
+        output = output_text(deltas(call.started_seq))
+        if output:
+            bodies.append(
+                e.ToolOutput(
+                    turn_id=turn.id,
+                    message_id=call.message_id,
+                    call_id=call.call_id,
+                    output=output,
+                )
+            )
+    bodies.extend(
+        e.ModelCallEnded(id=call_id, turn_id=turn.id, error=ending.reason or "not ended")
+        for call_id in sorted(turn.model_calls)
+    )
+    bodies.append(ending)
+    return bodies
+
+
+def open_streams(turn: TurnState) -> list[int]:
+    """The seqs of everything in the turn that may have deltas."""
+    tools = [call.started_seq for call in turn.open_tools() if call.started_seq is not None]
+    return [*turn.open_messages.values(), *tools]

@@ -1,0 +1,138 @@
+"""Bodies and deltas to bytes and back, exactly.
+
+Rule 1: bytes are JSON, so that any tool can read a store.
+Rule 2: every Python string survives. JSON in UTF-8 has no lone surrogates, so a value that
+        contains one has them as three bytes each, as UTF-8 would if it had any, behind one leading
+        space that says so; a value without them, which is nearly every one, starts with none.
+Rule 3: an entry kind that this code does not know is kept as it is and written as it was.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from killick.errors import InvalidEntry
+from killick.model.entries import Body, Delta, KnownBody, Unknown
+from killick.model.parts import Json
+
+T = TypeVar("T")
+
+_WIDE = b" "
+
+
+class CodecError(ValueError):
+    """The bytes are not what this module writes."""
+
+
+class _Tag(msgspec.Struct):
+    kind: str
+    v: int = 1
+
+
+_encoder = msgspec.json.Encoder()
+_body_decoder: msgspec.json.Decoder[KnownBody] = msgspec.json.Decoder(KnownBody)
+_deltas_decoder = msgspec.json.Decoder(tuple[Delta, ...])
+
+KNOWN_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in KnownBody.__args__)
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of any value of the model."""
+    if isinstance(value, Unknown):
+        return value.data
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"), ensure_ascii=False)
+        return _WIDE + to_bytes(text)
+
+
+def decode_body(data: bytes) -> Body:
+    """An entry's body; `Unknown` for a kind that a newer version wrote. Raises CodecError."""
+    try:
+        if data[:1] == _WIDE:
+            body: KnownBody = msgspec.convert(_wide(data), KnownBody)
+            return body
+        return _body_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        tag = _find_tag(data)
+        if tag is None or tag.kind in KNOWN_KINDS:
+            raise CodecError(f"not an entry: {error}") from error
+        return Unknown(name=tag.kind, version=tag.v, data=bytes(data))
+
+
+def decode_deltas(data: bytes) -> tuple[Delta, ...]:
+    """The deltas of one flush of one stream. Raises CodecError."""
+    try:
+        return (
+            decode(data, tuple[Delta, ...]) if data[:1] == _WIDE else _deltas_decoder.decode(data)
+        )
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CodecError(f"not deltas: {error}") from error
+
+
+def decode(data: bytes, type_: type[T]) -> T:
+    """Any other value of the model."""
+    if data[:1] == _WIDE:
+        return msgspec.convert(_wide(data), type_)
+    return msgspec.json.decode(data, type=type_)
+
+
+def check_value(value: Any, type_: Any, what: str) -> None:
+    """Refuse a value whose fields are not of their types. Raises InvalidEntry."""
+    try:
+        _check_same(value, decode(encode(value), type_))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidEntry(f"this {what} cannot be recorded: {error}") from error
+
+
+def read_back(body: Body, data: bytes) -> Body:
+    """The body that these bytes of it will be read as, which must say the same.
+
+    Raises CodecError.
+    """
+    decoded = decode_body(data)
+    if decoded != body:
+        _check_same(body, decoded)
+    return decoded
+
+
+def _check_same(given: Any, decoded: Any) -> None:
+    """Refuse what JSON would make a text of, or nothing: bytes, a date, a number that is none."""
+    if given == decoded:
+        return
+    if isinstance(given, msgspec.Struct) and type(given) is type(decoded):
+        for field in msgspec.structs.fields(decoded):
+            if field.type != Json:  # data of the application, in whatever form JSON has for it
+                _check_same(getattr(given, field.name), getattr(decoded, field.name))
+    elif isinstance(decoded, tuple) and isinstance(given, Sequence):
+        for one, other in zip(given, decoded, strict=True):
+            _check_same(one, other)
+    elif decoded is None or isinstance(decoded, str | bytes | msgspec.Struct):
+        wanted = "str" if decoded is None else type(decoded).__name__
+        raise CodecError(f"Expected `{wanted}`, got `{type(given).__name__}`")
+
+
+def to_bytes(text: str) -> bytes:
+    """A string as the database keeps ids and titles: exact, lone surrogates and NUL included."""
+    try:
+        return text.encode("utf-8", "surrogatepass")
+    except AttributeError:  # it comes from outside, and nothing looked at it before
+        raise InvalidEntry(f"text belongs here, and this is a {type(text).__name__}") from None
+
+
+def to_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _wide(data: bytes) -> Any:
+    return json.loads(to_text(data))
+
+
+def _find_tag(data: bytes) -> _Tag | None:
+    try:
+        return decode(data, _Tag)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

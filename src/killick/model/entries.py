@@ -1,0 +1,478 @@
+"""The records a journal is made of.
+
+An `Entry` is a place in a journal (`seq`), a time, and a body. Bodies are tagged by `kind`; a kind
+this code does not know is kept as `Unknown`, byte for byte. A body's `v` is the version of its
+shape: fields are only ever added, so a reader takes what it knows.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from killick.model.messages import Role
+from killick.model.parts import Json, Part, ToolResult
+from killick.model.sessions import Fork, Namer, Parent, Project, moment
+
+
+class _Body(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="kind"
+):
+    """Bodies cannot form cycles, so the garbage collector need not look at them.
+
+    `redacted` counts what was taken out of this entry before it was written.
+    """
+
+    v: int = 1
+    redacted: int = 0
+
+
+# -- the session -------------------------------------------------------------------------------
+
+
+class SessionCreated(_Body, frozen=True, kw_only=True, tag="session_created"):
+    type: str = "user"
+    title: str | None = None
+    titled_by: Namer | None = None
+    project: Project | None = None
+    tags: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+    parent: Parent | None = None
+    fork: Fork | None = None
+
+
+class Renamed(_Body, frozen=True, kw_only=True, tag="renamed"):
+    id: str
+    title: str | None
+    by: Namer = "person"
+
+
+class Archived(_Body, frozen=True, kw_only=True, tag="archived"):
+    """Put away, or with `archived=False` brought back."""
+
+    id: str
+    archived: bool = True
+
+
+class Pinned(_Body, frozen=True, kw_only=True, tag="pinned"):
+    """Kept from every rule that removes, or with `pinned=False` no longer."""
+
+    id: str
+    pinned: bool = True
+
+
+class Tagged(_Body, frozen=True, kw_only=True, tag="tagged"):
+    id: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class Moved(_Body, frozen=True, kw_only=True, tag="moved"):
+    """The work lies in another project directory from now on."""
+
+    id: str
+    project: Project | None = None
+
+
+class Deleted(_Body, frozen=True, kw_only=True, tag="deleted"):
+    """Taken out of every list; the journal stays until it is erased."""
+
+    id: str
+    reason: str | None = None
+
+
+class Restored(_Body, frozen=True, kw_only=True, tag="restored"):
+    id: str
+
+
+class Note(_Body, frozen=True, kw_only=True, tag="note"):
+    """Something an application wants to keep beside the conversation; no model is sent it."""
+
+    id: str
+    name: str
+    data: Json = None
+
+
+class Imported(_Body, frozen=True, kw_only=True, tag="imported"):
+    """Where an imported session came from, and what of it could not be taken over."""
+
+    id: str
+    source: str
+    origin: str
+    report: dict[str, Any] = {}
+
+
+# -- a turn ------------------------------------------------------------------------------------
+
+
+class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
+    """The lease begins. `prompt_hash` tells a repeated key from a conflicting one."""
+
+    turn_id: str
+    fence: int
+    holder: str
+    key: str | None = None
+    prompt_hash: str | None = None
+    continues: str | None = None
+    retry_of: str | None = None
+
+
+class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):
+    id: str
+    turn_id: str
+    reason: str
+
+
+class TurnEnded(_Body, frozen=True, kw_only=True, tag="turn_ended"):
+    """The one ending. `reason` is short and stable; `detail` is for people."""
+
+    turn_id: str
+    status: Literal["completed", "failed", "interrupted"]
+    reason: str | None = None
+    detail: str | None = None
+
+
+class PromptQueued(_Body, frozen=True, kw_only=True, tag="prompt_queued"):
+    """A prompt that waits for the next turn."""
+
+    id: str
+    role: Role
+    parts: tuple[Part, ...]
+
+
+class PromptTaken(_Body, frozen=True, kw_only=True, tag="prompt_taken"):
+    id: str
+    turn_id: str
+
+
+class PromptWithdrawn(_Body, frozen=True, kw_only=True, tag="prompt_withdrawn"):
+    """A prompt that waited is not asked any more."""
+
+    id: str
+
+
+# -- model calls and messages ------------------------------------------------------------------
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Tokens of one model call: a difference, never a running total."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+
+
+class ModelCallStarted(_Body, frozen=True, kw_only=True, tag="model_call_started"):
+    """One request to a model. The system prompt and the tool definitions are blobs, by hash."""
+
+    id: str
+    turn_id: str
+    attempt: int = 1
+    retry_of: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    settings: dict[str, Any] = {}
+    system: str | None = None
+    tools: str | None = None
+
+
+class ModelCallEnded(_Body, frozen=True, kw_only=True, tag="model_call_ended"):
+    id: str
+    turn_id: str
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    provider_ids: dict[str, str] = {}
+    error: str | None = None
+
+
+class MessageRecorded(_Body, frozen=True, kw_only=True, tag="message"):
+    """A whole message in one entry."""
+
+    id: str
+    turn_id: str
+    role: Role
+    parts: tuple[Part, ...]
+    model_call_id: str | None = None
+
+
+class MessageStarted(_Body, frozen=True, kw_only=True, tag="message_started"):
+    """A streamed message begins; its text is in deltas until it ends."""
+
+    id: str
+    turn_id: str
+    role: Role = "assistant"
+    model_call_id: str | None = None
+
+
+class MessageEnded(_Body, frozen=True, kw_only=True, tag="message_ended"):
+    id: str
+    turn_id: str
+    state: Literal["complete", "partial"]
+    parts: tuple[Part, ...]
+
+
+# -- tools -------------------------------------------------------------------------------------
+
+
+class ToolCalled(_Body, frozen=True, kw_only=True, tag="tool_called"):
+    """A call became whole while its message still streams, so its tool may start."""
+
+    turn_id: str
+    message_id: str
+    call_id: str
+    name: str
+
+
+class ToolStarted(_Body, frozen=True, kw_only=True, tag="tool_started"):
+    """From here on the tool may have had its effects."""
+
+    turn_id: str
+    message_id: str
+    call_id: str
+
+
+class ToolOutput(_Body, frozen=True, kw_only=True, tag="tool_output"):
+    """What a tool had printed when it was left without a result."""
+
+    turn_id: str
+    message_id: str
+    call_id: str
+    output: str
+
+
+class ToolFinished(_Body, frozen=True, kw_only=True, tag="tool_result"):
+    """The real result. `output` is what was streamed before it, where that differs from it.
+
+    `started` is the seq of the call's start, which is the result's place among the messages.
+    """
+
+    turn_id: str
+    message_id: str
+    result: ToolResult
+    output: str | None = None
+    started: int | None = None
+
+
+class ApprovalAsked(_Body, frozen=True, kw_only=True, tag="approval_asked"):
+    """A call waits for a person; bound to the exact arguments by their hash."""
+
+    id: str
+    turn_id: str
+    message_id: str
+    call_id: str
+    arguments_hash: str
+
+
+class ApprovalDecided(_Body, frozen=True, kw_only=True, tag="approval_decided"):
+    id: str
+    turn_id: str
+    arguments_hash: str
+    approved: bool
+    by: str | None = None
+    reason: str | None = None
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+class Compacted(_Body, frozen=True, kw_only=True, tag="compaction"):
+    """A summary in place of the messages from `first` to `through`, in what a model is sent.
+
+    `keep` are the entries in that range that stay: those of messages that were chosen, and of
+    messages whose rest the summary cannot know. `rest` are the entries after `through` that go:
+    the ends and results of messages in the range.
+    """
+
+    id: str
+    summary: str
+    first: int
+    through: int
+    keep: tuple[int, ...] = ()
+    rest: tuple[int, ...] = ()
+    provider: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+class Rewound(_Body, frozen=True, kw_only=True, tag="rewind"):
+    """What stands after `through`, up to here, is in no view any more.
+
+    `keep` are the entries there that stay, because they belong to something that began before: the
+    rest of a message, the results of its calls.
+    """
+
+    id: str
+    through: int
+    keep: tuple[int, ...] = ()
+
+
+class Undone(_Body, frozen=True, kw_only=True, tag="undone"):
+    """The compaction or rewind with this id, at this seq, is as if it had never been."""
+
+    id: str
+    seq: int
+
+
+class Visibility(_Body, frozen=True, kw_only=True, tag="visibility"):
+    """Whether a person and a model are shown a message; None leaves it as it was.
+
+    `entries` are those that belonged to it by then; what comes for it later is hidden by its id.
+    """
+
+    id: str
+    seq: int
+    message_id: str
+    entries: tuple[int, ...] = ()
+    person: bool | None = None
+    model: bool | None = None
+
+
+# -- late --------------------------------------------------------------------------------------
+
+
+class Delta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_like=True):
+    """An increment to one part of a streaming message, or to a running tool's output.
+
+    `offset` counts the characters of that part before this increment, so applying a delta twice
+    is harmless. `head` opens a part that is more than text (a tool call with no arguments yet, an
+    image, opaque data); a signature or encrypted content closes a reasoning part.
+    """
+
+    part: int
+    offset: int
+    type: Literal["text", "reasoning", "arguments", "output", "part"]
+    text: str
+    head: Part | None = None
+    signature: str | None = None
+    encrypted: str | None = None
+
+
+class LateResult(_Body, frozen=True, kw_only=True, tag="late_result"):
+    """A tool's real result, after its turn had ended."""
+
+    turn_id: str
+    message_id: str
+    result: ToolResult
+    output: str | None = None
+    started: int | None = None
+
+
+class LateText(_Body, frozen=True, kw_only=True, tag="late_text"):
+    """The rest of an answer, or with a `call_id` of what a tool printed, after its turn had ended.
+
+    Only what goes beyond what is stored. `whole` says that nothing is missing any more.
+    """
+
+    turn_id: str
+    message_id: str
+    deltas: tuple[Delta, ...]
+    call_id: str | None = None
+    whole: bool = False
+
+
+# -- the union ---------------------------------------------------------------------------------
+
+KnownBody = (
+    SessionCreated
+    | Renamed
+    | Archived
+    | Pinned
+    | Tagged
+    | Moved
+    | Deleted
+    | Restored
+    | Note
+    | Imported
+    | TurnStarted
+    | StopAsked
+    | TurnEnded
+    | PromptQueued
+    | PromptTaken
+    | PromptWithdrawn
+    | ModelCallStarted
+    | ModelCallEnded
+    | MessageRecorded
+    | MessageStarted
+    | MessageEnded
+    | ToolCalled
+    | ToolStarted
+    | ToolOutput
+    | ToolFinished
+    | ApprovalAsked
+    | ApprovalDecided
+    | Compacted
+    | Rewound
+    | Undone
+    | Visibility
+    | LateResult
+    | LateText
+)
+
+
+class Unknown(msgspec.Struct, frozen=True, gc=False):
+    """An entry of a kind that this version does not know; `data` is its body as it was stored."""
+
+    name: str
+    version: int
+    data: bytes
+
+
+Body = KnownBody | Unknown
+
+
+def kind_of(body: Body) -> str:
+    """The name of an entry's kind, as stored."""
+    return body.name if isinstance(body, Unknown) else str(body.__struct_config__.tag)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One record of a journal, in its place."""
+
+    seq: int
+    at_us: int
+    body: Body
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.body)
+
+    @property
+    def version(self) -> int:
+        return self.body.version if isinstance(self.body, Unknown) else self.body.v
+
+    @property
+    def at(self) -> datetime:
+        return moment(self.at_us)
+
+
+class FollowedDelta(msgspec.Struct, frozen=True, gc=False):
+    """A delta as a follower sees it: the seq of the message or tool it belongs to, and the text.
+
+    For a message `message_id` is its id; for a running tool's output `call_id` is set too.
+    """
+
+    seq: int
+    turn_id: str
+    message_id: str
+    call_id: str | None
+    delta: Delta
+
+    @property
+    def kind(self) -> str:
+        return "delta"
+
+    @property
+    def text(self) -> str:
+        return self.delta.text
+
+    @property
+    def offset(self) -> int:
+        return self.delta.offset
+
+    @property
+    def part(self) -> int:
+        return self.delta.part

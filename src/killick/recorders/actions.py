@@ -1,0 +1,128 @@
+"""What a provider's event means for the message: the few things that a reader can say.
+
+A reader is pure: it takes one event as a dict, remembers what it must, and answers with actions.
+Whoever drives it applies them to a stream. So one reader serves both faces, SDKs and raw bytes.
+"""
+
+import json
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from killick.model.entries import Usage
+from killick.model.parts import Opaque, Part
+from killick.session.streams import ToolType
+
+Event = dict[str, Any]
+
+
+class _Action(msgspec.Struct, frozen=True, gc=False):
+    """Actions cannot form cycles, so the garbage collector need not look at them."""
+
+
+class Say(_Action, frozen=True):
+    """A piece of the answer."""
+
+    text: str
+
+
+class Think(_Action, frozen=True):
+    """A piece of reasoning, or what closes it."""
+
+    text: str = ""
+    signature: str | None = None
+    encrypted: str | None = None
+
+
+class EndPart(_Action, frozen=True):
+    """The provider's block is over: what comes next is another one."""
+
+
+class Call(_Action, frozen=True):
+    """A tool call, or a piece of its arguments."""
+
+    id: str
+    name: str | None = None
+    arguments: str = ""
+    tool_type: ToolType = "function"
+    done: bool = False
+
+
+class Keep(_Action, frozen=True):
+    """A whole part."""
+
+    part: Part
+
+
+class Media(_Action, frozen=True):
+    """Bytes that become a blob, and an image or a file that names it."""
+
+    data: bytes
+    media_type: str
+
+
+class Tell(_Action, frozen=True):
+    """What the provider says about the call itself. An id is an alias; it may come again."""
+
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    ids: tuple[tuple[str, str], ...] = ()
+
+
+Action = Say | Think | EndPart | Call | Keep | Media | Tell
+
+NO_ACTIONS: Final[list[Action]] = []
+
+
+class Reader(Protocol):
+    """One provider's shape. `ended` once its end marker came; `cut` says why it broke off."""
+
+    ended: bool
+    cut: str | None
+
+    def read(self, event: Event) -> list[Action]:
+        """What one event means."""
+        ...
+
+    def close(self) -> list[Action]:
+        """What was held back for an end that may never have come; nothing is read afterwards."""
+        ...
+
+
+def unsent(provider: str, **data: Any) -> Keep:
+    """Keep data that is never sent back: a view passes on only what has a type of the provider's.
+
+    Each has one name, under which its data is found: `citations`, `unfinished`, `event` …
+    """
+    return Keep(opaque(provider, data))
+
+
+def opaque(provider: str, data: Any) -> Opaque:
+    """A provider's own object, as JSON."""
+    return Opaque(provider, to_json(data))
+
+
+def to_json(data: Any) -> bytes:
+    """Any value of a provider's. Bytes in it become base64, as on the wire; nothing is refused."""
+    try:
+        return msgspec.json.encode(data, enc_hook=repr)
+    except UnicodeEncodeError:  # half of a character, which providers cut their events at
+        return json.dumps(msgspec.to_builtins(data, enc_hook=repr)).encode("ascii")
+
+
+def usage(value: Any, *, input: int, output: int, cached: int, reasoning: int) -> Usage | None:  # noqa: A002
+    """Usage with the same meaning for all: cached and reasoning tokens are part of the others."""
+    if not isinstance(value, dict):
+        return None
+    return Usage(input=input, output=output, cached=cached, reasoning=reasoning)
+
+
+def count(value: Any, *path: str) -> int:
+    """A number of tokens somewhere inside; what is missing or no number counts as none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,157 @@
+"""The application: every operation, the page, and the guard in front of both."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from killick.server.failing import Refused
+from killick.server.guard import HEADERS
+from killick.server.keeping import Keeper
+from killick.server.openapi import describe
+from killick.server.pages import Pages
+from killick.server.routes import events, health, sessions, turns, views
+from killick.server.state import Serving
+from killick.server.wire import Endpoint, Operation, refuse, respond
+from killick.session.sources import system_clock
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *sessions.OPERATIONS,
+    *turns.OPERATIONS,
+    *views.OPERATIONS,
+    *events.OPERATIONS,
+    *health.OPERATIONS,
+)
+
+_WORDS: Final = {
+    404: ("not_found", "There is nothing at this address."),
+    405: ("method_not_allowed", "This address takes no such request."),
+}
+
+
+def make_app(serving: Serving) -> ASGIApp:
+    """The application of one server; its lifespan starts and ends what runs beside requests."""
+    pages = Pages()
+    document = describe(OPERATIONS)
+
+    async def openapi(_request: Request) -> Response:
+        return respond(200, document)
+
+    async def nothing(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code, message = _WORDS.get(error.status_code, ("refused", "It was refused."))
+        return refuse(Refused(error.status_code, code, message, headers=dict(error.headers or {})))
+
+    routes = [Route(path, _Methods(serving, path), methods=None) for path in _paths()]
+    routes.append(Route("/openapi.json", openapi, methods=["GET"]))
+    routes += [Route(path, pages.serve, methods=["GET"]) for path in pages.PATHS]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: nothing},
+        lifespan=lambda _app: _living(serving),
+    )
+    return Guarded(app, serving)
+
+
+def _paths() -> list[str]:
+    return list(dict.fromkeys(operation.path for operation in OPERATIONS))
+
+
+class _Methods:
+    """Everything that can be asked of one path."""
+
+    def __init__(self, serving: Serving, path: str) -> None:
+        self._endpoints: dict[str, Endpoint] = {
+            one.method: Endpoint(serving, one) for one in OPERATIONS if one.path == path
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:
+            allowed = ", ".join(self._endpoints)
+            error = Refused(
+                405, "method_not_allowed", f"This address takes {allowed}.",
+                headers={"Allow": allowed},
+            )  # fmt: skip
+            await refuse(error)(scope, receive, send)
+            return
+        await endpoint(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def _living(serving: Serving) -> AsyncIterator[None]:
+    serving.hub.start()
+    turns = serving.turns
+    keeper = Keeper(serving.store, system_clock, serving.log, lambda: turns.sessions)
+    looking = asyncio.create_task(keeper.run(serving.settings.look_seconds), name="killick-keeper")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await serving.turns.drain(0)
+        await serving.hub.close()
+
+
+class Guarded:
+    """In front of everything: refuses what another site causes, adds headers, keeps the log."""
+
+    def __init__(self, app: ASGIApp, serving: Serving) -> None:
+        self._app = app
+        self._serving = serving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        headers = Headers(scope=scope)
+        try:
+            self._serving.guard.check(headers, navigation=_is_navigation(scope, headers))
+        except Refused as error:
+            await refuse(error)(scope, receive, send_with_headers)
+        else:
+            await self._app(scope, receive, send_with_headers)
+        self._log(scope, status, time.monotonic() - began)
+
+    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+        """Which route was asked, never the address: a search is in it."""
+        route: Any = scope.get("killick.route")
+        if route is None:
+            return
+        self._serving.log.info(
+            "request",
+            method=scope["method"],
+            route=route,
+            status=status,
+            ms=round(seconds * 1000, 1),
+            session=scope.get("path_params", {}).get("session_id"),
+        )
+
+
+def _is_navigation(scope: Scope, headers: Headers) -> bool:
+    """Somebody follows a link to the page: that shows it, and tells the other site nothing."""
+    path = scope["path"]
+    return (
+        scope["method"] == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+        and not path.startswith("/api/")
+    )

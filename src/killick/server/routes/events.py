@@ -1,0 +1,117 @@
+"""A session as it happens, as server-sent events."""
+
+import asyncio
+import contextlib
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from killick.errors import KillickError
+from killick.server.failing import explain
+from killick.server.hub import Client, event_bytes, reload_bytes
+from killick.server.routes.sessions import ONE
+from killick.server.shapes import EventQuery
+from killick.server.state import Serving
+from killick.server.wire import Call, Operation
+from killick.session.aio import AsyncSession
+from killick.session.live_aio import AsyncFollowing
+
+LAST_EVENT = "Last-Event-ID"
+_RETRY = b"retry: 1000\n\n"
+
+
+async def events(call: Call) -> Response:
+    """Entries and deltas from the beginning, or from a cursor on, as they come.
+
+    Each event's id is a cursor; `Last-Event-ID`, or `after`, goes on behind it, mid-message too.
+    """
+    query: EventQuery = call.query
+    after = call.request.headers.get(LAST_EVENT) or query.after or "0"
+    session = await call.serving.store.session(call.session_id)
+    following = session.follow(after=after)
+    call.serving.hub.admit()
+    guard, headers = call.serving.guard, call.request.headers
+    client = Client(lambda: guard.still_may_read(headers))
+    return EventStream(call.serving, session, following, client)
+
+
+class EventStream(Response):
+    """An answer that goes on until somebody leaves."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        session: AsyncSession,
+        following: AsyncFollowing,
+        client: Client,
+    ) -> None:
+        super().__init__(
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        del self.headers["content-length"]
+        self._serving = serving
+        self._session = session
+        self._following = following
+        self._client = client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = self._client
+        leaving = asyncio.ensure_future(self._until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._send(send, _RETRY)
+            await self._stream(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._serving.hub.let_go()
+            client.end()
+            leaving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await leaving
+            await self._following.aclose()
+
+    async def _stream(self, send: Send) -> None:
+        client, hub = self._client, self._serving.hub
+        following = self._following
+        try:
+            if following.place.after > self._session.head:
+                await self._send(send, reload_bytes("invalid_cursor", "It is from elsewhere."))
+                return
+            while not client.over and await self._catch_up(send):
+                pass
+            with hub.listening(self._session, client):
+                while not client.over and await self._catch_up(send):
+                    pass
+                client.go_live(following.place)
+                while (data := await client.next()) is not None:
+                    await self._send(send, data)
+            if client.last_words is not None:
+                hub.reloads += 1
+                await self._send(send, client.last_words)
+        except KillickError as error:
+            _, failure = explain(error)
+            await self._send(send, reload_bytes(failure.code, failure.message))
+
+    async def _catch_up(self, send: Send) -> bool:
+        """Send what the journal has, a page of it; False when there is nothing more now."""
+        seen = await self._following.now()
+        for start in range(0, len(seen), 50):
+            await self._send(send, b"".join(event_bytes(one) for one in seen[start : start + 50]))
+        return bool(seen)
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        """Wait until the client's connection takes it: that is how a slow one is slow alone."""
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _until_gone(self, receive: Receive) -> None:
+        message: Message = {"type": ""}
+        while message["type"] != "http.disconnect":
+            message = await receive()
+        self._client.end()
+
+
+OPERATIONS = (
+    Operation("GET", ONE + "/events", events, {200: "text/event-stream"}, query=EventQuery,
+              headers=(LAST_EVENT,), errors=(404, 410)),
+)  # fmt: skip

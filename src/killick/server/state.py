@@ -1,0 +1,38 @@
+"""What one running server has: its store, the turns that run in it, its streams, its guard."""
+
+import msgspec
+
+from killick.server.guard import Guard
+from killick.server.hub import Hub
+from killick.server.logs import Log
+from killick.server.running import Answering, Turns
+from killick.session.aio import AsyncStore
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a server that can be set; each has a default that is meant."""
+
+    host: str = "127.0.0.1"
+    port: int = 8420
+    allowed_hosts: tuple[str, ...] = ()
+    body_bytes: int = 4 * 1024 * 1024
+    streams: int = 1_000
+    beat_seconds: float = 15.0
+    look_seconds: float = 1.0
+    drain_seconds: float = 5.0
+
+
+class Serving:
+    """One server. Nothing here is the truth: all of it is in the store."""
+
+    def __init__(
+        self, store: AsyncStore, answering: Answering, settings: Settings, guard: Guard, log: Log
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.guard = guard
+        self.log = log
+        self.answering = answering
+        self.turns = Turns(store, answering, log)
+        self.hub = Hub(store, settings, log)
+        self.draining = False

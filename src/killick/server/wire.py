@@ -1,0 +1,157 @@
+"""An operation of the interface: described once, for the router and for the description."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from killick.server.failing import Refused, explain
+
+if TYPE_CHECKING:
+    from killick.server.state import Serving
+
+Scopes = Literal["open", "read", "write"]
+JSON: Final = "application/json"
+HEADER: Final = "^[ -~]{1,1000}$"
+"""What a header of ours may hold."""
+
+
+class Call(NamedTuple):
+    """One request, decoded."""
+
+    serving: "Serving"
+    request: Request
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+    @property
+    def session_id(self) -> str:
+        return self.path["session_id"]
+
+
+class Answer(NamedTuple):
+    """What a handler answers with: a status and a value, or a response of its own making."""
+
+    status: int
+    value: object
+
+
+Handler = Callable[[Call], Awaitable["Answer | Response"]]
+
+
+class Operation(NamedTuple):
+    """One way to ask. `answers` are the types of what may come back, by status."""
+
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    path: str
+    handler: Handler
+    answers: Mapping[int, "type[msgspec.Struct] | str"]
+    needs: Scopes = "read"
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    headers: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        return (self.handler.__doc__ or "").strip().partition("\n")[0]
+
+
+def encode(value: object) -> bytes:
+    """Any value as JSON; what is no text, as lone surrogates are not, is escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
+
+
+def respond(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
+    # A browser keeps some answers unasked, a 410 among them, and then shows what is no longer so.
+    return Response(encode(value), status, {"Cache-Control": "no-store", **(headers or {})}, JSON)
+
+
+def refuse(error: Exception) -> Response:
+    status, failure = explain(error)
+    headers = error.headers if isinstance(error, Refused) else {}
+    return respond(status, failure, headers)
+
+
+class Endpoint:
+    """One operation as the router calls it."""
+
+    def __init__(self, serving: "Serving", operation: Operation) -> None:
+        self._serving = serving
+        self._operation = operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        scope["killick.route"] = self._operation.path
+        try:
+            response = await self._answer(request)
+        except Exception as error:  # noqa: BLE001  (told to the client, and to the log)
+            response = refuse(error)
+            if response.status_code >= 500:
+                self._serving.log.failed(request, error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        serving, operation = self._serving, self._operation
+        serving.guard.authorise(request.headers, operation.needs)
+        for name in operation.headers:
+            if not re.search(HEADER, request.headers.get(name, "-")):
+                raise Refused(400, "invalid_request", f"{name} is no such value.")
+        call = Call(
+            serving,
+            request,
+            request.path_params,
+            _query(request, operation),
+            await _body(request, operation, serving.settings.body_bytes),
+        )
+        answer = await operation.handler(call)
+        return answer if isinstance(answer, Response) else respond(*answer)
+
+
+def _query(request: Request, operation: Operation) -> object:
+    if operation.query is None:
+        if request.query_params:
+            raise Refused(400, "invalid_request", "This address takes no query.")
+        return None
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    if len(names) != len(set(names)):
+        raise Refused(400, "invalid_request", "A name stands twice in the query.")
+    return msgspec.convert(dict(given), operation.query, strict=False)
+
+
+async def _body(request: Request, operation: Operation, limit: int) -> object:
+    data = await _read(request, limit)
+    if operation.body is None:
+        return None
+    if data and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Refused(415, "not_json", "Send JSON, with Content-Type: application/json.")
+    try:
+        return msgspec.json.decode(data or b"{}", type=operation.body)
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid_request", "The body is not UTF-8.") from None
+    except RecursionError:
+        raise Refused(400, "invalid_request", "The body is nested too deeply.") from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    too_large = Refused(413, "body_too_large", f"The body is larger than {limit} bytes.")
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > limit:
+        raise too_large
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large
+        pieces.append(piece)
+    return b"".join(pieces)

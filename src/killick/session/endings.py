@@ -1,0 +1,73 @@
+"""How a turn ends when an exception leaves its block."""
+
+import sys
+from typing import Final
+
+from killick.errors import TurnStopped
+from killick.model.entries import TurnEnded
+
+_DETAIL_MAX: Final = 2_000
+_REASON_MAX: Final = 200
+
+
+def ending(turn_id: str, error: BaseException | None) -> TurnEnded:
+    """Completed without an exception, interrupted by what interrupts, failed by any other."""
+    if error is None:
+        return TurnEnded(turn_id=turn_id, status="completed")
+    reason = interruption(error)
+    if reason is not None:
+        return TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+    summary = describe(error)
+    return TurnEnded(
+        turn_id=turn_id,
+        status="failed",
+        reason=summary[:_REASON_MAX],
+        detail=summary[:_DETAIL_MAX] if len(summary) > _REASON_MAX else None,
+    )
+
+
+def interruption(error: BaseException) -> str | None:
+    """The reason, if this exception interrupts rather than fails; groups by all their leaves."""
+    if isinstance(error, BaseExceptionGroup):
+        reasons = [interruption(inner) for inner in error.exceptions]
+        return None if None in reasons else reasons[0]
+    if isinstance(error, TurnStopped):
+        return error.reason or "stopped"
+    if isinstance(error, KeyboardInterrupt):
+        return "keyboard_interrupt"
+    if isinstance(error, GeneratorExit):
+        return "closed"
+    if isinstance(error, SystemExit):
+        return "system_exit"
+    return "cancelled" if _is_cancellation(error) else None
+
+
+def describe(error: BaseException) -> str:
+    """One line for a person; never empty, whatever the exception's own words are.
+
+    A group says nothing of what went wrong: what failed in it does.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        failed = [inner for inner in error.exceptions if interruption(inner) is None]
+        return "; ".join(describe(inner) for inner in failed or error.exceptions)
+    name = type(error).__name__ or "Exception"
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001  (an exception that cannot describe itself still has a name)
+        words = ""
+    return f"{name}: {words}" if words.strip() else name
+
+
+def attach(error: BaseException, failure: BaseException) -> None:
+    """A closing write failed while `error` was leaving: it goes on and carries the failure."""
+    error.add_note(f"killick could not record this ending: {describe(failure)}")
+    for note in getattr(failure, "__notes__", ()):
+        error.add_note(note)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    # Neither library is imported for this: an exception of theirs means that it is loaded.
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    return (asyncio is not None and isinstance(error, asyncio.CancelledError)) or (
+        trio is not None and isinstance(error, trio.Cancelled)
+    )

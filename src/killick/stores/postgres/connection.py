@@ -1,0 +1,259 @@
+"""Connecting to a server the one way we do, and PostgreSQL's errors in our words."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper
+
+from killick.errors import (
+    KillickError,
+    ServerTooOld,
+    StoreBusy,
+    StoreDegraded,
+    StoreError,
+    StoreNotOurs,
+    StoreReadOnly,
+)
+from killick.stores.postgres.arrays import teach
+from killick.stores.postgres.queries import DEFAULT_SCHEMA, check_schema
+from killick.stores.postgres.waiting import Connection, Silent
+
+Durability = Literal["full", "normal"]
+
+OLDEST_SERVER: Final = 15
+
+_DEFAULTS: Final = {
+    "fallback_application_name": "killick",
+    # A server that went away without a word is noticed in seconds, not in hours.
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+_TLS: Final = ("certificate", "does not support SSL", "sslmode", "tlsv1 alert", "sslv3 alert")
+
+_NEVER: Final = sys.maxsize
+"""After how many times a statement is prepared that does not ask for it. Most must not be: a pooler
+may not keep it, what was prepared in a pipeline that failed is not there afterwards, and a plan for
+any session is no better than one for this session, which knows the one partition to look at."""
+
+_READING_SECONDS: Final = 600.0
+"""For how long a client that reads may be busy between two statements: it locks nothing."""
+
+
+# It warns of every connection that is lost in a pipeline. Whoever wants to hear of it still does;
+# without this it would be printed.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a store lies: what libpq is told, the schema, and how to name it without a password."""
+
+    conninfo: str
+    schema: str
+    shown: str
+
+
+def read_url(url: str) -> Address:
+    """Everything libpq understands in a URL, and `schema`. Raises StoreError."""
+    base, _, query = url.partition("?")
+    options = query.split("&")  # and put together again as they are, for libpq to read
+    ours = [unquote(one.removeprefix("schema=")) for one in options if one.startswith("schema=")]
+    schema = ours[-1] if ours else DEFAULT_SCHEMA
+    rest = "&".join(one for one in options if one and not one.startswith("schema="))
+    try:
+        given = conninfo_to_dict(f"{base}?{rest}")
+    except psycopg.ProgrammingError as error:
+        who = base.partition("://")[2].rpartition("@")[0]
+        said = str(error).replace(who, "…") if who else str(error)  # a password may be in it
+        raise StoreError(f"the address of the PostgreSQL server cannot be read: {said}") from None
+    stated = {name: str(value) for name, value in given.items() if value is not None}
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST")
+    where = host or "the local socket"
+    shown = f"{given.get('dbname') or 'the default database'} on {where}, schema {schema}"
+    defaults = dict(_DEFAULTS)
+    if os.environ.get("PGCONNECT_TIMEOUT"):
+        del defaults["connect_timeout"]  # what is in the environment counts, as for libpq
+    return Address(make_conninfo(**{**defaults, **stated}), check_schema(schema), shown)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What every transaction runs under: how long a lock is waited for, and any answer."""
+
+    durability: Durability
+    wait_seconds: float
+    answer_seconds: float
+    idle_seconds: float = _READING_SECONDS
+    """After which the server gives up a transaction whose client says nothing, and its locks."""
+
+    def parameters(self, synchronous_commit: str) -> dict[str, str]:
+        return {
+            # None at all would be for ever.
+            "lock_timeout": f"{max(1, int(self.wait_seconds * 1000))}ms",
+            "idle_timeout": f"{int(self.idle_seconds * 1000)}ms",
+            "synchronous_commit": self._durable(synchronous_commit),
+        }
+
+    def _durable(self, configured: str) -> str:
+        if self.durability == "normal":
+            return "off"
+        # Never weaker than the server is set to: it may wait for standbys to have applied it.
+        return configured if configured in ("on", "remote_apply") else "on"
+
+
+class Line:
+    """One connection, and what is true of the server behind it."""
+
+    __slots__ = ("connection", "parameters", "pooled", "standby")
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self.connection = connection
+        _check_version(connection.info.server_version)
+        row = connection.execute(
+            "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+        ).fetchone()
+        assert row is not None
+        pid, self.standby, synchronous_commit = row
+        # A pooler hands out a process number of its own.
+        self.pooled = pid != connection.info.backend_pid
+        connection.server_pid = None if self.pooled else pid
+        self.parameters = settings.parameters(synchronous_commit)
+        if not self.pooled:
+            self._set_for_session()
+
+    def _set_for_session(self) -> None:
+        self.connection.execute(
+            "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
+            " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
+            " set_config('synchronous_commit', %(synchronous_commit)s, false),"
+            " set_config('client_connection_check_interval', '5s', false),"
+            " set_config('tcp_keepalives_idle', '5', false),"
+            " set_config('tcp_keepalives_interval', '2', false),"
+            " set_config('tcp_keepalives_count', '3', false)",
+            self.parameters,
+        )
+
+    @property
+    def broken(self) -> bool:
+        return self.connection.closed or self.connection.broken
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def connect(address: Address, settings: Settings) -> Line:
+    """Raises psycopg's errors, and StoreError for a server that cannot be used."""
+    connection = _opened(address.conninfo)
+    try:
+        connection.conninfo = address.conninfo
+        connection.answer_seconds = settings.answer_seconds
+        # One type for all numbers: statements are then the same whatever their values are.
+        connection.adapters.register_dumper(int, Int8BinaryDumper)
+        teach(connection)
+        return Line(connection, settings)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _opened(conninfo: str) -> Connection:
+    try:
+        return Connection.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
+    except OSError as error:
+        # psycopg needs a file to wait for the server, and there was none left for it.
+        raise psycopg.OperationalError(f"no connection can be opened here: {error}") from error
+
+
+def _check_version(found: int) -> None:
+    if found < OLDEST_SERVER * 10_000:
+        raise ServerTooOld(
+            f"the server is PostgreSQL {found // 10_000}; a store needs {OLDEST_SERVER} or newer"
+        )
+
+
+def run(
+    connection: Connection,
+    sql: str,
+    bindings: Mapping[str, Any] | None = None,
+    *,
+    binary: bool = False,
+    prepare: bool = False,
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """One statement of ours; nothing that a user wrote is ever part of its text."""
+    return connection.execute(sql.encode(), bindings, binary=binary, prepare=prepare)
+
+
+def refuses_encryption(error: psycopg.Error) -> bool:
+    """A certificate that is not trusted, or TLS where there is none: waiting does not mend it."""
+    said = str(error)
+    return error.sqlstate is None and any(one in said for one in _TLS)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise PostgreSQL's errors as ours, with the original as the cause."""
+    try:
+        yield
+    except KillickError:
+        raise
+    except psycopg.Error as error:
+        raise in_our_words(error, what) from error
+
+
+def in_our_words(error: psycopg.Error, what: str) -> StoreError:
+    """The error of ours that says what to do about one of PostgreSQL's."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    match error:
+        case pg.LockNotAvailable():
+            return StoreBusy(f"{what}: somebody else kept the session locked; try again ({said})")
+        case pg.ReadOnlySqlTransaction():
+            return StoreReadOnly(
+                f"{what}: the server is a standby in recovery, or read-only ({said}); "
+                "name the primary, or promote it"
+            )
+        case pg.InsufficientPrivilege():
+            return StoreReadOnly(f"{what}: this role may not do that ({said})")
+        case pg.TooManyConnections():
+            return StoreDegraded(
+                f"{what}: the server has no connection left ({said}); nothing was acknowledged"
+            )
+        case pg.DiskFull():
+            return StoreDegraded(
+                f"{what}: the server's disk is full ({said}); nothing was acknowledged, make room"
+            )
+        case pg.InvalidAuthorizationSpecification() | pg.InvalidPassword():
+            return StoreError(f"{what}: the server refuses this user ({said})")
+        case pg.InvalidCatalogName() | pg.InvalidSchemaName():
+            return StoreError(f"{what}: {said}")
+        case pg.UndefinedTable():
+            return StoreNotOurs(f"{what}: the schema holds no store of Killick ({said})")
+        case pg.DeadlockDetected() | pg.SerializationFailure():
+            return StoreBusy(f"{what}: others were in the way; try again ({said})")
+        case pg.QueryCanceled():
+            return StoreDegraded(
+                f"{what}: the server gave it up ({said}); nothing was acknowledged"
+            )
+        case Silent():
+            return StoreDegraded(
+                f"{what}: {said}; nothing was acknowledged, the same store works again when the "
+                "server does"
+            )
+        case psycopg.OperationalError() if refuses_encryption(error):
+            return StoreError(f"{what}: no encrypted connection that both sides accept ({said})")
+        case psycopg.OperationalError():
+            return StoreDegraded(
+                f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "
+                "the same store works again when the server does"
+            )
+        case _:
+            return StoreDegraded(f"{what}: {said}; nothing was acknowledged, try again")

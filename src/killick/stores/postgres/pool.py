@@ -1,0 +1,142 @@
+"""A few connections for those who read, opened when they are needed and kept while they are sound.
+
+A pool of our own: it has no threads, so there is nothing to be lost in a fork, and whoever reads
+opens what is missing and gets the error that came of it.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import psycopg
+
+from killick.errors import StoreBusy
+from killick.stores.postgres.connection import Line, refuses_encryption
+from killick.stores.postgres.waiting import Silent
+
+_KEPT: Final = 4
+_MOST: Final = 16
+
+T = TypeVar("T")
+
+
+class Pool:
+    """Lends connections that are inside of a read transaction."""
+
+    def __init__(self, connect: Callable[[], Line], wait_seconds: float) -> None:
+        self._connect = connect
+        self._wait_seconds = wait_seconds
+        self._idle: list[Line] = []
+        self._places = threading.Semaphore(_MOST)
+        self._closed = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Line]:
+        """One consistent moment, given back whatever comes of it."""
+        with self._place():
+            line, _ = self._answering(_begin)
+            try:
+                yield line
+            finally:
+                self._give_back(line)
+
+    def ask(self, question: Callable[[Line], T]) -> T:
+        """Something so small that it needs no transaction. It may be asked more than once."""
+        with self._place():
+            line, answer = self._answering(question)
+            self._keep(line)
+            return answer
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(timeout=self._wait_seconds):
+            raise StoreBusy(
+                f"waited {self._wait_seconds:g} s for one of {_MOST} connections that read"
+            )
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def _answering(self, question: Callable[[Line], T]) -> tuple[Line, T]:
+        """A connection, and its answer. One that was kept may be gone; a new one is not."""
+        while True:
+            try:
+                line, kept = self._idle.pop(), True
+            except IndexError:
+                line, kept = self._connect(), False
+            try:
+                return line, question(line)
+            except Silent:
+                self._drop_idle()  # the others would be as silent, one after the other
+                raise
+            except psycopg.Error:
+                line.close()
+                if not kept:
+                    raise
+            except BaseException:
+                line.close()
+                raise
+
+    def _give_back(self, line: Line) -> None:
+        # A read transaction has nothing to keep, so ending it is always a rollback.
+        line.connection.unhurried = False
+        try:
+            line.connection.execute("ROLLBACK")
+        except psycopg.Error:
+            line.close()
+            return
+        except BaseException:
+            line.close()
+            raise
+        self._keep(line)
+
+    def _keep(self, line: Line) -> None:
+        if len(self._idle) >= _KEPT:
+            line.close()
+            return
+        self._idle.append(line)
+        if self._closed:
+            self._drop_idle()
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def _begin(line: Line) -> None:
+    line.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+
+def patiently(connect: Callable[[], Line], seconds: float) -> Line:
+    """Try to connect again and again: a server that restarts, or is replaced, takes a moment.
+
+    Raises the last error when the time is over, and at once what waiting does not mend.
+    """
+    deadline = time.monotonic() + seconds
+    pause = 0.05
+    while True:
+        try:
+            return connect()
+        except psycopg.OperationalError as error:
+            if not _may_pass(error) or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.5)
+
+
+def _may_pass(error: psycopg.OperationalError) -> bool:
+    """A wrong password, user, database or certificate does not mend itself."""
+    state = error.sqlstate or ""
+    said = str(error)
+    if refuses_encryption(error):
+        return False
+    return not (state[:2] in ("28", "3D") or "password" in said or "does not exist" in said)

@@ -1,0 +1,416 @@
+"""The SQLite store: its connections and its one transaction helper; nothing is decided here."""
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import apsw
+
+from killick.errors import StoreBusy, StoreDegraded, StoreError, StoreReadOnly
+from killick.model.limits import LOCK_WAIT_SECONDS
+from killick.stores.base import BackupReceipt, Pace, Traces
+from killick.stores.sqlite import care, files
+from killick.stores.sqlite.connection import (
+    Durability,
+    check_library,
+    connect,
+    gate,
+    in_our_words,
+    translated,
+)
+from killick.stores.sqlite.lockfile import LockFile, locker_of
+from killick.stores.sqlite.migrate import bring_up_to_date
+from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
+
+_READERS_IDLE: Final = 4
+
+
+class _Writing:
+    """One transaction. A class, because on this path a generator would be felt."""
+
+    __slots__ = ("_database", "_tx")
+
+    def __init__(self, database: "SqliteDatabase") -> None:
+        self._database = database
+
+    def __enter__(self) -> SqliteTransaction:
+        self._tx = self._database.begin()
+        return self._tx
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        database, connection, failed = self._database, self._tx.connection, error
+        try:
+            if failed is None:
+                database.commit(connection)
+        except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
+            failed = caught
+        if failed is None:
+            database.end()
+            return
+        try:
+            database.undo(connection, failed)
+        finally:
+            database.end()
+        if isinstance(failed, apsw.Error):
+            raise database.explain(failed) from failed
+        if failed is not error:
+            raise failed
+
+
+class SqliteDatabase:
+    """One opening of one store file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durability: Durability = "full",
+        wait_seconds: float = LOCK_WAIT_SECONDS,
+        network: bool = False,
+    ) -> None:
+        check_library()
+        self._durability = durability
+        self._wait_seconds = wait_seconds
+        self._readers: list[apsw.Connection] = []
+        self._writer: apsw.Connection | None = None
+        self._writing = _Writing(self)
+        self._tx: SqliteTransaction | None = None
+        self._watching: apsw.Connection | None = None
+        self._watchings = 0
+        self._version: int | None = None
+        self._generation = 0
+        self._poisoned: StoreError | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._lock: LockFile | None = None
+        with files.opening(path):
+            self.path = files.prepare(path, network=network)
+            self.read_only = not files.is_writable(self.path)
+            self._inode = files.inode(self.path)
+            self._path = str(self.path)
+            _databases.add(self)
+            self._open()
+
+    def _open(self) -> None:
+        if self.read_only:
+            self.holder = "read-only"
+            return
+        self._lock = LockFile.open(Path(f"{self.path}-lock"))
+        try:
+            self._open_writer()
+            self.holder = self._lock.take_holder()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def writing(self) -> "_Writing":
+        """The one place that begins and commits. Only the writer's thread comes here.
+
+        If interrupted: rolled back, or committed as a whole; the commit is the last step.
+        """
+        return self._writing
+
+    def begin(self) -> SqliteTransaction:
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
+        try:
+            files.check_same(self._path, self._inode)
+            self._lock.acquire_turn(self._wait_seconds)
+        except OSError as error:
+            raise StoreDegraded(f"writing to {self.path}: {error}; try again") from error
+        gate.enter()
+        try:
+            connection = self._writer
+            if connection is None or self._poisoned is not None:
+                connection = self._sound_connection()
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self.end()
+            if isinstance(error, apsw.Error):
+                raise self.explain(error) from error
+            raise
+        # Whether anybody else has committed since this connection's own last commit.
+        self._generation += self._version != connection.data_version()
+        tx = self._tx
+        if tx is None or tx.connection is not connection:
+            tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
+        tx.generation, tx.writes, tx.known_substrings = self._generation, 0, None
+        return tx
+
+    def commit(self, connection: apsw.Connection) -> None:
+        connection.execute("COMMIT")
+        self._version = connection.data_version()
+
+    def end(self) -> None:
+        gate.leave()
+        assert self._lock is not None
+        self._lock.release_turn()
+
+    def undo(self, connection: apsw.Connection, error: BaseException) -> None:
+        """Roll back; a connection that failed at I/O, or cannot roll back, is not used again."""
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except apsw.Error as failed:
+                self._poisoned = in_our_words(failed, "rolling back")
+        cause = error if isinstance(error, apsw.Error) else error.__cause__
+        if isinstance(cause, apsw.IOError | apsw.NotADBError):
+            self._poisoned = in_our_words(cause, "writing")
+
+    def _sound_connection(self) -> apsw.Connection:
+        """The writer's connection, opened and verified again after a failure.
+
+        After a failed fsync the kernel may have dropped what it could not write and call the next
+        fsync a success. So nothing more is acknowledged on that connection: the file is opened
+        anew, its structure checked, and every page that is only in the log written again into the
+        database and synced there.
+        """
+        if self._poisoned is not None:
+            self._discard_writer()
+            connection = self._connect(writable=True)
+            try:
+                self._verify(connection)
+            except BaseException:
+                connection.close(force=True)
+                raise
+            self._writer, self._poisoned, self._version = connection, None, None
+        if self._writer is None:
+            self._writer, self._version = self._connect(writable=True), None
+        return self._writer
+
+    def _verify(self, connection: apsw.Connection) -> None:
+        # Entries and deltas are verified whenever they are read: damage to one session must not
+        # keep the others from being written. What all sessions share is checked here.
+        for table in ("meta", "sessions"):
+            verdict = connection.pragma("quick_check", table)
+            if verdict != "ok":
+                raise StoreDegraded(f"{self.path} did not pass its check: {verdict}")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteReader]:
+        """One consistent moment. Never held open across a yield to a caller."""
+        files.check_same(self._path, self._inode)
+        with gate(), translated(f"reading {self.path}"):
+            connection = self._take_reader()
+            try:
+                connection.execute("BEGIN")
+                yield SqliteReader(connection, self.is_alive)
+            finally:
+                self._give_back(connection)
+
+    def _take_reader(self) -> apsw.Connection:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._connect(writable=False)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        # A read transaction has nothing to keep, so ending it is always a rollback.
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            connection.close()
+            return
+        # Who may not write may have opened the file as one that nobody changes: for this read only.
+        if len(self._readers) < _READERS_IDLE and not self._closed and not self.read_only:
+            self._readers.append(connection)
+        else:
+            connection.close()
+
+    # -- others --------------------------------------------------------------------------------
+
+    def explain(self, error: BaseException) -> BaseException:
+        if not isinstance(error, apsw.Error):
+            return error
+        explained = self._in_our_words(error, f"writing to {self.path}")
+        explained.__cause__ = error
+        return explained
+
+    def _in_our_words(self, error: apsw.Error, what: str) -> StoreError:
+        if isinstance(error, apsw.BusyError):
+            owner = locker_of(Path(f"{self.path}-shm"))
+            return StoreBusy(
+                f"{what}: waited {self._wait_seconds:g} s for SQLite's lock, held by {owner}; end "
+                "it or let it finish, then try again"
+            )
+        return in_our_words(error, what)
+
+    def is_alive(self, holder: str) -> bool:
+        return self._lock is None or self._lock.is_alive(holder)
+
+    def change_mark(self) -> int:
+        files.check_same(self._path, self._inode)
+        if self.read_only:
+            return files.change_mark(self.path)
+        with gate(), translated(f"watching {self.path}"):
+            # The number is only comparable on one connection, so watching has one of its own.
+            if self._watching is None:
+                self._watching = self._connect(writable=False)
+                self._watchings += 1
+            return self._watchings << 32 | int(self._watching.pragma("data_version"))
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        """Every commit moves the mark, whatever it is about; nobody is told of it."""
+
+    def pace(self) -> Pace:
+        return Pace()
+
+    # -- care ----------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        with self._alone() as connection:
+            return care.check(connection)
+
+    def reindex(self) -> None:
+        """If interrupted: the indexes are as they were, or made anew."""
+        with self._alone_writing() as connection:
+            connection.execute("REINDEX")
+
+    def scrub(self) -> bool:
+        """If interrupted: the file is as it was, or written anew; nothing that is left is lost."""
+        with self._alone_writing() as connection:
+            return care.scrub(connection)
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        with gate(), translated(f"reading {self.path}"):
+            return care.find_traces(self.path, needles)
+
+    def back_up(self, target: Path, progress: care.Progress | None) -> BackupReceipt:
+        """If interrupted: there is no file of that name, or a whole and verified one."""
+        with self._alone() as connection:
+            return care.back_up(connection, target, progress)
+
+    @contextmanager
+    def _alone_writing(self) -> Iterator[apsw.Connection]:
+        """With the turn to write; everybody else who writes waits meanwhile."""
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
+        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            with self._alone(writable=True) as connection:
+                yield connection
+        finally:
+            self._lock.release_turn()
+
+    @contextmanager
+    def _alone(self, *, writable: bool = False) -> Iterator[apsw.Connection]:
+        """A connection for one piece of work that takes long; fork() waits for its end."""
+        files.check_same(self._path, self._inode)
+        with gate(), translated(f"looking after {self.path}"):
+            connection = self._connect(writable=writable)
+            try:
+                yield connection
+            finally:
+                connection.close(force=True)
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def _connect(self, *, writable: bool) -> apsw.Connection:
+        return connect(
+            self.path,
+            durability=self._durability,
+            wait_seconds=self._wait_seconds,
+            writable=writable,
+        )
+
+    def _open_writer(self) -> None:
+        assert self._lock is not None
+        self._lock.acquire_turn(self._wait_seconds)
+        try:
+            with gate(), translated(f"opening {self.path}"):
+                left = files.has_log(self.path) and self._lock.is_alone()
+                self._writer = self._connect(writable=True)
+                if left:
+                    self._copy_back(self._writer)
+                bring_up_to_date(self._writer, self.path)
+        except BaseException:
+            self._discard_writer()
+            raise
+        finally:
+            self._lock.release_turn()
+
+    def _copy_back(self, connection: apsw.Connection) -> None:
+        """Copy a log that nobody has open into the database, before anything is added to it.
+
+        It was left by a crash, or by a disk that failed. Then it may be in the kernel's memory
+        only: what could not be synced reads well, and is gone after a power cut with all behind it.
+        """
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return  # another program reads; it is not kept from that
+        except apsw.FullError as error:
+            self._poisoned = in_our_words(error, "opening")  # it can be read, and is mended first
+
+    def _discard_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            # What closing cannot do, as copying the log back, is done by whoever opens next.
+            with contextlib.suppress(apsw.Error):
+                writer.close(force=True)
+
+    def close(self) -> None:
+        """Let go of everything; what was acknowledged is on the disk already."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # nothing was inherited that could be closed
+        try:
+            # What was acknowledged is on the disk; a checkpoint that fails now can be made later.
+            with gate(), contextlib.suppress(apsw.Error):
+                while self._readers:
+                    self._readers.pop().close()
+                watching, self._watching = self._watching, None  # fork() lets go of what is open
+                if watching is not None:
+                    watching.close()
+                self._discard_writer()
+        finally:
+            if self._lock is not None:
+                self._lock.release_holder(self.holder)
+                self._lock.close()
+
+    def let_go(self) -> None:
+        """Close every connection, before fork(); each is opened again when it is needed.
+
+        A child that inherits a connection inherits SQLite's belief that its locks are held, while
+        the kernel gives them to the parent alone. Nothing may be open when the two part.
+        """
+        connections = (*self._readers, self._writer, self._watching)
+        self._readers, self._writer, self._watching = [], None, None
+        for connection in connections:
+            if connection is not None:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                connection.close(force=True)
+
+
+_databases: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    gate.shut()
+    for database in list(_databases):
+        database.let_go()
+
+
+def _after_fork_in_child() -> None:
+    gate.reset()
+    LockFile.forget_inherited()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=gate.open, after_in_child=_after_fork_in_child
+)

@@ -1,0 +1,469 @@
+"""Rows of the SQLite store in and out, on a connection that somebody else has opened."""
+
+import re
+import zlib
+from binascii import unhexlify
+from collections.abc import Callable, Collection, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import apsw
+
+from killick.errors import SessionDamaged
+from killick.journal.codec import (
+    CodecError,
+    decode,
+    decode_body,
+    decode_deltas,
+    encode,
+    to_bytes,
+    to_text,
+)
+from killick.journal.derived import TURNS
+from killick.journal.usage import Spent
+from killick.model.entries import Delta, Entry
+from killick.model.sessions import Description, SessionInfo
+from killick.stores.base import Flush, Listing, SessionRow, UsageQuery
+from killick.stores.lineage import JournalReader
+from killick.stores.rebuild import labels_of
+from killick.stores.sqlite.queries import SQL
+from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
+from killick.stores.texts import as_bytes, folded, shown
+
+_EVERYTHING: Final = 2**62
+_MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
+
+
+class SqliteReader(SqliteSearch, JournalReader):
+    """Reads on one connection, inside the transaction that whoever made it has opened."""
+
+    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
+        self.connection = connection
+        self.is_alive = is_alive
+        self._execute = connection.execute
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
+        return self._row(SQL.find_session, (to_bytes(tenant), to_bytes(session_id)))
+
+    def session(self, key: int) -> SessionRow | None:
+        return self._row(SQL.session, (key,))
+
+    def _row(self, sql: str, bindings: Sequence[Any]) -> SessionRow | None:
+        row = self._execute(sql, bindings).fetchone()
+        if row is None:
+            return None
+        return SessionRow(
+            key=row[0],
+            id=to_text(row[1]),
+            tenant=to_text(row[2]),
+            fence=row[3],
+            turn_seq=row[4],
+            stop_seq=row[5],
+            queue_seq=row[6],
+            created_at_us=row[7],
+            updated_at_us=row[8],
+            about=self._about(row[0], row[9]),
+            base=row[10],
+            base_seq=row[11],
+            head=row[12],
+        )
+
+    def _about(self, key: int, data: bytes) -> Description:
+        try:
+            return decode(data, Description)
+        except ValueError as error:
+            raise self._damaged(key, None, error) from error
+
+    def stopping(self) -> list[tuple[int, int]]:
+        found: list[Any] = self._execute(SQL.stopping).fetchall()
+        return found
+
+    def session_keys(self) -> list[int]:
+        return [key for (key,) in self._execute(SQL.session_keys)]
+
+    def origin(self, key: int) -> SessionRow:
+        found: Any = self._execute(SQL.origin, (key,)).fetchone()
+        session_id, tenant, created_at_us, base, base_seq = found
+        return SessionRow(
+            key=key,
+            id=to_text(session_id),
+            tenant=to_text(tenant),
+            head=base_seq,
+            created_at_us=created_at_us,
+            base=base,
+            base_seq=base_seq,
+        )
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        key = self._execute(SQL.find_key, (to_bytes(tenant), to_bytes(session_id))).get
+        assert key is None or isinstance(key, int)
+        return key
+
+    def head_of(self, key: int) -> int:
+        try:
+            return self._count(SQL.head_of, key)
+        except apsw.CorruptError as error:
+            raise self._damaged(key, None, error) from error
+
+    def labels(self, key: int) -> list[tuple[str, str]]:
+        return [(kind, to_text(label)) for kind, label in self._execute(SQL.labels, (key,))]
+
+    def usage_of(self, key: int) -> list[Spent]:
+        return [
+            Spent(day, to_text(provider), to_text(model), *numbers)
+            for day, provider, model, *numbers in self._execute(SQL.usage_of, (key,))
+        ]
+
+    def streams(self, key: int) -> list[int]:
+        return [seq for (seq,) in self._execute(SQL.streams, (key,))]
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        found = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
+        return [to_text(session_id) for (session_id,) in found]
+
+    def forks_of(self, key: int) -> list[int]:
+        return [fork for (fork,) in self._execute(SQL.forks_of, (key,))]
+
+    def unscrubbed(self, tenant: str) -> list[str]:
+        return [to_text(one) for (one,) in self._execute(SQL.unscrubbed, (to_bytes(tenant),))]
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]:
+        before_us, before_id = listing.before or (_EVERYTHING, "")
+        rows = self._execute(
+            SQL.sessions,
+            {
+                "tenant": to_bytes(listing.tenant),
+                "deleted": listing.deleted,
+                "archived": listing.archived,
+                "type": as_bytes(listing.type),
+                "project": as_bytes(listing.project),
+                "interrupted": listing.interrupted,
+                "pinned": listing.pinned,
+                "title": folded(listing.title),
+                "tag": as_bytes(listing.tag),
+                "model": as_bytes(listing.model),
+                "parent": as_bytes(listing.parent),
+                "fork_of": as_bytes(listing.fork_of),
+                "since_us": listing.since_us,
+                "until_us": listing.until_us,
+                "before_us": before_us,
+                "before_id": to_bytes(before_id),
+                "limit": listing.limit,
+            },
+        )
+        return [
+            SessionInfo(
+                id=to_text(row[0]),
+                about=shown(row[1]),
+                tenant=to_text(row[2]),
+                created_at_us=row[3],
+                updated_at_us=row[4],
+            )
+            for row in rows
+        ]
+
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
+    ) -> list[Entry]:
+        last = _EVERYTHING if through is None else through
+        most = -1 if limit is None else limit
+        return self._entries(key, SQL.entries, (key, after, last, most), after)
+
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
+        if entries and entries[-1].seq != after + len(entries):
+            gap = next(n for n, entry in enumerate(entries, after + 1) if entry.seq != n)
+            raise self._damaged(key, gap, CodecError("an entry is missing"))
+
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        below = _EVERYTHING if before is None else before
+        return self._entries(key, SQL.newest_entries, (key, below, limit), None)[::-1]
+
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        sql = SQL.turn_entries if mark == TURNS else SQL.history_entries
+        return self._entries(key, sql, (key, after), None)
+
+    def own_entry(self, key: int, identity: str) -> Entry | None:
+        found = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
+        return found[0] if found else None
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        found: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
+        return found
+
+    def _entries(
+        self, key: int, sql: str, bindings: Sequence[Any], near: int | None
+    ) -> list[Entry]:
+        entries: list[Entry] = []
+        crc32 = zlib.crc32
+        seq = near
+        try:
+            fetched: list[Any] = self._execute(sql, bindings).fetchall()
+            for seq, at_us, crc, body, blob in fetched:
+                if blob is not None:
+                    body = self._execute(SQL.blob_by_key, (blob,)).get
+                if crc32(body) != crc:
+                    raise CodecError("its checksum does not match")  # noqa: TRY301
+                entries.append(Entry(seq, at_us, decode_body(body)))
+        except (CodecError, TypeError, apsw.CorruptError) as error:
+            raise self._damaged(key, seq, error) from error
+        return entries
+
+    def _damaged(self, key: int, seq: int | None, error: Exception) -> SessionDamaged:
+        found = self._execute("SELECT id FROM sessions WHERE key = ?", (key,)).get
+        session_id = to_text(found) if isinstance(found, bytes) else f"number {key}"
+        return SessionDamaged(
+            f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
+            "unaffected",
+            session_id=session_id,
+            seq=seq,
+        )
+
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        rows: list[Any] = self._execute(SQL.deltas, (key, seq, after)).fetchall()
+        try:
+            return [(number, decode_deltas(body)) for number, body in rows]
+        except ValueError as error:
+            raise self._damaged(key, seq, error) from error
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        rows = self._execute(
+            SQL.usage,
+            {
+                "tenant": to_bytes(query.tenant),
+                "session": as_bytes(query.session),
+                "project": as_bytes(query.project),
+                "model": as_bytes(query.model),
+                "since_day": query.since_day,
+                "until_day": query.until_day,
+            },
+        )
+        return [
+            (
+                to_text(session),
+                None if project is None else to_text(project),
+                Spent(day, to_text(provider), to_text(model), *numbers),
+            )
+            for session, project, day, provider, model, *numbers in rows
+        ]
+
+    def holds(self, fragment: bytes) -> bool:
+        return bool(self._execute(SQL.holds, (fragment,)).get)
+
+    def blob(self, tenant: str, digest: str) -> bytes | None:
+        data = self._execute(SQL.blob, (to_bytes(tenant), to_bytes(digest))).get
+        assert data is None or isinstance(data, bytes)
+        return data
+
+    def has_blob(self, tenant: str, digest: str) -> bool:
+        return self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get is not None
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "sessions": self._count(SQL.count_sessions),
+            "entries": self._count(SQL.count_entries),
+            "deltas": self._count(SQL.count_deltas),
+            "blobs": self._count(SQL.count_blobs),
+        }
+
+    def _count(self, sql: str, *bindings: int) -> int:
+        count = self._execute(sql, bindings).get
+        assert isinstance(count, int)
+        return count
+
+
+class SqliteTransaction(SqliteIndex, SqliteReader):
+    """Reads and writes on the writer's connection: one object for all transactions on it.
+
+    `generation` counts the commits of others; whoever begins a transaction sets it, and forgets
+    what was known in the last one.
+    """
+
+    may_lose_end = False
+
+    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
+        super().__init__(connection, is_alive)
+        self.generation = 0
+        self.writes = 0
+
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
+        return self.generation
+
+    def need(self, _keys: Collection[int]) -> None:
+        """All sessions are there for whoever has the turn to write."""
+
+    def lock(self, _keys: Collection[int]) -> None:
+        """The whole file is."""
+
+    def create_session(self, row: SessionRow) -> int:
+        self._write(
+            SQL.create_session,
+            (
+                to_bytes(row.tenant),
+                to_bytes(row.id),
+                row.fence,
+                row.created_at_us,
+                row.updated_at_us,
+                encode(row.about),
+                row.base,
+                row.base_seq,
+            ),
+        )
+        return self.connection.last_insert_rowid()
+
+    def save_session(self, row: SessionRow) -> None:
+        about = row.about
+        self._write(
+            SQL.save_session,
+            (
+                row.fence,
+                row.turn_seq,
+                row.stop_seq,
+                row.queue_seq,
+                row.updated_at_us,
+                about.archived,
+                about.deleted,
+                encode(about),
+                to_bytes(about.type),
+                as_bytes(None if about.project is None else about.project.root),
+                folded(about.title),
+                about.status,
+                about.pinned,
+                as_bytes(None if about.parent is None else about.parent.session_id),
+                row.key,
+            ),
+        )
+
+    def save_labels(self, row: SessionRow) -> None:
+        self._write(SQL.drop_labels, (row.key,))
+        for kind, label in labels_of(row):
+            self._write(SQL.put_label, (row.key, kind, to_bytes(label)))
+
+    def drop_usage(self, key: int) -> None:
+        self._write(SQL.drop_usage, (key,))
+
+    def spend(self, key: int, spent: Spent) -> None:
+        self._write(
+            SQL.spend,
+            (
+                key,
+                spent.day,
+                to_bytes(spent.provider),
+                to_bytes(spent.model),
+                spent.calls,
+                spent.input,
+                spent.output,
+                spent.cached,
+                spent.reasoning,
+                spent.cost,
+            ),
+        )
+
+    def insert_entry(
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
+    ) -> bool:
+        stored = self._stored_blob(key, blob) if blob is not None else None
+        crc = zlib.crc32(body) if stored is None else stored[1]
+        try:
+            self._execute(
+                SQL.insert_entry,
+                (
+                    key,
+                    seq,
+                    identity_key(key, identity),
+                    at_us,
+                    crc,
+                    body,
+                    stored and stored[0],
+                    mark,
+                ),
+            )
+        except apsw.CorruptError as error:
+            self.writes += 1  # whatever it has left behind must not be committed with the others
+            raise self._damaged(key, seq, error) from error
+        inserted = self.connection.changes() == 1
+        self.writes += inserted
+        return inserted
+
+    def _stored_blob(self, key: int, digest: str) -> tuple[int, int]:
+        tenant = self._execute("SELECT tenant FROM sessions WHERE key = ?", (key,)).get
+        blob_key = self._execute(SQL.blob_key, (tenant, to_bytes(digest))).get
+        data = self._execute(SQL.blob_by_key, (blob_key,)).get
+        assert isinstance(blob_key, int)
+        assert isinstance(data, bytes)
+        return blob_key, zlib.crc32(data)
+
+    def erase_session(self, key: int) -> int:
+        self._write(SQL.erase_entries, (key,))
+        entries = self.connection.changes()
+        self._write(SQL.erase_deltas, (key,))
+        self._write(SQL.drop_labels, (key,))
+        self._write(SQL.drop_usage, (key,))
+        self._write(SQL.erase_session, (key,))
+        return entries
+
+    def drop_loose_blobs(self, key: int) -> int:
+        mine: list[Any] = self._execute(SQL.own_blobs, (key,)).fetchall()
+        for (blob,) in mine:
+            self._write(SQL.drop_blob, (blob,))
+        self._write(SQL.drop_references, (key,))
+        return len(mine)
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
+        names = (to_bytes(row.tenant), to_bytes(row.id))
+        self._write(SQL.note_erasure, (row.key, *names, entries, at_us))
+
+    def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
+        self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))
+
+    def put_deltas(self, flushes: Sequence[Flush]) -> None:
+        if flushes:
+            self.writes += len(flushes)
+            self.connection.executemany(SQL.put_deltas, flushes)
+
+    def drop_deltas(self, key: int, seq: int) -> None:
+        self._write(SQL.drop_deltas, (key, seq))
+
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        if not self.has_blob(tenant, digest):
+            return False
+        self._write(SQL.claim_blob, (holder, to_bytes(tenant), to_bytes(digest)))
+        return True
+
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
+        self._write(SQL.put_blob, (to_bytes(tenant), to_bytes(digest), holder, data))
+
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        blob_key = self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get
+        if blob_key is None:
+            return False
+        self._write(SQL.refer, (blob_key, key))
+        return True
+
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        gone = 0
+        loose: list[Any] = self._execute(SQL.loose_blobs).fetchall()
+        for key, holder in loose:
+            if not self.is_alive(holder):
+                self._write(SQL.drop_blob, (key,))
+                gone += 1
+        return gone
+
+    def _write(self, sql: str, bindings: Sequence[Any]) -> None:
+        self.writes += 1
+        self._execute(sql, bindings)
+
+
+def identity_key(session: int, identity: str) -> bytes:
+    """An identity as the index holds it; the schema says why it has this shape."""
+    data = to_bytes(identity)
+    hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
+    minted = _MINTED.match(data)
+    return (unhexlify(minted[1]) if minted is not None else hashed[:6]) + hashed

@@ -1,0 +1,41 @@
+"""What every store must do, on both faces.
+
+Run it for a store of your own::
+
+    from killick.testing.conformance import CHECKS, World
+    from killick.testing.faces import FACES
+
+    @pytest.mark.parametrize("face", FACES)
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check, face, tmp_path):
+        World(face, lambda: MyDatabase(tmp_path)).run(check)
+
+The function given to `World` opens the same database again each time it is called. A check is a
+sentence that must be true; its docstring says it.
+"""
+
+from killick.testing.conformance import (
+    history,
+    leases,
+    reading,
+    searching,
+    sessions,
+    tools,
+    turns,
+    upkeep,
+)
+from killick.testing.conformance.world import CHECKS, Check, World
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "World",
+    "history",
+    "leases",
+    "reading",
+    "searching",
+    "sessions",
+    "tools",
+    "turns",
+    "upkeep",
+]

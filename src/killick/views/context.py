@@ -1,0 +1,161 @@
+"""What a model is sent: the repaired list, cut to a budget, in one provider's shape."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from killick.journal.history import History
+from killick.model import entries as e
+from killick.model.parts import Opaque, Reasoning, Text
+from killick.views import wording
+from killick.views.formats import anthropic, gemini, neutral, openai_chat, openai_responses
+from killick.views.formats.common import Options, Render, clean
+from killick.views.media import Blobs
+from killick.views.neutral import Neutral, Partial, Repair, build
+from killick.views.selection import for_model
+
+Format = Literal["neutral", "openai-chat", "openai-responses", "anthropic", "gemini"]
+
+FORMATS: Final[dict[str, Render]] = {
+    "neutral": neutral.render,
+    "openai-chat": openai_chat.render,
+    "openai-responses": openai_responses.render,
+    "anthropic": anthropic.render,
+    "gemini": gemini.render,
+}
+
+_CHARS_PER_TOKEN: Final = 4
+"""A rough measure that needs no tokenizer; it errs on the side of sending less."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How much is sent at most: the newest is kept, and a call is never torn from its result."""
+
+    messages: int | None = None
+    tokens: int | None = None
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What would be sent now. `messages` are JSON dicts, ready for the provider's SDK."""
+
+    format: str
+    messages: list[dict[str, Any]]
+    system: str | None
+    repairs: list[Repair]
+    origins: list[tuple[int, ...]]
+
+    def explain(self) -> list[tuple[int, tuple[int, ...]]]:
+        """For each message its number and the seqs of the entries it comes from."""
+        return list(enumerate(self.origins))
+
+
+def compute(
+    entries: Iterable[e.Entry],
+    format_: str,
+    *,
+    blobs: Blobs,
+    history: History | None = None,
+    system: str | None = None,
+    budget: Budget = Budget(),  # noqa: B008  (frozen)
+    partial: Partial = "note",
+    reasoning: bool = True,
+) -> Context:
+    """The context of a journal. The same entries give the same bytes.
+
+    The entries may leave out what `history` says need not be read; without a history, they hold
+    it. `system` names the system prompt when no entry does.
+    """
+    render = FORMATS.get(format_)
+    if render is None:
+        raise ValueError(f"format {format_!r}; it is one of {', '.join(FORMATS)}")
+    if partial not in ("note", "plain", "omit"):
+        raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
+    if history is None:
+        entries = list(entries)
+        history = History(entries)
+    builder = build(for_model(history, entries), partial=partial)
+    repairs = builder.repairs
+    leading, messages = _split_system(builder.finish(), repairs)
+    kept = trim(messages, budget)
+    if len(kept) < len(messages):
+        repairs.append(Repair(0, "left out", f"{len(messages) - len(kept) + 1} over the budget"))
+    rendered = render(kept, Options(blobs=blobs, repairs=repairs, reasoning=reasoning))
+    return Context(
+        format=format_,
+        messages=rendered.messages,
+        system=leading or _system_prompt(builder.system or system, blobs),
+        repairs=repairs,
+        origins=rendered.origins,
+    )
+
+
+def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
+    """The newest messages that fit, beginning with something that a person said."""
+    if budget.messages is None and budget.tokens is None:
+        return list(messages)
+    groups = _groups(messages)
+    kept: list[list[Neutral]] = []
+    count = size = 0
+    for group in reversed(groups):
+        count += sum(_is_seen(one) for one in group)
+        size += sum(_tokens(one) for one in group)
+        over = (budget.messages is not None and count > budget.messages) or (
+            budget.tokens is not None and size > budget.tokens
+        )
+        if over and any(_is_seen(one) for newer in kept for one in newer):
+            break
+        kept.append(group)
+    if len(kept) == len(groups):
+        return list(messages)
+    while len(kept) > 1 and kept[-1][0].role != "user":
+        kept.pop()
+    note = Neutral("user", (Text(wording.trimmed()),), (), synthetic=True)
+    return [note, *(one for group in reversed(kept) for one in group)]
+
+
+def _groups(messages: Sequence[Neutral]) -> list[list[Neutral]]:
+    """Messages that must stay together: a message with calls and its results."""
+    groups: list[list[Neutral]] = []
+    for one in messages:
+        if one.role == "tool" and groups:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _is_seen(one: Neutral) -> bool:
+    """Whether every provider is shown something of it: reasoning is left out by some."""
+    return any(not isinstance(part, Reasoning | Opaque) for part in one.parts)
+
+
+def _tokens(one: Neutral) -> int:
+    return len(msgspec.json.encode(_plain(one))) // _CHARS_PER_TOKEN + 1
+
+
+def _plain(one: Neutral) -> str:
+    return repr(one.parts).encode("utf-8", "replace").decode()
+
+
+def _split_system(
+    messages: Sequence[Neutral], repairs: list[Repair]
+) -> tuple[str | None, list[Neutral]]:
+    """System messages before everything else are the system prompt, which is text."""
+    texts: list[str] = []
+    rest = list(messages)
+    while rest and rest[0].role == "system":
+        one = rest.pop(0)
+        for part in one.parts:
+            if isinstance(part, Text):
+                texts.append(part.text)
+            else:
+                what = f"{type(part).__name__.lower()} in a system prompt, which is text"
+                repairs.append(Repair(one.seqs[0] if one.seqs else 0, "left out", what))
+    return clean("\n".join(texts)) or None, rest
+
+
+def _system_prompt(name: str | None, blobs: Blobs) -> str | None:
+    data = None if name is None else blobs(name)
+    text = "" if data is None else data.decode("utf-8", "replace")
+    return text if text.strip() else None

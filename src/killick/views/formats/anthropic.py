@@ -1,0 +1,167 @@
+"""Anthropic Messages: user and assistant take turns; results open the next user message."""
+
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.views import media, wording
+from killick.views.formats.common import (
+    Json,
+    Options,
+    Rendered,
+    arguments_object,
+    clean,
+    is_clean,
+    opaque_object,
+    result_text,
+)
+from killick.views.neutral import Neutral, Repair
+
+_MANY_IMAGES: Final = 20
+"""With more images than this in a request, none may have more pixels on a side than:"""
+_SIDE_AMONG_MANY: Final = 2000
+
+
+def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+    rendered = Rendered()
+    for one in neutral:
+        role = "assistant" if one.role == "assistant" else "user"
+        blocks = _blocks(one, options)
+        if not blocks:
+            continue
+        if not rendered.messages and role == "assistant":
+            first = {"type": "text", "text": wording.beginning()}
+            rendered.add({"role": "user", "content": [first]}, ())
+        if rendered.messages and rendered.messages[-1]["role"] == role:
+            rendered.messages[-1]["content"] += blocks
+            rendered.extend_last(one.seqs)
+        else:
+            rendered.add({"role": role, "content": blocks}, one.seqs)
+    _keep_newest_images(rendered, options)
+    return rendered
+
+
+def _keep_newest_images(rendered: Rendered, options: Options) -> None:
+    """Leave older images out where one is too large to be among so many.
+
+    Ten go at once, so that not each new image changes what was sent before.
+    """
+    images = [block for message in rendered.messages for block in _images(message)]
+    over = len(images) - _MANY_IMAGES
+    if over <= 0 or not any(_is_large(image) for image in images):
+        return
+    for image in images[: (over + 9) // 10 * 10]:
+        kind = image["source"]["media_type"]
+        image.clear()
+        image.update({"type": "text", "text": wording.left_out(f"An image ({kind})")})
+        options.repairs.append(Repair(0, "left out", "an older image, among more than 20"))
+
+
+def _images(of: Json) -> Iterator[Json]:
+    """The images of a message or of a result that were put in here."""
+    blocks = of.get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if block["type"] == "image" and "data" in block.get("source", {}):
+            yield block
+        elif block["type"] == "tool_result":
+            yield from _images(block)
+
+
+def _is_large(image: Json) -> bool:
+    return media.longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
+
+
+def _blocks(one: Neutral, options: Options) -> list[Json]:
+    blocks = [block for part in one.parts for block in _block(part, one, options)]
+    if one.role != "assistant":
+        return blocks
+    if one.cut_off:
+        blocks = _served(blocks, one, options)
+    # The last block may not be thinking, and a last text may not end in white space.
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        blocks.pop()
+        options.left_out(one, "reasoning that nothing follows")
+    for block in blocks:
+        if block["type"] == "text":
+            block["text"] = block["text"].rstrip()
+    return blocks
+
+
+def _served(blocks: list[Json], one: Neutral, options: Options) -> list[Json]:
+    """Without the calls of the provider's own tools that were cut off before their results."""
+    answered = {block.get("tool_use_id") for block in blocks}
+    kept = [
+        block
+        for block in blocks
+        if block["type"] not in ("server_tool_use", "mcp_tool_use") or block.get("id") in answered
+    ]
+    if len(kept) < len(blocks):
+        options.left_out(one, "a call of the provider's own tool that has no result")
+    return kept
+
+
+def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
+    match part:
+        case Text():
+            text = wording.system_said(part.text) if one.role == "system" else part.text
+            return [{"type": "text", "text": clean(text)}]
+        case ToolCall():
+            return [
+                {
+                    "type": "tool_use",
+                    "id": part.id,
+                    "name": part.name,
+                    "input": arguments_object(part),
+                }
+            ]
+        case ToolResult():
+            return [_result(part, one, options)]
+        case Reasoning():
+            return _thinking(part, one, options)
+        case Image() | File() if one.role == "assistant":
+            left = wording.left_out(f"Something of type {part.media_type}")
+            return [{"type": "text", "text": left}]
+        case Image() | File():
+            return [_media(part, one, options)]
+        case Opaque():
+            value = opaque_object(part, "anthropic", one, options)
+            return [] if value is None else [value]
+
+
+def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+    """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
+    ours = one.provider in (None, "anthropic")
+    if options.reasoning and ours and is_clean(part.text, part.signature, part.encrypted):
+        if part.encrypted:
+            return [{"type": "redacted_thinking", "data": part.encrypted}]
+        if part.signature:
+            return [{"type": "thinking", "thinking": part.text, "signature": part.signature}]
+    options.left_out(one, "reasoning that is not this provider's, or not signed")
+    return []
+
+
+def _result(part: ToolResult, one: Neutral, options: Options) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": part.call_id}
+    if isinstance(part.content, str):
+        content = [Text(part.content)] if part.content.strip() else []
+    else:
+        content = list(part.content)  # type: ignore[arg-type]
+    blocks = []
+    for inner in content:
+        if isinstance(inner, Text) and inner.text.strip():
+            blocks.append({"type": "text", "text": clean(inner.text)})
+        elif isinstance(inner, Image | File) and not part.is_error:
+            blocks.append(_media(inner, one, options))  # an error result takes text only
+    block["content"] = blocks or [{"type": "text", "text": result_text(part)}]
+    if part.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _media(part: Image | File, one: Neutral, options: Options) -> Json:
+    loaded = options.load(part, one)
+    if isinstance(loaded, str):
+        return {"type": "text", "text": loaded}
+    source = {"type": "base64", "media_type": loaded.media_type, "data": loaded.data}
+    return {"type": "image" if isinstance(part, Image) else "document", "source": source}

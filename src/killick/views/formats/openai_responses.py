@@ -1,0 +1,142 @@
+"""OpenAI Responses: a flat list of items; calls and results are items of their own."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.views import wording
+from killick.views.formats.common import (
+    Json,
+    Options,
+    Rendered,
+    arguments_text,
+    clean,
+    is_clean,
+    opaque_object,
+    result_text,
+)
+from killick.views.neutral import Neutral
+
+_ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")
+
+
+def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+    rendered = Rendered()
+    custom: set[str] = set()
+    used: set[str] = set()
+    for one in neutral:
+        if one.role == "tool":
+            for item in _results(one, custom, options):
+                rendered.add(item, one.seqs)
+        elif one.role == "assistant":
+            for item in _answer(one, custom, used, options):
+                rendered.add(item, one.seqs)
+        else:
+            content = [_input(part, one, options) for part in one.parts if _is_input(part)]
+            if content:
+                rendered.add({"type": "message", "role": one.role, "content": content}, one.seqs)
+    return rendered
+
+
+def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) -> list[Json]:
+    items: list[Json] = []
+    thought: list[Json] | None = None
+    for part in one.parts:
+        match part:
+            case Text():
+                text = clean(part.text)
+                items.append({"type": "message", "role": "assistant", "content": text})
+            case ToolCall(tool_type="custom"):
+                custom.add(part.id)
+                items.append(
+                    {
+                        "type": "custom_tool_call",
+                        "call_id": part.id,
+                        "name": part.name,
+                        "input": clean(part.arguments),
+                    }
+                )
+            case ToolCall():
+                items.append(
+                    {
+                        "type": "function_call",
+                        "call_id": part.id,
+                        "name": part.name,
+                        "arguments": arguments_text(part),
+                    }
+                )
+            case Reasoning():
+                thought = _reasoning(part, one, used, options)
+                items.extend(thought)
+            case Image() | File():
+                text = wording.left_out(f"Something of type {part.media_type}")
+                items.append({"type": "message", "role": "assistant", "content": text})
+            case Opaque():
+                value = opaque_object(part, "openai", one, options)
+                if value is not None and thought == [] and value["type"].endswith("_call"):
+                    # It names its reasoning by its id, and is refused without it.
+                    options.left_out(one, "what the provider ran, as its reasoning is left out")
+                elif value is not None:
+                    items.append(value)
+            case _:
+                pass
+    while items and items[-1]["type"] == "reasoning":
+        items.pop()  # a reasoning item without its follower makes the request invalid
+        options.left_out(one, "reasoning that nothing follows")
+    return items
+
+
+def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: Options) -> list[Json]:
+    ours = one.provider in (None, "openai")
+    if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
+        options.left_out(one, "reasoning that is not this provider's, or not encrypted")
+        return []
+    item: Json = {"type": "reasoning"}
+    # What is encrypted is bound to its id: the item's own, or none, but never one that is made up.
+    item_id = part.signature or ""
+    if _ITEM_ID.fullmatch(item_id) and item_id not in used:
+        used.add(item_id)
+        item["id"] = item_id
+    item["summary"] = (
+        [{"type": "summary_text", "text": clean(part.text)}] if part.text.strip() else []
+    )
+    item["encrypted_content"] = part.encrypted
+    return [item]
+
+
+def _results(one: Neutral, custom: set[str], options: Options) -> list[Json]:
+    items: list[Json] = []
+    shown: list[Json] = []
+    for result in one.parts:
+        assert isinstance(result, ToolResult)
+        kind = "custom_tool_call" if result.call_id in custom else "function_call"
+        items.append(
+            {
+                "type": f"{kind}_output",
+                "call_id": result.call_id,
+                "output": result_text(result),
+            }
+        )
+        if not isinstance(result.content, str):
+            media_parts = [part for part in result.content if isinstance(part, Image | File)]
+            shown += [_input(part, one, options) for part in media_parts]
+    if shown:
+        items.append({"type": "message", "role": "user", "content": shown})
+    return items
+
+
+def _is_input(part: Part) -> bool:
+    return isinstance(part, Text | Image | File)
+
+
+def _input(part: Part, one: Neutral, options: Options) -> Json:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": clean(part.text)}
+    assert isinstance(part, Image | File)
+    loaded = options.load(part, one)
+    if isinstance(loaded, str):
+        return {"type": "input_text", "text": loaded}
+    if isinstance(part, Image):
+        return {"type": "input_image", "image_url": loaded.url, "detail": "auto"}
+    return {"type": "input_file", "filename": loaded.name or "file", "file_data": loaded.url}

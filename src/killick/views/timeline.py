@@ -1,0 +1,128 @@
+"""When what happened: turns with their durations, model calls, attempts, tools and tokens."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from killick.model import entries as e
+
+
+class TimedTool(msgspec.Struct, frozen=True):
+    """A run of a tool. `seconds` is None while it has no result."""
+
+    message_id: str
+    call_id: str
+    started_at_us: int
+    seconds: float | None = None
+    is_error: bool | None = None
+
+
+class TimedModelCall(msgspec.Struct, frozen=True):
+    """One request to a model. `seconds` is None while it has not ended."""
+
+    id: str
+    attempt: int
+    provider: str | None
+    model: str | None
+    started_at_us: int
+    retry_of: str | None = None
+    seconds: float | None = None
+    finish_reason: str | None = None
+    usage: e.Usage | None = None
+    error: str | None = None
+
+
+class TimedTurn(msgspec.Struct):
+    """One turn. `seconds` is None while it runs."""
+
+    id: str
+    started_at_us: int
+    status: str = "running"
+    reason: str | None = None
+    seconds: float | None = None
+    model_calls: list[TimedModelCall] = []
+    tools: list[TimedTool] = []
+
+    @property
+    def usage(self) -> e.Usage:
+        """Tokens of all its model calls, interrupted and retried ones included."""
+        known = [call.usage for call in self.model_calls if call.usage is not None]
+        costs = [usage.cost for usage in known if usage.cost is not None]
+        return e.Usage(
+            input=sum(usage.input for usage in known),
+            output=sum(usage.output for usage in known),
+            cached=sum(usage.cached for usage in known),
+            reasoning=sum(usage.reasoning for usage in known),
+            cost=sum(costs) if costs else None,
+        )
+
+
+def timeline(entries: Iterable[e.Entry]) -> list[TimedTurn]:
+    """All turns in the order in which they started."""
+    turns: dict[str, TimedTurn] = {}
+    for entry in entries:
+        body = entry.body
+        if isinstance(body, e.TurnStarted):
+            turns[body.turn_id] = TimedTurn(body.turn_id, entry.at_us)
+            continue
+        turn = turns.get(getattr(body, "turn_id", None) or "")
+        if turn is not None:
+            _take(turn, entry)
+    return list(turns.values())
+
+
+def _take(turn: TimedTurn, entry: e.Entry) -> None:
+    at_us, body = entry.at_us, entry.body
+    match body:
+        case e.ModelCallStarted():
+            turn.model_calls.append(
+                TimedModelCall(
+                    id=body.id,
+                    attempt=body.attempt,
+                    provider=body.provider,
+                    model=body.model,
+                    started_at_us=at_us,
+                    retry_of=body.retry_of,
+                )
+            )
+        case e.ModelCallEnded():
+            turn.model_calls = [
+                _end_call(call, at_us, body) if call.id == body.id else call
+                for call in turn.model_calls
+            ]
+        case e.ToolStarted():
+            turn.tools.append(TimedTool(body.message_id, body.call_id, at_us))
+        case e.ToolFinished() | e.LateResult():
+            turn.tools = [
+                _end_tool(tool, at_us, body) if _is_of(body, tool) else tool for tool in turn.tools
+            ]
+        case e.TurnEnded():
+            turn.status, turn.reason = body.status, body.reason
+            turn.seconds = _seconds(turn.started_at_us, at_us)
+        case _:
+            pass
+
+
+def _end_call(call: TimedModelCall, at_us: int, body: e.ModelCallEnded) -> TimedModelCall:
+    return msgspec.structs.replace(
+        call,
+        seconds=_seconds(call.started_at_us, at_us),
+        finish_reason=body.finish_reason,
+        usage=body.usage,
+        error=body.error,
+    )
+
+
+def _is_of(body: e.ToolFinished | e.LateResult, tool: TimedTool) -> bool:
+    return (body.message_id, body.result.call_id) == (tool.message_id, tool.call_id)
+
+
+def _end_tool(tool: TimedTool, at_us: int, body: e.ToolFinished | e.LateResult) -> TimedTool:
+    return msgspec.structs.replace(
+        tool, seconds=_seconds(tool.started_at_us, at_us), is_error=body.result.is_error
+    )
+
+
+def _seconds(since_us: int, until_us: int) -> float:
+    # The clock may have been set back meanwhile; a duration is never negative.
+    return max(0, until_us - since_us) / 1_000_000

@@ -1,0 +1,222 @@
+"""What a person saw, in order: messages, what became of each tool, and where it broke off."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from killick.journal.assembly import output_text
+from killick.journal.fold import Messages
+from killick.journal.hiding import Hiding
+from killick.journal.history import Compaction, Hidden, History, in_view
+from killick.journal.wholeness import is_whole_object
+from killick.model import entries as e
+from killick.model.messages import Message, Role, State
+from killick.model.parts import Part, Text, ToolCall, ToolResult
+from killick.model.sessions import moment
+
+Deltas = Callable[[int], Sequence[e.Delta]]
+ToolState = Literal["not started", "running", "finished", "failed", "unknown", "cut off"]
+
+
+class ShownTool(msgspec.Struct, frozen=True):
+    """A tool call and what became of it. `output` is what it printed, where that was kept."""
+
+    call_id: str
+    name: str
+    arguments: str
+    state: ToolState
+    result: ToolResult | None = None
+    output: str | None = None
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One thing a person sees: a message with its tools, that a turn did not complete, or a fold.
+
+    The parts of a compaction are its summary, `folded` is what it stands for. `id` is a message's.
+    """
+
+    kind: Literal["message", "ending", "compaction"]
+    role: Role
+    parts: tuple[Part, ...]
+    state: State
+    seq: int
+    turn_id: str | None
+    at_us: int
+    tools: tuple[ShownTool, ...] = ()
+    status: str | None = None
+    reason: str | None = None
+    folded: tuple["Shown", ...] = ()
+    id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def at(self) -> datetime:
+        return moment(self.at_us)
+
+
+class _Tool:
+    """What the journal says of one call."""
+
+    def __init__(self) -> None:
+        self.started: int | None = None
+        self.output: str | None = None
+        self.result: ToolResult | None = None
+        self.hidden = False
+
+
+class _Facts:
+    """Everything a transcript needs beside the messages themselves."""
+
+    def __init__(self, hidden: Hidden) -> None:
+        self._hidden = hidden
+        self.tools: dict[tuple[str, str], _Tool] = {}
+        self.results: dict[tuple[str, str], ToolResult] = {}
+        self.times: dict[int, int] = {}
+        self.endings: list[tuple[e.Entry, e.TurnEnded]] = []
+        self.ended: set[str] = set()
+        self.over = 0
+
+    def take(self, entry: e.Entry) -> None:
+        self.times[entry.seq] = entry.at_us
+        match entry.body:
+            case e.ToolStarted() as body:
+                tool = self._tool(body.message_id, body.call_id)
+                tool.started, tool.hidden = entry.seq, self._hidden.has_result(body)
+            case e.ToolOutput() as body:
+                self._tool(body.message_id, body.call_id).output = body.output
+            case e.ToolFinished() | e.LateResult() as body:
+                tool = self._tool(body.message_id, body.result.call_id)
+                tool.result, tool.output = body.result, body.output or tool.output
+                tool.hidden = self._hidden.has_result(body)
+            case e.MessageRecorded() as body:
+                for part in body.parts:
+                    if isinstance(part, ToolResult):
+                        self.results[body.turn_id, part.call_id] = part
+            case e.LateText(call_id=str() as call_id) as body:
+                tool = self._tool(body.message_id, call_id)
+                tool.output = (tool.output or "") + output_text(body.deltas, after=tool.output)
+            case e.TurnEnded() as body:
+                self.ended.add(body.turn_id)
+                self.endings.append((entry, body))
+            case e.Rewound():
+                self.over = entry.seq
+            case _:
+                pass
+
+    def _tool(self, message_id: str, call_id: str) -> _Tool:
+        return self.tools.setdefault((message_id, call_id), _Tool())
+
+    def show(self, message: Message, call: ToolCall, deltas: Deltas) -> ShownTool:
+        tool = self.tools.get((message.id, call.id), _Tool())
+        result = tool.result or self.results.get((message.turn_id or "", call.id))
+        over = message.turn_id in self.ended or message.seq < self.over
+        output = tool.output
+        if result is None and tool.started is not None and output is None:
+            output = output_text(deltas(tool.started)) or None
+        return ShownTool(
+            call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            state=_state(message, call, tool, result, over=over),
+            result=None if tool.hidden else result,
+            output=None if tool.hidden else output,
+        )
+
+
+def transcript(
+    entries: Iterable[e.Entry], deltas: Deltas, history: History | None = None
+) -> list[Shown]:
+    """The conversation as it was shown, broken turns included."""
+    if history is None:
+        entries = list(entries)
+        history = History(entries)
+    hidden = history.hides("person")
+    fold, facts, hiding = Messages(), _Facts(hidden), Hiding(hidden, "")
+    for entry in in_view(history, entries):
+        seen = hiding.see(entry)
+        if seen is not None:
+            facts.take(seen)
+            if entry.seq not in hidden.places:
+                fold.take(seen)
+    shown = [
+        _message(message, facts, deltas)
+        for message in fold.finish(deltas)
+        if message.role != "tool"
+    ]
+    shown += [_ending(entry, body) for entry, body in facts.endings if body.status != "completed"]
+    shown.sort(key=lambda one: one.seq)
+    for compaction in history.compactions:
+        shown = _fold(shown, compaction, facts)
+    return shown
+
+
+def _ending(entry: e.Entry, body: e.TurnEnded) -> Shown:
+    return Shown(
+        kind="ending",
+        role="system",
+        parts=(),
+        state="complete",
+        seq=entry.seq,
+        turn_id=body.turn_id,
+        at_us=entry.at_us,
+        status=body.status,
+        reason=body.reason,
+    )
+
+
+def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list[Shown]:
+    """Put what a summary stands for behind it, in the place where its range begins."""
+    inside = tuple(one for one in shown if _is_inside(one, compaction))
+    outside = [one for one in shown if not _is_inside(one, compaction)]
+    place = next((n for n, one in enumerate(outside) if one.seq >= compaction.body.first), None)
+    folded = Shown(
+        kind="compaction",
+        role="system",
+        parts=(Text(compaction.body.summary),),
+        state="complete",
+        seq=compaction.body.first,
+        turn_id=None,
+        at_us=facts.times.get(compaction.seq, 0),
+        folded=inside,
+    )
+    outside.insert(len(outside) if place is None else place, folded)
+    return outside
+
+
+def _is_inside(one: Shown, compaction: Compaction) -> bool:
+    """An earlier fold goes with its range, also when the message at its place is kept."""
+    if one.kind == "compaction":
+        return compaction.body.first <= one.seq <= compaction.body.through
+    return compaction.replaces(one.seq)
+
+
+def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    return Shown(
+        kind="message",
+        role=message.role,
+        parts=tuple(part for part in message.parts if not isinstance(part, ToolCall)),
+        state=message.state,
+        seq=message.seq,
+        turn_id=message.turn_id,
+        at_us=facts.times.get(message.seq, 0),
+        tools=tuple(facts.show(message, call, deltas) for call in calls),
+        id=message.id,
+    )
+
+
+def _state(
+    message: Message, call: ToolCall, tool: _Tool, result: ToolResult | None, *, over: bool
+) -> ToolState:
+    if result is not None:
+        return "failed" if result.is_error else "finished"
+    if tool.started is not None:
+        return "unknown" if over else "running"
+    if message.state == "partial" and not is_whole_object(call.arguments):
+        return "cut off"
+    return "not started"
