@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from benchmarks.results import Result
-from killick.stores.sqlite.files import file_system
+from killick.stores.sqlite.connection import file_system
 
 DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "performance.md"
 OUT: Final = Path(__file__).parent / "out"

@@ -21,12 +21,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from killick import AsyncStore
-from killick.server.command import serve
-from killick.server.running import Answering
+from killick.server.auth import Tokens
+from killick.server.launch import serve
+from killick.server.runner import Answering
 from killick.server.state import Settings
-from killick.server.tokens import Tokens
 from killick.session.aio import AsyncSession
-from killick.session.blocks_aio import AsyncTurn
+from killick.session.aio_blocks import AsyncTurn
 
 RATE = 20
 STAMP = re.compile(rb"t(\d+\.\d+)")

@@ -45,17 +45,25 @@ from killick.errors import (
     UsageError,
 )
 from killick.model.entries import Delta, Entry, FollowedDelta, Usage
-from killick.model.messages import Message
-from killick.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
-from killick.model.search import Hit, Hits
+from killick.model.messages import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from killick.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
-from killick.session.blocks import Stream, Tool, Turn
-from killick.session.store import Session, Store
-from killick.stores.standing import Receipt
+from killick.search.results import Hit, Hits
+from killick.session.sync import Session, Store
+from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.stores.engine.state import Receipt
 
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore
-    from killick.session.blocks_aio import AsyncStream, AsyncTool, AsyncTurn
+    from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
 
 __all__ = [
     "AsyncSession",
@@ -133,6 +141,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The asynchronous face brings an event loop along: loaded only by those who use it.
     if name in __all__:
-        module = "aio" if name in ("AsyncSession", "AsyncStore") else "blocks_aio"
+        module = "aio" if name in ("AsyncSession", "AsyncStore") else "aio_blocks"
         return getattr(import_module(f"killick.session.{module}"), name)
     raise AttributeError(f"module 'killick' has no attribute {name!r}")

@@ -24,7 +24,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from killick import AsyncSession, AsyncStore
 from killick.adapters.pydantic_ai import Approvals, Recorder, history
 from killick.model import entries as e
-from killick.model.parts import Image, Text, ToolResult
+from killick.model.messages import Image, Text, ToolResult
 from tests.adapters.scripted import answered
 
 

@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from killick import AsyncSession, AsyncStore, Entry
 from killick.adapters.pydantic_ai import Recorder, history
 from killick.model import entries as e
-from killick.views.wording import unknown
+from killick.views.phrases import unknown
 from tests.adapters import scripted
 
 Interrupt = Callable[[Path, AsyncSession, str], Awaitable[str]]

@@ -20,7 +20,7 @@ from killick import (
 )
 from killick.agent import Agent, Workspace, pending_approvals
 from killick.model import entries as e
-from killick.model.parts import ToolCall, ToolResult
+from killick.model.messages import ToolCall, ToolResult
 
 ARGUMENTS = '{"path": "a.txt",  "content": "approved"}'
 

@@ -10,7 +10,7 @@ import pytest
 from killick import Store
 from killick.agent.embedded import model_file
 from killick.cli import main
-from killick.cli.commands.modelling import PINS
+from killick.cli.commands.chat import PINS
 from tests.cli.running import run_process
 
 ROOT = Path(__file__).parents[2]

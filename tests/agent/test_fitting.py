@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from killick import AsyncSession, AsyncStore, Image, Message, Text, ToolCall
 from killick.agent import Agent
-from killick.agent.fitting import clean_title
+from killick.agent.summaries import clean_title
 from killick.model import entries as e
 
 

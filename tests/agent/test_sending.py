@@ -14,7 +14,7 @@ from killick.adapters.pydantic_ai import history
 from killick.agent import agent_for
 from killick.agent.constrained import ConstrainedModel, flat
 from killick.agent.embedded import model_file
-from killick.model.parts import Part
+from killick.model.messages import Part
 from tests.agent.scripting import calling, said
 from tests.recorders.server import Scripted
 

@@ -10,8 +10,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from killick import AsyncStore
 from killick.agent import Agent
 from killick.cli.chat.talk import Talk
-from killick.testing.failpoints import Failpoints
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import Failpoints
 
 
 def test_a_turn_is_stopped_though_the_store_cannot_be_asked(

@@ -18,7 +18,7 @@ from killick import AsyncSession, AsyncStore, TurnStopped
 from killick.agent import Agent, Workspace
 from killick.agent.tools import Told
 from killick.model import entries as e
-from killick.model.parts import ToolResult
+from killick.model.messages import ToolResult
 from tests.adapters.scripted import answered
 
 

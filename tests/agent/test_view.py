@@ -13,7 +13,7 @@ from killick import AsyncSession, AsyncStore, Message
 from killick.cli.chat.screen import Screen, rendered
 from killick.cli.chat.view import Shown, View, call_text, whole_blocks
 from killick.model import entries as e
-from killick.model.parts import Text, ToolCall
+from killick.model.messages import Text, ToolCall
 
 CODE = "Look:\n\n```python\nx = 1\n\ny = 2\n```\n\nThat is it."
 

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from killick import SessionDamaged, Store
-from killick.stores import standing
+from killick.stores.engine import state
 from tests.bad_input.helpers import child, is_usable, raw, saying
 
 OTHERS = ["before", "after"]
@@ -153,7 +153,7 @@ def test_a_deleted_session_whose_row_is_damaged_does_not_come_back_by_itself(pat
 def test_a_damaged_large_body_is_said_when_its_session_is_opened(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 300)
     fill(path)
     with raw(path) as connection:
         connection.execute("UPDATE blobs SET data = CAST('rubbish' AS BLOB)")

@@ -21,7 +21,7 @@ from killick import (
     Usage,
 )
 from killick.journal import rules
-from killick.stores import standing
+from killick.stores.engine import state
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, raw, saying, texts, until
 
 LARGE = "large " * 100
@@ -30,15 +30,15 @@ LARGE = "large " * 100
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body may have a thousand bytes and more than two hundred go apart."""
-    monkeypatch.setattr(standing, "BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(state, "BODY_BYTES_MAX", 1_000)
     monkeypatch.setattr(rules, "BODY_BYTES_MAX", 1_000)
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 200)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 200)
 
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies of more than three hundred bytes go apart."""
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 300)
 
 
 def test_ten_thousand_parts_in_one_message_are_refused(store: Store, session: Session) -> None:

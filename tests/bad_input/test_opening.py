@@ -25,7 +25,7 @@ from killick import (
     StoreOnNetwork,
     StoreReadOnly,
 )
-from killick.stores.sqlite import files
+from killick.stores.sqlite import connection
 from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, saying, texts
 from torture.disk import Fault, faulty_disk
 
@@ -203,7 +203,7 @@ def test_a_store_on_a_network_file_system_is_refused_unless_told_otherwise(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = f"1 0 0:1 / {path.parent} rw - nfs4 server:/x rw\n"
-    monkeypatch.setattr(files, "_read_mounts", lambda: mounts)
+    monkeypatch.setattr(connection, "_read_mounts", lambda: mounts)
     with pytest.raises(StoreOnNetwork, match=r"\(nfs4\).*network=True"):
         Store(path)
     assert not path.exists()

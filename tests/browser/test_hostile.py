@@ -79,7 +79,7 @@ def test_a_page_of_another_site_can_neither_read_nor_write(
 def test_the_page_asks_for_a_token_and_forgets_it_with_the_tab(
     serve: Serve, open_page: OpenPage, tmp_path: Path
 ) -> None:
-    from killick.server.tokens import Tokens
+    from killick.server.auth import Tokens
 
     tokens = Tokens(tmp_path / "tokens.json")
     _, secret = tokens.make("laptop", "read", 0)

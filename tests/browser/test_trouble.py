@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from killick import Message, Store, Text
-from killick.server.tokens import Tokens
+from killick.server.auth import Tokens
 from tests.browser.conftest import Keep, OpenPage, Serve, ask, said
 from tests.server.client import Server
 from tests.server.nobody import NO_MODEL, serve_without

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from killick import Delta, Entry, FollowedDelta, Text, ToolCall, ToolResult
-from killick.cli.render.following import Teller
+from killick.cli.render import Teller
 from killick.model import entries as e
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from killick.cli.app import MODULES, make_group
-from killick.cli.frame import Command
+from killick.cli.invocation import Command
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 from tests.postgres_fixtures import shared

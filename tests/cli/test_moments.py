@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from killick.cli.moments import lasting, parse_length, parse_moment, told
+from killick.cli.parameters import lasting, parse_length, parse_moment, told
 
 ZONE = timezone(timedelta(hours=2))
 NOW = datetime(2026, 11, 15, 14, 30, tzinfo=ZONE)

@@ -9,8 +9,8 @@ import pytest
 
 from killick.cli import main
 from killick.cli.app import MODULES, make_group
-from killick.cli.frame import Frame
-from killick.cli.types import DAY, LENGTH, MOMENT
+from killick.cli.invocation import Frame
+from killick.cli.parameters import DAY, LENGTH, MOMENT
 from tests.cli.running import run_process
 
 GROUP = make_group()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from killick.cli.safety import clean, clean_json, clean_line, one_line
+from killick.cli.output import clean, clean_json, clean_line, one_line
 from tests.cli.running import ESCAPES, Runner, run_in_terminal
 from tests.cli.sample import FORBIDDEN, HOSTILE, Sample
 

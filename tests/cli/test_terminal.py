@@ -6,8 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from killick import Store
-from killick.cli.layout import Column, fit_cell, fit_columns
-from killick.cli.printing import Printer, Span, line
+from killick.cli.output import Column, Printer, Span, fit_cell, fit_columns, line
 from tests.cli.running import ESCAPES, run_in_terminal, run_process
 from tests.cli.sample import Sample
 

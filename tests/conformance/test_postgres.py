@@ -3,7 +3,7 @@
 import pytest
 
 from killick.testing.conformance import CHECKS, Check, World
-from killick.testing.faces import FACES, Face
+from killick.testing.conformance.world import FACES, Face
 from tests.postgres_fixtures import shared
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from killick.stores.base import Database
+from killick.stores.contract import Database
+from killick.stores.memory import MemoryDisk
 from killick.stores.sqlite import SqliteDatabase
 from killick.testing.conformance import CHECKS, Check, World
-from killick.testing.faces import FACES, Face
-from killick.testing.memory import MemoryDisk
+from killick.testing.conformance.world import FACES, Face
 
 
 def _sqlite(folder: Path) -> Callable[[], Database]:

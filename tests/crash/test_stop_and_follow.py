@@ -9,15 +9,7 @@ import anyio
 import pytest
 import trio
 
-from killick import (
-    AsyncStore,
-    Entry,
-    FollowedDelta,
-    Message,
-    Store,
-    Text,
-    TurnStopped,
-)
+from killick import AsyncStore, Entry, FollowedDelta, Message, Store, Text, TurnStopped
 from tests.crash.journals import check_sound, endings
 from tests.crash.processes import Channel, Nursery
 

@@ -9,10 +9,10 @@ import pytest
 import killick
 from killick import errors
 from killick.journal.codec import KNOWN_KINDS
-from killick.journal.identity import identity
+from killick.journal.kinds import identity
 from killick.model import entries as e
 from killick.model import limits
-from killick.session.core import VERIFIED_ON_OPEN
+from killick.session.core.session import VERIFIED_ON_OPEN
 from killick.session.runtime import EXIT_SECONDS
 from tests.docs.pages import DOCS, PAGES, first_column
 

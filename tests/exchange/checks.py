@@ -3,8 +3,8 @@
 import base64
 
 from killick import Message, Store
-from killick.model.parts import Image, Text, ToolCall
-from killick.testing import validators
+from killick.model.messages import Image, Text, ToolCall
+from killick.views import validators
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

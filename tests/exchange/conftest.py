@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from killick import Store
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 
 
 @pytest.fixture

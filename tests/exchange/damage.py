@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from killick import Store
-from killick.exchange.finding import UNEXPECTED, import_paths
+from killick.exchange.discover import UNEXPECTED, import_paths
 from killick.exchange.report import Report
 from killick.model.entries import Body
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange import (
     test_claude_code,
     test_cline,

@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from killick import Session, Store
-from killick.exchange.importing import Source, import_source
+from killick.exchange.importer import Source, import_source
 from killick.exchange.records import Bad
 from killick.exchange.report import Report
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import check_sound
 from tests.exchange.mutations import mutated
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from killick import Image, Message, Store, Text, ToolCall
 from killick.cli.app import make_group
-from killick.exchange.copying import copy_sessions
-from killick.exchange.own import export_lines
+from killick.exchange.copy import copy_sessions
+from killick.exchange.formats.jsonl import export_lines
 from tests.crash.processes import Channel, Nursery
 from tests.postgres_fixtures import shared
 

@@ -5,7 +5,7 @@ import pytest
 
 from killick import Message, Store, ToolCall, ToolNotApproved
 from killick.model import entries as e
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 
 
 def test_an_import_tells_what_was_done_against_a_refusal() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from killick import Message, Store
 from killick.exchange import EXPORTS, export_session
-from killick.model.parts import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from tests.exchange.checks import PNG, VALIDATORS, converse
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)> & \"'`\ud800\0"

@@ -16,7 +16,7 @@ import pytest
 
 from killick import Store
 from killick.exchange import export_session, import_paths
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange import (
     test_claude_code,
     test_cline,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from killick import Image, Opaque, Reasoning, Store, ToolCall
-from killick.exchange.finding import detect, import_paths
-from killick.exchange.goose import goose_database, goose_file
+from killick.exchange.discover import detect, import_paths
+from killick.exchange.formats.goose import goose_database, goose_file
 from killick.model import entries as e
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, jsonl, mutate, said, twisted
 

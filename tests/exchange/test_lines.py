@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from killick.exchange.lines import lines_of
+from killick.exchange.read import lines_of
 
 
 def read(data: bytes) -> tuple[list[object], list[int | None]]:

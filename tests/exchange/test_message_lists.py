@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from killick import Image, Opaque, Reasoning, Store, ToolCall
-from killick.exchange import content as c
-from killick.exchange.importing import Source
-from killick.exchange.message_lists import message_list
+from killick.exchange.formats import content as c
+from killick.exchange.formats.message_lists import message_list
+from killick.exchange.importer import Source
 from killick.journal.codec import encode
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, kinds, mutate, said, twisted
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from killick import Entry, Message, Session, Store
 from killick.exchange import NotTheSame, export_session, import_paths, prepare_export
-from killick.exchange.native import Losses, native
-from killick.exchange.to_codex import ToCodex, thread_id
-from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.testing.memory import MemoryDisk
+from killick.exchange.export.native import Losses, native
+from killick.exchange.export.to_codex import ToCodex, thread_id
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.stores.memory import MemoryDisk
 from killick.testing.strategies import journals
 from tests.exchange.checks import PNG, check_sound, converse
 from tests.exchange.sources import NOW
@@ -169,7 +169,7 @@ def test_a_session_with_a_bit_of_everything(
 def test_sessions_of_other_agents_pass_through(
     store: Store, other: Store, tmp_path: Path, to: str
 ) -> None:
-    from killick.exchange.goose import goose_database
+    from killick.exchange.formats.goose import goose_database
     from tests.exchange.sources import bring
 
     (tmp_path / "in").mkdir()

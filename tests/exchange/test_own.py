@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from killick import Message, Store, Text
-from killick.exchange.finding import import_paths
-from killick.exchange.own import export_lines, import_lines
+from killick.exchange.discover import import_paths
+from killick.exchange.formats.jsonl import export_lines, import_lines
 from killick.exchange.report import Report
 from killick.journal.codec import decode_body, encode, to_bytes
 from killick.model import entries as e
-from killick.testing.failpoints import Failpoints
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import Failpoints
 from killick.testing.strategies import journals
 from tests.exchange.checks import check_sound, converse
 from tests.exchange.mutations import mutated

@@ -11,7 +11,7 @@ import pytest
 
 from killick import Store
 from killick.exchange import import_paths
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.exchange import test_claude_code, test_codex, test_deerflow, test_goose, test_hermes
 from tests.exchange.checks import check_sound
 from tests.exchange.damage import everything_in, marks

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from killick import AsyncStore, Store
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.postgres_fixtures import shared
 
 _WINDOW_SECONDS = 0.002

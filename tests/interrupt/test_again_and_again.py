@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from killick import AsyncStore, KillickError, SessionBusy, Store, Turn
-from killick.testing.failpoints import Failpoints
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import Failpoints
 from tests.interrupt.ledger import use_again
 from tests.interrupt.tracing import Interrupter
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from killick import Store, Turn
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.interrupt.ledger import use_again
 from tests.interrupt.tracing import Interrupter
 
@@ -74,8 +74,8 @@ def test_a_signal_handler_closes_a_store_that_is_being_closed() -> None:
 _CLOSING_TWICE = """
 import signal, threading
 from killick import Store
-from killick.stores.handing import Op
-from killick.testing.memory import MemoryDisk
+from killick.stores.ops import Op
+from killick.stores.memory import MemoryDisk
 
 store, go = Store(MemoryDisk().open()), threading.Event()
 store._core.runtime().writer.submit(Op(lambda engine: go.wait()))

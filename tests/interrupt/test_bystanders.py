@@ -25,9 +25,9 @@ from killick import (
     ToolResult,
     TurnStopped,
 )
-from killick.stores.handing import Op
-from killick.testing.failpoints import Failpoints
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
+from killick.stores.ops import Op
+from killick.testing.faults import Failpoints
 from tests.interrupt.driving import Disk
 
 

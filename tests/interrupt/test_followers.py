@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from killick import AsyncStore
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 
 pytestmark = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 

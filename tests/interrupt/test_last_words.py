@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from killick import Message, Session, Store, Stream, ToolCall, ToolResult
-from killick.model.parts import Opaque
-from killick.testing.memory import MemoryDisk
+from killick.model.messages import Opaque
+from killick.stores.memory import MemoryDisk
 from tests.interrupt.tracing import Interrupter
 
 HERE = str(Path(__file__).parent)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from killick.stores.postgres.arrays import Bigints, Byteas, teach
+from killick.stores.postgres.connection import Bigints, Byteas, teach
 from tests.postgres_fixtures import Shared
 
 Connection = psycopg.Connection[tuple[object, ...]]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from killick import Image, Message, SessionDamaged, Store, Text, UsageError
-from killick.doctor import examine
-from killick.stores import rebuild
+from killick.maintenance.doctor import examine
+from killick.stores.engine import session_ops
 from killick.stores.postgres import PostgresDatabase
-from killick.stores.postgres.care import advice
+from killick.stores.postgres.maintain import advice
 from tests.postgres_fixtures import Shared
 
 SOUND = ("on", "on", "on", "", False, 0)
@@ -190,7 +190,7 @@ def test_rebuilding_while_others_append_loses_nothing(
             noted.set()
 
         appending = threading.Thread(target=append)
-        derived = rebuild.derived
+        derived = session_ops.derived
 
         def slowly(*args: Any) -> Any:
             found = derived(*args)
@@ -199,7 +199,7 @@ def test_rebuilding_while_others_append_loses_nothing(
                 noted.wait(0.5)  # in vain, if the session is locked
             return found
 
-        monkeypatch.setattr(rebuild, "derived", slowly)
+        monkeypatch.setattr(session_ops, "derived", slowly)
         assert all(one.mended for one in store.examine_session("s", rebuild=True))
         appending.join(20)
         monkeypatch.undo()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from killick import Entry, Session, Store
-from killick.stores.postgres.waiting import Connection
+from killick.stores.postgres.connection import Connection
 from tests.postgres.proxy import Proxy
 from tests.postgres.test_notices import ASKED, SOON, until
 from tests.postgres_fixtures import Shared

@@ -12,7 +12,7 @@ import pytest
 from killick import Message, Store, Text, TurnStopped
 from killick.stores.postgres import PostgresDatabase
 from killick.testing.conformance import CHECKS, Check, World
-from killick.testing.faces import Face
+from killick.testing.conformance.world import Face
 from tests.crash.journals import check_store
 from tests.postgres_fixtures import Shared, shared
 from tests.servers import free_port, run_as

@@ -23,7 +23,7 @@ from killick import (
     Text,
 )
 from killick.stores.postgres import PostgresDatabase
-from killick.stores.postgres.waiting import Connection
+from killick.stores.postgres.connection import Connection
 from tests.crash.journals import check_sound
 from tests.postgres.proxy import Proxy
 from tests.postgres_fixtures import Shared, shared

@@ -23,8 +23,7 @@ from killick import (
     Text,
 )
 from killick.stores.postgres import PostgresDatabase
-from killick.stores.postgres.connection import Settings, connect, read_url
-from killick.stores.postgres.waiting import Silent
+from killick.stores.postgres.connection import Settings, Silent, connect, read_url
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 from tests.servers import Server

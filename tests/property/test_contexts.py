@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from killick.journal.derived import HISTORY, mark_of
+from killick.journal.summary import HISTORY, mark_of
 from killick.model import entries as e
-from killick.model.parts import ToolCall, ToolResult
-from killick.testing import validators
+from killick.model.messages import ToolCall, ToolResult
 from killick.testing.strategies import journals
+from killick.views import validators
 from killick.views.context import FORMATS, Budget, Context, compute, trim
 from killick.views.neutral import build
 

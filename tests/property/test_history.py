@@ -6,16 +6,14 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 
 from killick.journal.audit import audit
-from killick.journal.derived import HISTORY, mark_of
 from killick.journal.fold import fold_messages
-from killick.journal.history import History, in_view
+from killick.journal.summary import HISTORY, mark_of
+from killick.journal.visibility import History, in_view
 from killick.model import entries as e
-from killick.model.messages import Message
-from killick.model.parts import Text, ToolCall
+from killick.model.messages import Message, Text, ToolCall
 from killick.testing.strategies import journals
-from killick.views.context import compute
+from killick.views.context import compute, for_model
 from killick.views.neutral import build
-from killick.views.selection import for_model
 from killick.views.transcript import Shown, transcript
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from killick import InvalidQuery, Message, Reasoning, Store, Text
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 
 words = st.sampled_from(
     ["ab", "abc", "b", "Ä", "a", "x_y", "1", "東京", "京都", "京", "สวัส", "ดี", "\ud800", "\0", "ß"]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from killick.model import entries as e
-from killick.stores.base import Database
+from killick.stores.contract import Database
+from killick.stores.memory import MemoryDisk
 from killick.stores.sqlite import SqliteDatabase
 from killick.testing import strategies as hf
-from killick.testing.memory import MemoryDisk
 from killick.testing.players import Player
 from tests.postgres_fixtures import shared
 

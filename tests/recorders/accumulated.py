@@ -12,7 +12,7 @@ from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from killick.model.parts import Image, Opaque, Part, Reasoning, Text, ToolCall
+from killick.model.messages import Image, Opaque, Part, Reasoning, Text, ToolCall
 
 Plain = list[tuple[Any, ...]]
 

@@ -12,7 +12,7 @@ import trio
 from killick import AsyncStore, Message, Session, Store, TurnEnded, TurnStopped
 from killick.model import entries as e
 from killick.recorders import record
-from killick.recorders.taking import LEFT
+from killick.recorders.apply import LEFT
 from tests.recorders.clients import REQUESTS, SHAPES, AsyncClients, Clients
 from tests.recorders.corpora import EVENTS, wire
 from tests.recorders.saying import answer, plain_events

@@ -10,7 +10,7 @@ import pytest
 from killick import Session, Store
 from killick.agent.embedded import model_file, serving_model
 from killick.recorders import record
-from killick.testing import validators
+from killick.views import validators
 from tests.recorders.accumulated import ACCUMULATORS, Plain, recorded
 
 pytestmark = [

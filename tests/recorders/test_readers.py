@@ -8,7 +8,7 @@ import pytest
 
 from killick import Message, Opaque, Store, Text, ToolCall
 from killick.model import entries as e
-from killick.model.parts import File, Image
+from killick.model.messages import File, Image
 from killick.recorders import record
 from tests.recorders.corpora import PIXEL
 

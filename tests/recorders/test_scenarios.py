@@ -14,7 +14,7 @@ import pytest
 
 from killick import Session, Store, ToolResult
 from killick.model import entries as e
-from killick.testing import validators
+from killick.views import validators
 from tests.recorders.agent import SESSION, run
 from tests.recorders.clients import SHAPES
 from tests.recorders.saying import answer

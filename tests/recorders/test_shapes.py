@@ -14,7 +14,7 @@ from google.genai import errors as google_errors
 from killick import AsyncStore, Message, Store
 from killick.model import entries as e
 from killick.recorders import record
-from killick.testing import validators
+from killick.views import validators
 from tests.recorders.accumulated import ACCUMULATORS, Accumulator, Plain, recorded, without_ids
 from tests.recorders.clients import REQUESTS, SHAPES, AsyncClients, Clients
 from tests.recorders.corpora import EVENTS, wire

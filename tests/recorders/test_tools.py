@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from killick import (
-    AsyncStore,
-    HandleClosed,
-    Session,
-    Store,
-    Text,
-    ToolNotApproved,
-    TurnStopped,
-)
+from killick import AsyncStore, HandleClosed, Session, Store, Text, ToolNotApproved, TurnStopped
 from killick.model import entries as e
 from killick.recorders import record
 from tests.recorders.saying import plain_events

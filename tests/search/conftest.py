@@ -10,4 +10,4 @@ __all__ = ["_one_nursery", "nursery", "patience"]
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may be busy: a search waits until the index has caught up, unless a test says."""
-    monkeypatch.setattr("killick.session.searching.WAIT_SECONDS", 60)
+    monkeypatch.setattr("killick.session.core.queries.WAIT_SECONDS", 60)

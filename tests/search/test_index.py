@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
-from killick.stores.handing import Op
-from killick.stores.indexing import Idleness
-from killick.stores.searching import read_batch
+from killick.search.indexer import read_batch
+from killick.stores.engine.search_ops import Idleness
+from killick.stores.ops import Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.sqlite.search import SqliteIndex
 from killick.stores.writer import Writer
@@ -87,7 +87,7 @@ def test_a_store_that_may_not_be_written_is_searched_as_it_is(
         say(store, "needle")
         assert len(store.search("needle")) == 1
         say(store, "needle", session_id="later")
-    monkeypatch.setattr("killick.stores.sqlite.files.is_writable", lambda _: False)
+    monkeypatch.setattr("killick.stores.sqlite.connection.is_writable", lambda _: False)
     with Store(path) as store:
         hits = store.search("needle")
         assert len(hits) == 1

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from killick import AsyncStore
 from killick.agent import agent_for
-from killick.server.command import serve
-from killick.server.logs import configure
-from killick.server.running import Answering
-from killick.server.state import Settings
-from killick.server.tokens import Tokens
+from killick.server.auth import Tokens
+from killick.server.launch import serve
+from killick.server.runner import Answering
+from killick.server.state import Settings, configure
 
 
 @contextlib.asynccontextmanager

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from killick import AsyncStore
 from killick.model.entries import ApprovalDecided
-from killick.server.command import serve
-from killick.server.logs import configure
-from killick.server.running import Answering
-from killick.server.state import Settings
-from killick.server.tokens import Tokens
+from killick.server.auth import Tokens
+from killick.server.launch import serve
+from killick.server.runner import Answering
+from killick.server.state import Settings, configure
 from killick.session.aio import AsyncSession
-from killick.session.blocks_aio import AsyncTurn
+from killick.session.aio_blocks import AsyncTurn
 
 Act = Callable[[AsyncSession, AsyncTurn, list[str]], Awaitable[None]]
 

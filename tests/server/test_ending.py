@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from killick import AsyncStore
-from killick.server.failing import Refused
+from killick.server.endpoint import Refused
 from killick.server.hub import Hub
-from killick.server.logs import Log
-from killick.server.state import Settings
-from killick.testing.memory import MemoryDisk
+from killick.server.state import Log, Settings
+from killick.stores.memory import MemoryDisk
 from tests.server.conftest import Serve
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 
 from killick import AsyncStore
-from killick.server.keeping import Keeper
-from killick.server.logs import Log
-from killick.session.sources import system_clock
+from killick.server.runner import Keeper
+from killick.server.state import Log
+from killick.session.runtime import system_clock
 
 _DIES = """
 import os, sys

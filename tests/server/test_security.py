@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from killick.server.guard import host_name, is_loopback
-from killick.server.tokens import TokenFileDamaged, Tokens
+from killick.server.auth import TokenFileDamaged, Tokens, host_name, is_loopback
 from tests.server.client import ROOT, Server
 from tests.server.conftest import Serve
 
@@ -258,7 +257,7 @@ def test_the_log_has_ids_and_never_content(serve: Serve) -> None:
 def test_the_log_has_no_words_of_other_libraries() -> None:
     import logging
 
-    from killick.server.logs import JsonLines
+    from killick.server.state import JsonLines
 
     record = logging.LogRecord(
         "httpx", logging.WARNING, "/lib/client.py", 7, "sent %s", ("swordfish",), None

@@ -10,10 +10,8 @@ from killick import AsyncStore
 from killick.errors import StoreReadOnly
 from killick.model import entries as e
 from killick.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
-from killick.server.logs import Log
-from killick.server.state import Settings
-from killick.session.following import Fed
-from killick.session.place import Place, Seen
+from killick.server.state import Log, Settings
+from killick.session.follow import Fed, Place, Seen
 from tests.server.client import Server, texts
 
 

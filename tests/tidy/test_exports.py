@@ -9,14 +9,14 @@ import pytest
 
 import killick
 from killick import errors
-from killick.session import aio, blocks, blocks_aio, store
+from killick.session import aio, aio_blocks, sync, sync_blocks
 
 FACES = [
-    (store.Store, aio.AsyncStore),
-    (store.Session, aio.AsyncSession),
-    (blocks.Turn, blocks_aio.AsyncTurn),
-    (blocks.Stream, blocks_aio.AsyncStream),
-    (blocks.Tool, blocks_aio.AsyncTool),
+    (sync.Store, aio.AsyncStore),
+    (sync.Session, aio.AsyncSession),
+    (sync_blocks.Turn, aio_blocks.AsyncTurn),
+    (sync_blocks.Stream, aio_blocks.AsyncStream),
+    (sync_blocks.Tool, aio_blocks.AsyncTool),
 ]
 
 READS = {

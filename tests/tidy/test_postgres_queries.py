@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from killick.stores.postgres.queries import queries
+from killick.stores.postgres.schema import queries
 from tests.postgres_fixtures import shared
 
 Connection = psycopg.Connection[tuple[Any, ...]]

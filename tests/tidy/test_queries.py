@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from killick import Message, Store, Text
-from killick.stores.sqlite.queries import SQL
+from killick.stores.sqlite.schema import SQL
 
 MAY_SCAN = {
     *("loose_blobs", "session_keys", "holds"),

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from killick import Message, SessionDamaged, Store, Text, Usage
-from killick.doctor import Examination, examine
+from killick.maintenance.doctor import Examination, examine
 from tests.bad_input.helpers import raw
 
 

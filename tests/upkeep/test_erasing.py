@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from killick import Image, Message, SessionNotFound, Store, Text
-from killick.session import care
-from killick.testing.crash import crash
+from killick.maintenance import erase
+from killick.testing.faults import crash
 
 WORDS = [
     "prompt",
@@ -124,7 +124,7 @@ def test_an_erasure_that_was_interrupted_is_finished_by_erasing_again(
     with Store(path) as store:
         session_id = remember(store)
         with monkeypatch.context() as patch:
-            patch.setattr(care.CareCore, "_scrub", _interrupted)
+            patch.setattr(erase.CareCore, "_scrub", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.erase_session(session_id, forks=True)
         with pytest.raises(SessionNotFound):

@@ -7,9 +7,9 @@ import apsw
 import pytest
 
 from killick import Session, Store
-from killick.session.care import CareCore, Removal
-from killick.session.steps import Flow
-from killick.testing.crash import crash
+from killick.maintenance.erase import CareCore, Removal
+from killick.session.drive.steps import Flow
+from killick.testing.faults import crash
 
 NOW = timedelta(0)
 

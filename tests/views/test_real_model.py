@@ -14,7 +14,7 @@ import pytest
 
 from killick import Message, Session, Store, Text, ToolCall
 from killick.agent.embedded import model_file, serving_model
-from killick.testing.crash import crash
+from killick.testing.faults import crash
 
 pytestmark = [
     pytest.mark.skipif(model_file() is None, reason="requirements/model.lock is not there"),

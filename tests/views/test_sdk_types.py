@@ -10,7 +10,7 @@ import pytest
 
 from killick import AsyncSession, AsyncStore, Message, Text, ToolCall
 from killick.model import entries as e
-from killick.testing import validators
+from killick.views import validators
 from killick.views.context import Context, Format
 from tests import sdk_types
 

@@ -4,14 +4,14 @@ import hashlib
 import json
 from typing import Final
 
+from killick.journal.assembly import is_whole_object
 from killick.journal.codec import encode
-from killick.journal.derived import HISTORY, mark_of
-from killick.journal.wholeness import is_whole_object
+from killick.journal.summary import HISTORY, mark_of
 from killick.model import entries as e
-from killick.model.parts import Text, ToolCall
-from killick.testing import validators
-from killick.testing.memory import MemoryDisk
+from killick.model.messages import Text, ToolCall
+from killick.stores.memory import MemoryDisk
 from killick.testing.players import Player
+from killick.views import validators
 from killick.views.context import compute
 from torture.campaign import Campaign, Round, Sizes
 from torture.scripts import play

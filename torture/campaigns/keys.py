@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from killick import IdConflict, Message, Session, Store, Text, ToolCall
 from killick.model import entries as e
-from killick.testing.crash import crash
+from killick.testing.faults import crash
 from torture.campaign import Campaign, Round, Sizes
 
 _SCHEDULES: Final = 200

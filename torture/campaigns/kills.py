@@ -90,7 +90,7 @@ class Countdown:
 
     def _watch_server(self) -> None:
         """Before a statement is handed over, and before and after every wait for the server."""
-        from killick.stores.postgres.waiting import Connection
+        from killick.stores.postgres.connection import Connection
 
         def counted(call: Any, after: bool) -> Any:  # noqa: FBT001
             def instead(*args: Any, **kwargs: Any) -> Any:

@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from killick.agent.agent import Agent
-    from killick.agent.approvals import Pending, pending_approvals
-    from killick.agent.choosing import agent_for
+    from killick.agent.agent import Agent, Pending, pending_approvals
     from killick.agent.embedded import ModelUnavailable
+    from killick.agent.models import agent_for
     from killick.agent.tools import Workspace
 
 __all__ = [
@@ -29,10 +28,10 @@ __all__ = [
 _MODULES = {
     "Agent": "agent",
     "ModelUnavailable": "embedded",
-    "Pending": "approvals",
+    "Pending": "agent",
     "Workspace": "tools",
-    "agent_for": "choosing",
-    "pending_approvals": "approvals",
+    "agent_for": "models",
+    "pending_approvals": "agent",
 }
 
 

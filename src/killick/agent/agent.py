@@ -1,8 +1,9 @@
-"""The agent: runs a model and its tools inside an open turn, until it has answered."""
+"""What waits for a person's decision, so that any client can show it and decide."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import pydantic_ai
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
@@ -14,12 +15,40 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from killick.adapters.pydantic_ai import Approvals, Granted, Recorder, granted, history
-from killick.agent.fitting import compact_if_long, compact_turn_if_long, summarise, title_of
+from killick.agent.summaries import compact_if_long, compact_turn_if_long, summarise, title_of
 from killick.agent.tools import Running
 from killick.errors import KillickError
+from killick.model import entries as e
+from killick.model.messages import ToolCall
 from killick.session.aio import AsyncSession
-from killick.session.blocks_aio import AsyncTurn
-from killick.session.endings import describe
+from killick.session.aio_blocks import AsyncTurn
+from killick.session.drive.exit_guard import describe
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A call that waits. `session.decide_approval(pending.asked, approved=…)` decides."""
+
+    asked: e.ApprovalAsked
+    call: ToolCall
+
+
+async def pending_approvals(session: AsyncSession) -> list[Pending]:
+    """The calls that wait for a decision: of the turn that runs, or of one that ended waiting."""
+    asked = await session.approvals()
+    if not asked:
+        return []
+    turn = (await session.turns())[-1]
+    calls = {
+        (message.id, call.id): call
+        for message in await session.messages(after=turn.seq)
+        for call in message.tool_calls
+    }
+    return [
+        Pending(question, call)
+        for question in asked
+        if (call := calls.get((question.message_id, question.call_id))) is not None
+    ]
+
 
 INSTRUCTIONS: Final = (
     "You are a helpful assistant in a terminal. Answer briefly and clearly, in Markdown. Use a "

@@ -36,7 +36,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from killick.agent import embedded
-from killick.views import wording
+from killick.views import phrases
 
 NAME: Final = "smollm2-135m"
 _NO_TOOL: Final = "answer"
@@ -223,7 +223,7 @@ def _words(part: UserPromptPart) -> str:
         return part.content
     said = [one for one in part.content if isinstance(one, str)]
     unseen = len(part.content) - len(said)
-    return "\n".join([*said, *[wording.left_out("Something that you cannot see")] * unseen])
+    return "\n".join([*said, *[phrases.left_out("Something that you cannot see")] * unseen])
 
 
 # -- a history without tool calls --------------------------------------------------------------

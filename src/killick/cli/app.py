@@ -1,18 +1,50 @@
-"""The group of all commands, and the outermost frame: errors in one line, exit codes."""
+"""Options before the command's name: they mean what they mean after it, so they are put there.
+
+`killick --model NAME serve` is `killick serve --model NAME`. Whether a word is the value of an
+option or the name of a command is known by the options of the command that it would name.
+"""
 
 import importlib
 import keyword
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
 
-from killick.cli.failing import code_of, explain
-from killick.cli.frame import Frame, shared_options
-from killick.cli.placing import name_first
-from killick.cli.printing import complain
+from killick.cli.invocation import Frame, code_of, explain, shared_options
+from killick.cli.output import complain
+
+
+def name_first(words: Sequence[str], find: Callable[[str], click.Command | None]) -> list[str]:
+    """The same line, begun with the command's name; as it is where nothing stands before one.
+
+    The name is the first word that names a command which has all the options that stand before it.
+    """
+    for place, word in enumerate(words):
+        command = None if word.startswith("-") else find(word)
+        if command is not None and _has_all(command, words[:place]):
+            return [word, *words[:place], *words[place + 1 :]]
+    return list(words)
+
+
+def _has_all(command: click.Command, words: Sequence[str]) -> bool:
+    """Whether these words are options of the command, each with the values that it takes."""
+    values = {
+        name: 0 if option.is_flag or option.count else option.nargs
+        for option in command.params
+        if isinstance(option, click.Option)
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    place = 0
+    while place < len(words):
+        name, given, _ = words[place].partition("=")
+        if name not in values:
+            return False
+        place += 1 if given else 1 + values[name]
+    return place == len(words)
+
 
 PROGRAM: Final = "killick"
 COMPLETE_VARIABLE: Final = "_KILLICK_COMPLETE"
@@ -21,42 +53,42 @@ BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
 
 SECTIONS: Final[dict[str, dict[str, str]]] = {
-    "Talk": {"chat": "chatting", "demo": "demonstrating", "model": "modelling"},
+    "Talk": {"chat": "chat", "demo": "demo", "model": "chat"},
     "Look": {
-        "sessions": "listing",
-        "show": "showing",
-        "search": "searching",
-        "context": "sending",
-        "tail": "tailing",
-        "stats": "listing",
-        "where": "listing",
+        "sessions": "sessions",
+        "show": "show",
+        "search": "sessions",
+        "context": "show",
+        "tail": "show",
+        "stats": "sessions",
+        "where": "sessions",
     },
     "Change": {
-        "rename": "describing",
-        "tag": "describing",
-        "pin": "describing",
-        "archive": "describing",
-        "delete": "describing",
-        "restore": "describing",
-        "stop": "describing",
+        "rename": "change",
+        "tag": "change",
+        "pin": "change",
+        "archive": "change",
+        "delete": "change",
+        "restore": "change",
+        "stop": "change",
     },
     "Change what is in view": {
-        "compact": "history",
-        "rewind": "history",
-        "undo": "history",
-        "hide": "history",
-        "unhide": "history",
-        "fork": "history",
+        "compact": "change",
+        "rewind": "change",
+        "undo": "change",
+        "hide": "change",
+        "unhide": "change",
+        "fork": "change",
     },
     "Keep": {
-        "doctor": "keeping",
-        "backup": "keeping",
-        "clean": "keeping",
-        "erase": "keeping",
+        "doctor": "doctor",
+        "backup": "doctor",
+        "clean": "doctor",
+        "erase": "doctor",
     },
-    "Move": {"import": "moving", "export": "moving", "copy": "copying"},
-    "Serve": {"serve": "serving", "token": "serving"},
-    "Shell": {"completion": "completion"},
+    "Move": {"import": "import_", "export": "import_", "copy": "import_"},
+    "Serve": {"serve": "serve", "token": "serve"},
+    "Shell": {"completion": "sessions"},
 }
 """Every command, and the module in `killick.cli.commands` that it is loaded from."""
 

@@ -1,8 +1,8 @@
 """Sessions of other agents in, and sessions out in formats that others read."""
 
-from killick.exchange.exporting import EXPORTS, Export, export_session, prepare_export
-from killick.exchange.finding import FORMATS, import_paths, usual_places
-from killick.exchange.native import NotTheSame
+from killick.exchange.discover import FORMATS, import_paths, usual_places
+from killick.exchange.export import EXPORTS, Export, export_session, prepare_export
+from killick.exchange.export.native import NotTheSame
 from killick.exchange.report import Outcome, Place, Problem, Report
 
 __all__ = [

@@ -4,15 +4,16 @@ A reader is a generator of these, in the order of its source, each with its plac
 nothing about journals: `composing` makes entries of them.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
+from killick.exchange.formats import content as c
 from killick.exchange.report import Place
-from killick.journal.identity import digest
+from killick.journal.kinds import digest
 from killick.model.entries import Usage
-from killick.model.messages import Role
-from killick.model.parts import Image, Json, Part, ToolResult
+from killick.model.messages import Image, Json, Part, Role, Text, ToolResult
 from killick.model.sessions import Namer, Project
 
 
@@ -135,3 +136,58 @@ def image(data: bytes, media_type: str, alt: str | None = None) -> tuple[Image, 
     """An image and its bytes, under the name that a store will give them."""
     name = digest(data)
     return Image(name, media_type, alt), {name: data}
+
+
+def told(  # noqa: PLR0913  (what there is to say of a message)
+    place: Place,
+    at_us: int | None,
+    role: Role,
+    found: c.Content,
+    *,
+    key: str,
+    prompt: bool = False,
+    asked: Asked | None = None,
+    person: bool = True,
+    model: bool = True,
+    partial: bool = False,
+) -> Iterator[Record]:
+    """Everything that a message says. One that says nothing at all is reported."""
+    for what in found.bad:
+        yield Bad(place=place, reason=what)
+    for result in found.results:
+        yield Answered(
+            place=place,
+            at_us=at_us,
+            result=result,
+            blobs=c.blobs_in(result, found.blobs),
+            person=person,
+            model=model,
+        )
+    if found.parts:
+        yield Said(
+            place=place,
+            at_us=at_us,
+            role=role,
+            parts=tuple(found.parts),
+            key=key,
+            blobs=found.blobs,
+            begins_turn=prompt and role == "user",
+            partial=partial,
+            asked=asked if role == "assistant" else None,
+            person=person,
+            model=model,
+        )
+    elif not found.results and not found.bad:
+        yield Bad(place=place, reason="a message without content", repaired=True)
+
+
+def words(parts: Iterable[Part]) -> str:
+    """The text of parts."""
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def title_of(text: object, most: int = 80) -> str | None:
+    """The first line of a text that can be a title."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return text.strip().splitlines()[0][:most]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from killick.errors import KillickError
 from killick.journal import rules
-from killick.journal.identity import identity, subject
-from killick.journal.turn import TurnState
+from killick.journal.kinds import identity, subject
+from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 
 Violation = tuple[int, str]

@@ -1,12 +1,12 @@
 """How a turn is closed: the one function behind leaving a block, Stop, take-over and recovery."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from killick.journal.assembly import assemble, output_text
-from killick.journal.turn import TurnState
+from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 
 Deltas = Callable[[int], Sequence[e.Delta]]
@@ -63,3 +63,34 @@ def open_streams(turn: TurnState) -> list[int]:
     """The seqs of everything in the turn that may have deltas."""
     tools = [call.started_seq for call in turn.open_tools() if call.started_seq is not None]
     return [*turn.open_messages.values(), *tools]
+
+
+class Waiting:
+    """Takes entries in order; `asked` are the questions that wait, by their ids, in order.
+
+    They are those of the turn that runs, or of one whose process ended while it waited.
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[str, e.ApprovalAsked] = {}
+
+    def take(self, body: e.Body) -> None:
+        match body:
+            case e.ApprovalAsked():
+                self.asked[body.id] = body
+            case e.ApprovalDecided():
+                self.asked.pop(body.id, None)
+            case e.TurnStarted():
+                self.asked.clear()  # the conversation has gone on without them
+            case e.TurnEnded(reason=reason) if reason != AWAITING_APPROVAL:
+                self.asked.clear()  # whoever stopped it, or let it fail, did not want them
+            case _:
+                pass
+
+
+def waiting(entries: Iterable[e.Entry]) -> list[e.ApprovalAsked]:
+    """What waits after these entries, which begin no later than the newest turn."""
+    fold = Waiting()
+    for entry in entries:
+        fold.take(entry.body)
+    return list(fold.asked.values())

@@ -15,7 +15,7 @@ import msgspec
 
 from killick.errors import InvalidEntry
 from killick.model.entries import Body, Delta, KnownBody, Unknown
-from killick.model.parts import Json
+from killick.model.messages import Json
 
 T = TypeVar("T")
 

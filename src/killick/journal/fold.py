@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from killick.journal.assembly import assemble
-from killick.journal.identity import (
+from killick.journal.kinds import (
     ending_identity,
     late_text_identity,
     message_end_identity,

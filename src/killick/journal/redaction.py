@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from killick.errors import InvalidEntry
-from killick.journal.wholeness import is_whole_object
+from killick.journal.assembly import is_whole_object
 from killick.model import entries as e
-from killick.model.parts import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
 
 Redact = Callable[[str], str]
 """A text without what must not be stored. Runs inside a transaction: it must be quick."""

@@ -24,7 +24,7 @@ from killick.errors import (
     ToolNotApproved,
     TurnEnded,
 )
-from killick.journal.turn import CallState, TurnState
+from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
 from killick.model.limits import (
     BODY_BYTES_MAX,
@@ -36,7 +36,7 @@ from killick.model.limits import (
     TITLE_CHARS_MAX,
     TOKENS_MAX,
 )
-from killick.model.parts import Json, Part, ToolCall, ToolResult
+from killick.model.messages import Json, Part, ToolCall, ToolResult
 
 T = TypeVar("T")
 

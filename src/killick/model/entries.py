@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from killick.model.messages import Role
-from killick.model.parts import Json, Part, ToolResult
+from killick.model.messages import Json, Part, Role, ToolResult
 from killick.model.sessions import Fork, Namer, Parent, Project, moment
 
 

@@ -1,11 +1,85 @@
-"""A message, as it is recorded and as it is read back."""
+"""The smallest things a message is made of.
+
+Parts are pure values: equal when their content is equal, with no identity of their own.
+Large bytes are not in a part; images and files name a blob by its hash.
+"""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from killick.model.parts import Part, Text, ToolCall
+Json = None | bool | int | float | str | list[Any] | dict[str, Any]
+
+
+class _Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
+    """Parts cannot form cycles, so the garbage collector need not look at them."""
+
+
+class Text(_Part, frozen=True, tag="text"):
+    """What was said."""
+
+    text: str
+
+
+class Reasoning(_Part, frozen=True, tag="reasoning"):
+    """What the model thought. Signature and encrypted content are kept exactly as they came."""
+
+    text: str
+    signature: str | None = None
+    encrypted: str | None = None
+
+
+class ToolCall(_Part, frozen=True, tag="tool_call"):
+    """A tool the model asked for; `arguments` is the text the model wrote, never re-encoded."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    tool_type: Literal["function", "custom", "mcp", "hosted"] = "function"
+
+
+class Image(_Part, frozen=True, tag="image"):
+    """An image, stored once under the hash that `store.put_blob` returned."""
+
+    blob: str
+    media_type: str
+    alt: str | None = None
+
+
+class File(_Part, frozen=True, tag="file"):
+    """A file, stored once under the hash that `store.put_blob` returned."""
+
+    blob: str
+    media_type: str
+    name: str | None = None
+
+
+OWN_PROVIDER: Final = "holdfast"
+"""The provider of parts that were kept whole here; stored journals have this name."""
+
+
+class Opaque(_Part, frozen=True, tag="opaque"):
+    """A provider's own data, kept byte for byte and handed back to that provider only."""
+
+    provider: str
+    data: bytes
+
+
+class ToolResult(_Part, frozen=True, tag="tool_result"):
+    """What a tool returned: text or parts, and structured content beside it."""
+
+    call_id: str
+    content: str | tuple[Text | Image | File | Opaque, ...]
+    is_error: bool = False
+    structured: Json = None
+
+
+Part = Text | Reasoning | ToolCall | ToolResult | Image | File | Opaque
+"""Any part of a message."""
+
+BLOB_PARTS = (Image, File)
+
 
 Role = Literal["user", "assistant", "tool", "system"]
 State = Literal["streaming", "complete", "partial"]

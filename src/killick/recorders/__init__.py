@@ -8,15 +8,14 @@ What comes out is what went in. No SDK is imported here; their objects are taken
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from killick.recorders.blocking import Recording, Source
-from killick.recorders.handle import Handle, Plan
-from killick.recorders.requests import Request
-from killick.recorders.shapes import Shape
-from killick.session.blocks import Turn
+from killick.recorders.base import Handle, Plan, Request
+from killick.recorders.registry import Shape
+from killick.recorders.sync import Recording, Source
+from killick.session.sync_blocks import Turn
 
 if TYPE_CHECKING:
     from killick.recorders.aio import AsyncRecording, AsyncSource
-    from killick.session.blocks_aio import AsyncTurn
+    from killick.session.aio_blocks import AsyncTurn
 
 __all__ = ["AsyncRecording", "Recording", "Shape", "record"]
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from killick.model.entries import Usage
-from killick.model.parts import Opaque, Part
-from killick.session.streams import ToolType
+from killick.model.messages import Opaque, Part
+from killick.session.core.stream import ToolType
 
 Event = dict[str, Any]
 

@@ -18,9 +18,9 @@ import anyio
 
 from killick.errors import KillickError, TurnEnded
 from killick.recorders.actions import Media
-from killick.recorders.handle import DRAINING, Handle, Plan, must_stream
-from killick.recorders.taking import LEFT, Taking
-from killick.session.blocks_aio import AsyncTurn
+from killick.recorders.apply import LEFT, Taking
+from killick.recorders.base import DRAINING, Handle, Plan, must_stream
+from killick.session.aio_blocks import AsyncTurn
 
 T = TypeVar("T")
 AsyncOpened = AsyncIterable[T] | AbstractAsyncContextManager[AsyncIterable[T]]

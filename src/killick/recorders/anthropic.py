@@ -7,8 +7,8 @@ came, because it must go back exactly.
 import json
 from typing import Any, Final
 
-from killick.journal.wholeness import is_whole_object
-from killick.model.parts import Reasoning
+from killick.journal.assembly import is_whole_object
+from killick.model.messages import Reasoning
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,

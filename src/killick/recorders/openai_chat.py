@@ -7,7 +7,7 @@ Only the first choice is the message; what the others say is kept beside it.
 from base64 import b64decode
 from typing import Any, Final
 
-from killick.journal.wholeness import is_whole_object
+from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     Action,
     Call,

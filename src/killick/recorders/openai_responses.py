@@ -7,7 +7,7 @@ whatever both bring is taken once. An item that the provider ran itself is kept 
 from base64 import b64decode
 from typing import Any, Final
 
-from killick.journal.wholeness import is_whole_object
+from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,

@@ -1,10 +1,12 @@
-"""The application: every operation, the page, and the guard in front of both."""
+"""The files of the page, as they are in the package: read once, checked by their hash."""
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from importlib.resources import files
+from typing import Any, ClassVar, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -14,15 +16,56 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from killick.server.failing import Refused
-from killick.server.guard import HEADERS
-from killick.server.keeping import Keeper
+from killick.server.auth import HEADERS
+from killick.server.endpoint import Endpoint, Operation, Refused, refuse, respond
 from killick.server.openapi import describe
-from killick.server.pages import Pages
 from killick.server.routes import events, health, sessions, turns, views
+from killick.server.runner import Keeper
 from killick.server.state import Serving
-from killick.server.wire import Endpoint, Operation, refuse, respond
-from killick.session.sources import system_clock
+from killick.session.runtime import system_clock
+
+_MEDIA: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+
+
+class _File(NamedTuple):
+    data: bytes
+    media: str
+    tag: str
+
+
+class Pages:
+    """The page is one document for every address of it; its own code shows what was asked for."""
+
+    PATHS: ClassVar = ("/", "/s/{session_id}", "/figures", "/assets/{name:path}")
+
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        folder = files("killick.server").joinpath("page")
+        for part in ("", "vendor"):
+            for one in folder.joinpath(part).iterdir() if part else folder.iterdir():
+                ending = one.name.rpartition(".")[2]
+                if one.is_file() and ending in _MEDIA:
+                    data = one.read_bytes()
+                    tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+                    name = f"{part}/{one.name}" if part else one.name
+                    self._files[name] = _File(data, _MEDIA[ending], tag)
+
+    async def serve(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        file = self._files.get(name)
+        if file is None:
+            raise HTTPException(404, "There is no such file.")
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.data, headers=headers, media_type=file.media)
+
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.OPERATIONS,

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from killick.model import entries as e
-from killick.server.failing import Refused, explain
-from killick.server.logs import Log, cause
-from killick.server.shapes import DeltaEvent, EntryEvent, ReloadEvent, time_text
-from killick.server.wire import encode
+from killick.server.endpoint import Refused, encode, explain
+from killick.server.schemas import DeltaEvent, EntryEvent, ReloadEvent, time_text
+from killick.server.state import Log, cause
 from killick.session.aio import AsyncSession, AsyncStore
-from killick.session.following import Fed
-from killick.session.live_aio import AsyncFeed
-from killick.session.place import Place, Seen
+from killick.session.aio_feeds import AsyncFeed
+from killick.session.follow import Fed, Place, Seen
 
 if TYPE_CHECKING:
     from killick.server.state import Settings

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.server.shapes import DeltaEvent, EntryEvent, Failure, ReloadEvent
-from killick.server.wire import HEADER, JSON, Operation
+from killick.server.endpoint import HEADER, JSON, Operation
+from killick.server.schemas import DeltaEvent, EntryEvent, Failure, ReloadEvent
 
 _REF: Final = "#/components/schemas/{name}"
 

@@ -1,4 +1,4 @@
-"""The asynchronous face: the same names as `killick.session.store`, awaited where they wait.
+"""The asynchronous face: the same names as `killick.session.sync`, awaited where they wait.
 
 Works under asyncio and trio. Every method hands the same flow to `settle` that the synchronous face
 hands to `run`; handing a delta over is a plain call here too.
@@ -7,17 +7,20 @@ hands to `run`; handing a delta over is a plain call here too.
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from killick.journal.usage import Total
+from killick.journal.summary import Total
+from killick.maintenance.faces import AsyncUpkeep
 from killick.model import entries as e
-from killick.model.messages import Message, Prompt
-from killick.model.parts import Json, Part
-from killick.model.search import Hits
+from killick.model.messages import Json, Message, Part, Prompt
 from killick.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from killick.session.blocks_aio import AsyncTurn
-from killick.session.core import Content, ContextSettings, SessionCore, StoreCore
-from killick.session.history import CompactSettings, ForkSettings
-from killick.session.live_aio import AsyncFollowing
-from killick.session.opening import Options, Url, opener
+from killick.search.results import Hits
+from killick.session.aio_blocks import AsyncTurn
+from killick.session.aio_feeds import AsyncFollowing
+from killick.session.core.history import CompactSettings, ForkSettings
+from killick.session.core.session import Content, ContextSettings, SessionCore, StoreCore
+from killick.session.core.stream import StreamCore, ToolCore
+from killick.session.drive.drive_async import in_thread, settle
+from killick.session.drive.steps import Flow
+from killick.session.open import Options, Url, opener
 from killick.session.options import (
     CreateSettings,
     ListFilters,
@@ -32,15 +35,11 @@ from killick.session.options import (
     turn_options,
     usage_filters,
 )
-from killick.session.settling import in_thread, settle
-from killick.session.steps import Flow
-from killick.session.store import Store
-from killick.session.streams import StreamCore, ToolCore
-from killick.session.upkeep import AsyncUpkeep
-from killick.stores.standing import Receipt
+from killick.session.sync import Store
+from killick.stores.engine.state import Receipt
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
-    from killick.session.reading import Changes
+    from killick.session.core.queries import Changes
     from killick.views.context import Context, Format
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown

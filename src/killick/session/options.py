@@ -7,16 +7,15 @@ from typing import Any, Literal, TypedDict
 from killick.journal import rules
 from killick.journal.redaction import Redact
 from killick.model import entries as e
-from killick.model.messages import Role
-from killick.model.parts import Json
+from killick.model.messages import Json, Role
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
+from killick.search.port import Order
 from killick.session.arguments import check_is, check_names, filters_of
-from killick.session.opening import Durability
-from killick.session.sources import Clock, IdSource
-from killick.session.streams import ModelCall
-from killick.session.turns import TurnOptions
-from killick.stores.engine import IfBusy
-from killick.stores.indexed import Order
+from killick.session.core.stream import ModelCall
+from killick.session.core.turn import TurnOptions
+from killick.session.open import Durability
+from killick.session.runtime import Clock, IdSource
+from killick.stores.engine.turn_ops import IfBusy
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and with how much there is to do."""

@@ -1,32 +1,45 @@
-"""One opening of a store in one process: its database, writer and watcher, and the turns that run.
-
-Everything here belongs to the process that made it. After fork() the child finds that the pid is
-not its own, leaves all of this alone, and opens the store again when it is used.
-"""
+"""Time and ids, which everything else is given."""
 
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+
+import uuid_utils
 
 from killick.errors import HandleClosed, KillickError, StoreBusy
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
-from killick.session.bells import Bells
-from killick.session.sources import Clock, IdSource
-from killick.session.steps import Read, Work
+from killick.session.drive.steps import Read, Work
+from killick.session.drive.wakeup_fd import Bells
 from killick.session.watcher import Watcher
-from killick.stores.base import Claim, Database, Reader, SessionRow
-from killick.stores.engine import Engine
-from killick.stores.handing import Op, finish
-from killick.stores.tally import Figures
+from killick.stores.contract import Claim, Database, Reader, SessionRow
+from killick.stores.engine.turn_ops import Engine
+from killick.stores.ops import Figures, Op, finish
 from killick.stores.writer import Writer
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+Clock = Callable[[], int]
+"""Microseconds since 1970. Recorded with every entry, never used to order anything."""
+
+Prefix = Literal["ses", "turn", "msg", "call", "ent", "queue"]
+IdSource = Callable[[Prefix], str]
+"""A new id: unique for ever, and ascending, so that indexes grow at their end."""
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000
+
+
+def random_ids(prefix: Prefix) -> str:
+    return f"{prefix}_{uuid_utils.uuid7().hex}"
+
 
 EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""

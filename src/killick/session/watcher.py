@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from killick.errors import KillickError
-from killick.stores.base import Pace
+from killick.stores.contract import Pace
 
 _FOLLOWING_SECONDS: Final = 0.010
 _RUNNING_SECONDS: Final = 0.050

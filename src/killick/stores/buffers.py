@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from killick.errors import HandleClosed, InvalidEntry, KillickError, StoreDegraded
 from killick.model.entries import Delta
 from killick.model.limits import BODY_BYTES_MAX, FLUSH_BYTES, STREAM_BUFFER_BYTES
-from killick.model.parts import Opaque
-from killick.stores.base import Claim
+from killick.model.messages import Opaque
+from killick.stores.contract import Claim
 
 _STREAM_BYTES_MAX: Final = BODY_BYTES_MAX // 2
 """What a stream may become; encoded as an entry it is at most about twice as long."""

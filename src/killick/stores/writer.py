@@ -22,14 +22,13 @@ from killick.errors import (
 )
 from killick.journal.redaction import Redactor
 from killick.model.limits import WINDOW_SECONDS
-from killick.stores.base import Database, Held, Restart, Transaction, Unlocked
+from killick.search.indexer import read_batch
 from killick.stores.buffers import StreamBuffer
-from killick.stores.engine import Engine
-from killick.stores.handing import Op, Parting, finish
-from killick.stores.indexing import Idleness
-from killick.stores.searching import read_batch
-from killick.stores.standing import NeedsBody
-from killick.stores.tally import Tally
+from killick.stores.contract import Database, Held, Restart, Transaction, Unlocked
+from killick.stores.engine.search_ops import Idleness
+from killick.stores.engine.state import NeedsBody
+from killick.stores.engine.turn_ops import Engine
+from killick.stores.ops import Op, Parting, Tally, finish
 
 T = TypeVar("T")
 

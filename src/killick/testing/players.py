@@ -12,14 +12,13 @@ import msgspec
 
 from killick.errors import KillickError
 from killick.model import entries as e
-from killick.model.messages import Message
-from killick.model.parts import Part, Text, ToolCall
-from killick.session.blocks import Stream, Tool, Turn
-from killick.session.sources import Prefix
-from killick.session.store import Session, Store
-from killick.stores.base import Database
-from killick.stores.handing import Op
-from killick.testing.crash import crash
+from killick.model.messages import Message, Part, Text, ToolCall
+from killick.session.runtime import Prefix
+from killick.session.sync import Session, Store
+from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.stores.contract import Database
+from killick.stores.ops import Op
+from killick.testing.faults import crash
 
 _NEVER_SECONDS = 1_000.0
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from killick.model import entries as e
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from killick.testing.players import Player
 
 Step = tuple[str, tuple[Any, ...]]

@@ -1,24 +1,47 @@
-"""What a model is sent: the repaired list, cut to a budget, in one provider's shape."""
+"""The entries that a context is made of, out of all that a journal holds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
-from killick.journal.history import History
+from killick.journal.visibility import Compaction, Hiding, History, in_view
 from killick.model import entries as e
-from killick.model.parts import Opaque, Reasoning, Text
-from killick.views import wording
-from killick.views.formats import anthropic, gemini, neutral, openai_chat, openai_responses
+from killick.model.messages import Opaque, Reasoning, Text
+from killick.views import phrases
+from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
 from killick.views.formats.common import Options, Render, clean
 from killick.views.media import Blobs
 from killick.views.neutral import Neutral, Partial, Repair, build
-from killick.views.selection import for_model
+
+
+def for_model(history: History, entries: Iterable[e.Entry]) -> Iterator[e.Entry]:
+    """Entries in order, without what a model is not sent.
+
+    A compaction stands where its summary does, with the seq that it has in the journal.
+    """
+    hiding = Hiding(history.hides("model"), phrases.hidden_result())
+    waiting = history.summaries()
+    for entry in in_view(history, entries):
+        while waiting and waiting[0].body.first <= entry.seq:
+            yield _in_place(waiting.pop(0))
+        if isinstance(entry.body, e.Compacted):
+            continue
+        if not history.compactions or history.compacted_by(entry.seq) is None:
+            seen = hiding.see(entry)
+            if seen is not None:
+                yield seen
+    yield from (_in_place(one) for one in waiting)
+
+
+def _in_place(one: Compaction) -> e.Entry:
+    return e.Entry(one.seq, 0, one.body)
+
 
 Format = Literal["neutral", "openai-chat", "openai-responses", "anthropic", "gemini"]
 
 FORMATS: Final[dict[str, Render]] = {
-    "neutral": neutral.render,
+    "neutral": common.render,
     "openai-chat": openai_chat.render,
     "openai-responses": openai_responses.render,
     "anthropic": anthropic.render,
@@ -110,7 +133,7 @@ def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
         return list(messages)
     while len(kept) > 1 and kept[-1][0].role != "user":
         kept.pop()
-    note = Neutral("user", (Text(wording.trimmed()),), (), synthetic=True)
+    note = Neutral("user", (Text(phrases.trimmed()),), (), synthetic=True)
     return [note, *(one for group in reversed(kept) for one in group)]
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from killick.model.parts import File, Image
-from killick.views import wording
+from killick.model.messages import File, Image
+from killick.views import phrases
 
 Blobs = Callable[[str], bytes | None]
 """The bytes of a blob, by its name; None when there is none."""
@@ -48,13 +48,13 @@ def load(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMAGES) -
     what = f"An image ({part.media_type})" if image else f"A file ({part.media_type})"
     allowed, most = (images, IMAGE_BYTES_MAX) if image else (DOCUMENTS, DOCUMENT_BYTES_MAX)
     if part.media_type not in allowed:
-        return wording.left_out(what)
+        return phrases.left_out(what)
     data = blobs(part.blob)
     if not data or len(data) > most:
-        return wording.left_out(what)
+        return phrases.left_out(what)
     media_type = sniff(data) or (None if image else part.media_type)
     if media_type not in allowed or (image and longest_side(data) > IMAGE_SIDE_MAX):
-        return wording.left_out(what)  # providers refuse a whole request for one bad image
+        return phrases.left_out(what)  # providers refuse a whole request for one bad image
     name = part.name if isinstance(part, File) else None
     return Media(media_type, b64encode(data).decode(), name)
 

@@ -16,11 +16,10 @@ from typing import Literal
 
 import msgspec
 
-from killick.journal.assembly import assemble
-from killick.journal.wholeness import is_whole_object
+from killick.journal.assembly import assemble, is_whole_object
 from killick.model import entries as e
-from killick.model.parts import File, Image, Part, Text, ToolCall, ToolResult
-from killick.views import wording
+from killick.model.messages import File, Image, Part, Text, ToolCall, ToolResult
+from killick.views import phrases
 
 Role = Literal["user", "assistant", "tool", "system"]
 Partial = Literal["note", "plain", "omit"]
@@ -73,8 +72,8 @@ class _Call:
         if self.result is not None:
             return msgspec.structs.replace(self.result, call_id=self.unique_id)
         if not self.started and self.call.tool_type != "hosted":  # those the provider runs itself
-            return ToolResult(self.unique_id, wording.did_not_run(), is_error=True)
-        text = wording.unknown(self.output, running=not self.ended_turn)
+            return ToolResult(self.unique_id, phrases.did_not_run(), is_error=True)
+        text = phrases.unknown(self.output, running=not self.ended_turn)
         return ToolResult(self.unique_id, text, is_error=True)
 
 
@@ -267,7 +266,7 @@ class Builder:
         saying = self._messages.get(body.message_id)
         if saying is None or saying.frozen:
             spoken = [delta.text for delta in body.deltas if delta.type == "text"]
-            self._say(seq, wording.late_text("".join(spoken)))
+            self._say(seq, phrases.late_text("".join(spoken)))
             self._repair(seq, "told as text", "a model was sent the answer without it")
             return
         saying.raw = assemble(body.deltas, onto=saying.raw)
@@ -305,12 +304,12 @@ class Builder:
 
     def _answer(self, seq: int, call: _Call | None, result: ToolResult) -> None:
         if call is None:
-            text = wording.orphan_result(result.call_id, _text_of(result))
+            text = phrases.orphan_result(result.call_id, _text_of(result))
             self._say(seq, text, *_media(result))
             self._repair(seq, "told as text", "the result has no call")
         elif call.sent is not None and call.result is None:
             call.result = result
-            text = wording.late_result(
+            text = phrases.late_result(
                 _safe_name(call.call.name),
                 call.unique_id,
                 _text_of(result),
@@ -347,7 +346,7 @@ class Builder:
             self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
         if body.status != "completed" and body.reason != "forked":
-            self._say(seq, wording.ended(body.status, body.reason, cut))
+            self._say(seq, phrases.ended(body.status, body.reason, cut))
 
     def _end_everything(self) -> None:
         """What is in view before a rewind is over, though its ending may not be in view."""
@@ -358,7 +357,7 @@ class Builder:
         self._turn_calls = []
 
     def _summarise(self, seq: int, body: e.Compacted) -> None:
-        self._say(seq, wording.summary(body.summary))
+        self._say(seq, phrases.summary(body.summary))
         self._sayings[-1].place = body.first
 
     def _settle_cut(self, seq: int) -> None:
@@ -368,7 +367,7 @@ class Builder:
         cut, self._cut = self._cut, None
         names, self._cut_calls = self._cut_calls, []
         if self._partial == "note" or names:
-            self._say(seq or cut.seqs[-1], wording.cut_off(names))
+            self._say(seq or cut.seqs[-1], phrases.cut_off(names))
 
     def _provider(self, model_call_id: str | None) -> str | None:
         """Whose answer it is. Of a model call that is not in view that is not known: nobody's."""

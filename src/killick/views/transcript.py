@@ -6,14 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from killick.journal.assembly import output_text
+from killick.journal.assembly import is_whole_object, output_text
 from killick.journal.fold import Messages
-from killick.journal.hiding import Hiding
-from killick.journal.history import Compaction, Hidden, History, in_view
-from killick.journal.wholeness import is_whole_object
+from killick.journal.visibility import Compaction, Hidden, Hiding, History, in_view
 from killick.model import entries as e
-from killick.model.messages import Message, Role, State
-from killick.model.parts import Part, Text, ToolCall, ToolResult
+from killick.model.messages import Message, Part, Role, State, Text, ToolCall, ToolResult
 from killick.model.sessions import moment
 
 Deltas = Callable[[int], Sequence[e.Delta]]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from killick.journal.turn import TurnState
+from killick.journal.turn_state import TurnState
 from killick.model import entries as e
-from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 TURN = "turn_1"
 

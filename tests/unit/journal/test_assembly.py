@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from killick.journal.assembly import assemble, merge, output_text
 from killick.model.entries import Delta
-from killick.model.parts import File, Opaque, Part, Reasoning, Text, ToolCall
+from killick.model.messages import File, Opaque, Part, Reasoning, Text, ToolCall
 from tests.unit.journal.making import any_text, quick
 
 words = any_text.filter(bool)

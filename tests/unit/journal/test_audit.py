@@ -2,7 +2,7 @@
 
 from killick.journal.audit import audit
 from killick.model import entries as e
-from killick.model.parts import Text
+from killick.model.messages import Text
 
 CREATED = e.SessionCreated(title=None)
 QUEUED = e.PromptQueued(id="q", role="user", parts=(Text("later"),))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from killick.journal.closing import closing, open_streams
 from killick.model import entries as e
 from killick.model.entries import Delta
-from killick.model.parts import Text, ToolCall
+from killick.model.messages import Text, ToolCall
 from tests.unit.journal.making import (
     TURN,
     answered,

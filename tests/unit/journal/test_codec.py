@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from killick.journal import codec
 from killick.journal.codec import CodecError
 from killick.model import entries as e
-from killick.model.parts import Opaque, Text, ToolCall
+from killick.model.messages import Opaque, Text, ToolCall
 from killick.model.sessions import Description
 from tests.unit.journal.making import any_text, bodies, parts, quick
 

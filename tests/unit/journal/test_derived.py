@@ -1,6 +1,6 @@
 """What is derived from a journal: how the session is described, and what runs."""
 
-from killick.journal.derived import Derived, advance, derive, describe
+from killick.journal.summary import Derived, advance, derive, describe
 from killick.model import entries as e
 from killick.model.sessions import Description, Fork, Project
 from tests.unit.journal.making import TURN, begun, ended, entries, said

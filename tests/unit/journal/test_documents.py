@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from killick.journal.documents import RESULT_CHARS, Document, document
-from killick.journal.identity import identity
+from killick.journal.kinds import identity
 from killick.model import entries as e
-from killick.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from killick.search.documents import RESULT_CHARS, Document, document
 
 
 class Journal:

@@ -3,11 +3,10 @@
 import pytest
 
 from killick.journal.fold import Messages, fold_messages, fold_turns
-from killick.journal.identity import identity
+from killick.journal.kinds import identity
 from killick.model import entries as e
 from killick.model.entries import Delta
-from killick.model.messages import Message
-from killick.model.parts import Text, ToolCall, ToolResult
+from killick.model.messages import Message, Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from killick.journal.identity import digest, identity, keyed_id, same_content
+from killick.journal.kinds import digest, identity, keyed_id, same_content
 from killick.model import entries as e
-from killick.model.parts import Text, ToolResult
+from killick.model.messages import Text, ToolResult
 from tests.unit.journal.making import answered, late, opened, quick, ran, said
 
 tricky = st.text(st.sampled_from("a/1:m"), min_size=1, max_size=8) | st.sampled_from(

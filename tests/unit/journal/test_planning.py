@@ -3,8 +3,7 @@
 import pytest
 
 from killick.errors import InvalidEntry, UndoRefused
-from killick.journal.history import History
-from killick.journal.planning import (
+from killick.journal.compaction import (
     Compacting,
     check_undo,
     plan_compaction,
@@ -12,8 +11,9 @@ from killick.journal.planning import (
     plan_rewind,
     plan_visibility,
 )
+from killick.journal.visibility import History
 from killick.model import entries as e
-from killick.model.parts import Text, ToolCall, ToolResult
+from killick.model.messages import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from killick.errors import InvalidQuery
-from killick.journal.queries import (
+from killick.search.query import (
     QUERY_CHARS_MAX,
     Either,
     Every,

@@ -6,23 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from killick import (
-    File,
-    Image,
-    InvalidEntry,
-    Message,
-    Opaque,
-    Reasoning,
-    Store,
-    Text,
-    ToolCall,
-)
+from killick import File, Image, InvalidEntry, Message, Opaque, Reasoning, Store, Text, ToolCall
+from killick.journal.assembly import is_whole_object
 from killick.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
-from killick.journal.wholeness import is_whole_object
 from killick.model import entries as e
 from killick.model.entries import Delta
-from killick.model.parts import Part
-from killick.testing.memory import MemoryDisk
+from killick.model.messages import Part
+from killick.stores.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
 KEY = "ghp_" + "a1B2" * 9

@@ -15,7 +15,7 @@ from killick.errors import (
 from killick.journal import rules
 from killick.model import entries as e
 from killick.model.limits import ID_BYTES_MAX, PARTS_MAX, TITLE_CHARS_MAX
-from killick.model.parts import Text, ToolCall, ToolResult
+from killick.model.messages import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from killick.journal.queries import Phrase, parse, phrases
-from killick.journal.snippets import SNIPPET_CHARS, snippet, substring_snippet
+from killick.search.query import Phrase, parse, phrases
+from killick.search.results import SNIPPET_CHARS, snippet, substring_snippet
 
 
 def shown(text: str, query: str) -> str | None:

@@ -1,8 +1,8 @@
 """What one turn's entries amount to."""
 
-from killick.journal.turn import TurnState, fold_turn
+from killick.journal.turn_state import TurnState, fold_turn
 from killick.model import entries as e
-from killick.model.parts import Text, ToolCall, ToolResult
+from killick.model.messages import Text, ToolCall, ToolResult
 from tests.unit.journal.making import (
     TURN,
     answered,

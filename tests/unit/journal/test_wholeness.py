@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from killick.journal.wholeness import ObjectScanner, is_whole_object
+from killick.journal.assembly import ObjectScanner, is_whole_object
 from tests.unit.journal.making import quick
 
 jsonish = st.text(st.sampled_from('{}[]":,\\ \n1a'), max_size=24)

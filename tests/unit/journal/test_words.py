@@ -2,7 +2,7 @@
 
 import pytest
 
-from killick.journal.words import WORD_CHARS_MAX, fold, indexed, unbroken, words
+from killick.search.words import WORD_CHARS_MAX, fold, indexed, unbroken, words
 
 
 @pytest.mark.parametrize(

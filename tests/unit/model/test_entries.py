@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from killick.model import entries as e
-from killick.model.parts import ToolResult
+from killick.model.messages import ToolResult
 from killick.model.sessions import moment
 
 

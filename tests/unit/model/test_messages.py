@@ -1,7 +1,6 @@
 """A message as values: what a prompt becomes, what can be asked of its parts."""
 
-from killick.model.messages import Message, as_message
-from killick.model.parts import Part, Reasoning, Text, ToolCall
+from killick.model.messages import Message, Part, Reasoning, Text, ToolCall, as_message
 
 
 def test_a_prompt_of_text_becomes_a_user_message_with_one_part() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from killick import Image, Message, Store, Text
-from killick.testing.crash import crash
+from killick.testing.faults import crash
 
 
 def test_a_blob_whose_writer_died_before_it_was_used_is_collected(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from killick import InvalidEntry, Message, Store, Text
-from killick.session.history import HistoryCore
+from killick.session.core.history import HistoryCore
 
 
 def test_a_rewind_that_comes_first_is_not_overruled(

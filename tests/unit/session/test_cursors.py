@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from killick import FollowedDelta, InvalidCursor, Message, Store
 from killick.journal.assembly import assemble
 from killick.model.entries import Entry, MessageEnded, ToolFinished
-from killick.model.parts import ToolCall
-from killick.session.place import Followed, Place
-from killick.session.store import Session
+from killick.model.messages import ToolCall
+from killick.session.follow import Followed, Place
+from killick.session.sync import Session
 
 
 def nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from killick.errors import StoreDegraded, TurnStopped
-from killick.session.endings import attach, describe, ending, interruption
+from killick.session.drive.exit_guard import attach, describe, ending, interruption
 
 
 def cancelled_by_trio() -> BaseException:

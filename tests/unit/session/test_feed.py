@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from killick import FollowedDelta, Message, SessionNotFound, Store, Text, TurnStopped
-from killick.model.parts import ToolCall
-from killick.session.store import Session
+from killick.model.messages import ToolCall
+from killick.session.sync import Session
 
 
 def say(session: Session, text: str) -> None:

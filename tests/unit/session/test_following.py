@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from killick import FollowedDelta, Session, Store
 from killick.journal.assembly import assemble
 from killick.model.entries import Entry
-from killick.model.messages import Message
-from killick.model.parts import Opaque, Part, Reasoning, Text, ToolCall
-from killick.session.following import Follower
-from killick.session.place import Followed, Seen
+from killick.model.messages import Message, Opaque, Part, Reasoning, Text, ToolCall
+from killick.session.follow import Followed, Follower, Seen
 
 
 def poll(session: Session, follower: Follower) -> list[Followed]:

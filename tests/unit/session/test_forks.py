@@ -3,7 +3,7 @@
 import pytest
 
 from killick import InvalidEntry, Message, Session, Store, Text, ToolCall, ToolResult
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from killick import Session, Store, Turn, TurnEnded
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 
 
 @pytest.mark.parametrize("failing", [False, True])

@@ -6,17 +6,17 @@ from typing import Any, cast
 import pytest
 
 from killick.errors import StoreError
-from killick.session import opening
-from killick.session.opening import Options, opener
+from killick.session import open as opened
+from killick.session.open import Options, opener
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
-    assert opening._settled(tmp_path / "a.db") == tmp_path / "a.db"
+    assert opened._settled(tmp_path / "a.db") == tmp_path / "a.db"
 
 
 def test_a_url_of_three_slashes_is_relative_and_of_four_absolute() -> None:
-    assert opening.file_path("sqlite:///a/b.db") == Path("a/b.db")
-    assert opening.file_path("sqlite:////a/b.db") == Path("/a/b.db")
+    assert opened.file_path("sqlite:///a/b.db") == Path("a/b.db")
+    assert opened.file_path("sqlite:////a/b.db") == Path("/a/b.db")
 
 
 def test_the_environment_names_the_store_when_nobody_else_does(
@@ -24,7 +24,7 @@ def test_the_environment_names_the_store_when_nobody_else_does(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KILLICK_STORE", "from-environment.db")
-    assert opening._settled(None) == tmp_path / "from-environment.db"
+    assert opened._settled(None) == tmp_path / "from-environment.db"
 
 
 @pytest.mark.parametrize("url", ["work.db", "sqlite:///work.db", None])
@@ -46,9 +46,9 @@ def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KILLICK_STORE", raising=False)
-    monkeypatch.setattr(opening, "default_path", lambda: tmp_path / "data" / "killick.db")
-    assert opening._settled(None) is None
-    path = opening._made_default()
+    monkeypatch.setattr(opened, "default_path", lambda: tmp_path / "data" / "killick.db")
+    assert opened._settled(None) is None
+    path = opened._made_default()
     assert path.parent.is_dir()
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -56,7 +56,7 @@ def test_the_default_lies_in_the_user_s_data_folder_which_is_made(
 @pytest.mark.parametrize("url", ["postgresql://x/y", "postgres://x", "mysql://x", "http://x"])
 def test_a_url_of_no_store_is_refused_with_what_to_name_instead(url: str) -> None:
     with pytest.raises(StoreError, match="name a file"):
-        opening.file_path(url)
+        opened.file_path(url)
 
 
 def test_an_unknown_durability_is_refused() -> None:

@@ -5,8 +5,8 @@ import gc
 import pytest
 
 from killick import Session, Store, StoreDegraded
-from killick.testing.failpoints import Failpoints
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import Failpoints
 
 
 def _answer_on_a_failing_disk(session: Session, disk: Failpoints) -> None:

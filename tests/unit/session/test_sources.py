@@ -2,7 +2,7 @@
 
 import time
 
-from killick.session.sources import random_ids, system_clock
+from killick.session.runtime import random_ids, system_clock
 
 
 def test_ids_say_what_they_name_and_are_never_the_same() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from killick import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
 from killick.model import entries as e
-from killick.stores.handing import Op
+from killick.stores.ops import Op
 
 
 @pytest.fixture

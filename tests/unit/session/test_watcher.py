@@ -7,7 +7,7 @@ import pytest
 
 from killick.errors import StoreReplaced
 from killick.session.watcher import Watcher
-from killick.stores.base import Pace
+from killick.stores.contract import Pace
 
 SECONDS = 5.0
 

@@ -5,9 +5,9 @@ import pytest
 from killick.errors import StoreDegraded, TurnEnded
 from killick.model.entries import Delta
 from killick.model.limits import FLUSH_BYTES
-from killick.model.parts import Opaque
-from killick.stores.base import Claim
+from killick.model.messages import Opaque
 from killick.stores.buffers import StreamBuffer
+from killick.stores.contract import Claim
 
 
 class Bell:

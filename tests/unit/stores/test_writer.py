@@ -7,21 +7,15 @@ from typing import Any
 
 import pytest
 
-from killick.errors import (
-    HandleClosed,
-    InvalidEntry,
-    SessionNotFound,
-    StoreDegraded,
-    StoreReplaced,
-)
+from killick.errors import HandleClosed, InvalidEntry, SessionNotFound, StoreDegraded, StoreReplaced
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
-from killick.model.parts import Text
-from killick.stores import standing
-from killick.stores.base import Claim
+from killick.model.messages import Text
 from killick.stores.buffers import StreamBuffer
-from killick.stores.engine import Engine, TurnStart
-from killick.stores.handing import Op
+from killick.stores.contract import Claim
+from killick.stores.engine import state
+from killick.stores.engine.turn_ops import Engine, TurnStart
+from killick.stores.ops import Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.writer import Writer
 
@@ -194,7 +188,7 @@ def test_a_rolled_back_operation_leaves_no_trace_in_what_the_writer_remembers(
 def test_a_large_body_is_stored_before_its_entry_and_reads_back_equal(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 100)
     large = e.Note(id="large", name="x" * 500)
     before = bench.commits
     bench.do(lambda engine: engine.about(bench.key, large, 1))
@@ -206,7 +200,7 @@ def test_a_large_body_is_stored_before_its_entry_and_reads_back_equal(
 def test_a_large_body_does_not_hold_up_the_others_in_its_commit(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 100)
     ops = bench.in_one_commit(bench.note("a"), bench.note("x" * 500), bench.note("b"))
     assert [op.error for op in ops] == [None, None, None]
     assert sorted(bench.names()) == sorted(["a", "x" * 500, "b"])
@@ -215,7 +209,7 @@ def test_a_large_body_does_not_hold_up_the_others_in_its_commit(
 def test_a_large_body_written_twice_is_one_blob_and_one_entry(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 100)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 100)
     bench.do(bench.note("x" * 500))
     receipt, _ = bench.do(bench.note("x" * 500))
     assert receipt.repeated
@@ -226,7 +220,7 @@ def test_a_large_body_behind_a_small_entry_of_one_operation_is_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The start of a turn writes two entries; the second of them is the prompt."""
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 300)
     bench.begin("p" * 500)
     body = bench.entries()[-1].body
     assert isinstance(body, e.MessageRecorded)
@@ -236,7 +230,7 @@ def test_a_large_body_behind_a_small_entry_of_one_operation_is_stored(
 def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "BODY_BYTES_INLINE", 300)
+    monkeypatch.setattr(state, "BODY_BYTES_INLINE", 300)
     claim = bench.begin()
     buffer = bench.stream(claim)
     hand_over(buffer, e.Delta(0, 0, "text", "a" * 500))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from killick.testing.validators import Violation, chat, openai_chat
+from killick.views.validators import Violation, chat_completions, openai_chat
 from tests.sdk_types import Changed, accept_openai_chat
 
 PNG = base64.b64encode(
@@ -103,7 +103,7 @@ def test_a_rule_is_named_where_it_is_broken_and_only_there(rule: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == chat.RULES.keys()
+    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == chat_completions.RULES.keys()
 
 
 def test_a_request_that_is_sent_now_has_a_message_and_leaves_the_answer_to_the_model() -> None:

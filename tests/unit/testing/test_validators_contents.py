@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from killick.testing.validators import Violation, contents, gemini
+from killick.views.validators import Violation, gemini, gemini_contents
 from tests.sdk_types import accept_gemini
 
 JPEG = base64.b64encode(b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x02\x00\x03\x00").decode()
@@ -106,7 +106,7 @@ def test_a_rule_is_named_where_it_is_broken_and_only_there(rule: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == contents.RULES.keys()
+    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == gemini_contents.RULES.keys()
 
 
 def test_a_request_that_is_sent_now_has_a_content_and_ends_with_the_user() -> None:

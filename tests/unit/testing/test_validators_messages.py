@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from killick.testing.validators import Violation, anthropic, messages
+from killick.views.validators import Violation, anthropic, anthropic_messages
 from tests.sdk_types import Changed, accept_anthropic
 
 ASK: dict[str, Any] = {"role": "user", "content": "Hello"}
@@ -119,7 +119,8 @@ def test_a_rule_is_named_where_it_is_broken_and_only_there(rule: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == messages.RULES.keys()
+    apart = {"empty-request", "ends-with-assistant"}
+    assert CASES.keys() | apart == anthropic_messages.RULES.keys()
 
 
 def test_a_request_that_is_sent_now_has_a_message_and_ends_with_the_user() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from killick.testing.validators import Violation, openai_responses, responses
+from killick.views.validators import Violation, openai_responses, responses_items
 from tests.sdk_types import Changed, accept_openai_responses
 
 GIF = base64.b64encode(b"GIF89a\x02\x00\x03\x00\x00\x00").decode()
@@ -105,7 +105,7 @@ def test_a_rule_is_named_where_it_is_broken_and_only_there(rule: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == responses.RULES.keys()
+    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == responses_items.RULES.keys()
 
 
 def test_a_request_that_is_sent_now_has_an_item_and_leaves_the_answer_to_the_model() -> None:

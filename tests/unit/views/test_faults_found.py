@@ -8,7 +8,7 @@ import pytest
 
 from killick import Image, Message, Opaque, Reasoning, Session, Store, Text, ToolCall, ToolResult
 from killick.model import entries as e
-from killick.testing import validators
+from killick.views import validators
 from killick.views.context import Format
 from killick.views.transcript import transcript
 from tests.unit.journal.making import TURN, begun, closed, ended, no_deltas, opened, ran, said

@@ -6,8 +6,8 @@ import pytest
 
 from killick import Message, Opaque, Session, Text, ToolCall
 from killick.model import entries as e
-from killick.testing import validators
-from killick.views.wording import ended
+from killick.views import validators
+from killick.views.phrases import ended
 from tests.unit.journal.making import TURN, begun, closed, opened, said
 from tests.unit.views.talking import (
     CUT_OFF,

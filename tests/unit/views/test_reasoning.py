@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from killick import Message, Reasoning, Session, Text
-from killick.model.parts import Opaque, Part, ToolCall
-from killick.testing import validators
+from killick.model.messages import Opaque, Part, ToolCall
+from killick.views import validators
 from killick.views.context import Format
 
 SIGNED = Reasoning("I think.", signature="c2ln")

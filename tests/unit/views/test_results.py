@@ -4,7 +4,7 @@ import pytest
 
 from killick import Image, Message, Session, Store, Text, ToolCall
 from killick.model import entries as e
-from killick.model.parts import ToolResult
+from killick.model.messages import ToolResult
 from tests.unit.journal.making import TURN, answered, begun, ran, said
 from tests.unit.views.talking import (
     CUT_OFF,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from killick import File, Image, Message, Session, Store, Text, ToolCall
-from killick.model.parts import Opaque, Part
-from killick.testing import validators
+from killick.model.messages import Opaque, Part
+from killick.views import validators
 from killick.views.context import Format
 from killick.views.media import DOCUMENT_BYTES_MAX, IMAGE_BYTES_MAX
 

@@ -4,7 +4,7 @@ import pytest
 
 from killick import Message, Session, Store, Usage
 from killick.model import entries as e
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from killick.views.timeline import TimedTurn, timeline
 from tests.unit.journal.making import TURN, answered, begun, ended, late, ran
 from tests.unit.views.talking import asks, dropped, send, stopped

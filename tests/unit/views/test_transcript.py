@@ -6,7 +6,7 @@ import pytest
 
 from killick import Message, Session, Store, Text, ToolCall
 from killick.model import entries as e
-from killick.testing.memory import MemoryDisk
+from killick.stores.memory import MemoryDisk
 from killick.views.transcript import ShownTool, transcript
 from tests.unit.journal.making import (
     TURN,

@@ -11,6 +11,6 @@ what the agent does.
 
 from killick.adapters.pydantic_ai.approvals import Approvals, Granted, granted
 from killick.adapters.pydantic_ai.history import as_history, history
-from killick.adapters.pydantic_ai.recording import Recorder
+from killick.adapters.pydantic_ai.recorder import Recorder
 
 __all__ = ["Approvals", "Granted", "Recorder", "as_history", "granted", "history"]

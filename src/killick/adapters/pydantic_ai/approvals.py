@@ -13,11 +13,11 @@ from pydantic_ai import RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
 
-from killick.adapters.pydantic_ai.recording import Recorder
+from killick.adapters.pydantic_ai.recorder import Recorder
 from killick.journal.codec import to_bytes
-from killick.journal.identity import digest
+from killick.journal.kinds import digest
 from killick.model import entries as e
-from killick.model.parts import ToolCall
+from killick.model.messages import ToolCall
 from killick.session.aio import AsyncSession
 
 REFUSED = "The user refused this call."

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 
 from killick.adapters.pydantic_ai.parts import HELD, OURS, PARTS
 from killick.errors import BlobNotFound
-from killick.model.parts import File, Image
+from killick.model.messages import File, Image
 from killick.session.aio import AsyncSession
 from killick.views.formats.common import clean, is_clean
 from killick.views.media import Media, load

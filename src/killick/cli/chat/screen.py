@@ -27,7 +27,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from killick.cli.chat.view import Shown, View
-from killick.cli.safety import clean, clean_line
+from killick.cli.output import clean, clean_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_SECONDS: Final = 0.1

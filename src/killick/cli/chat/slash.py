@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio.to_thread
 
 from killick.cli.chat.view import Shown
-from killick.exchange.exporting import EXPORTS, prepare_export
+from killick.exchange.export import EXPORTS, prepare_export
 from killick.model import entries as e
 from killick.model.sessions import TurnInfo
-from killick.session.store import Store
+from killick.session.sync import Store
 
 if TYPE_CHECKING:
     from killick.cli.chat.talk import Talk

@@ -14,11 +14,11 @@ from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
 from killick.cli.chat.screen import Screen
 from killick.cli.chat.view import Shown, View, call_text
-from killick.cli.failing import explain
+from killick.cli.invocation import explain
 from killick.errors import KillickError, SessionBusy, TurnStopped
 from killick.model import entries as e
 from killick.session.aio import AsyncSession
-from killick.session.endings import describe
+from killick.session.drive.exit_guard import describe
 from killick.session.options import TurnSettings
 
 LEAVE_SECONDS: Final = 2.0

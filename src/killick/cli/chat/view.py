@@ -5,12 +5,11 @@ What is shown comes out of the journal alone, so that it is what is kept, whoeve
 
 from typing import Final, Literal, NamedTuple
 
-from killick.agent.approvals import Pending
-from killick.journal import queue
-from killick.journal.approvals import Waiting
+from killick.agent.agent import Pending
+from killick.journal import turn_state
+from killick.journal.closing import Waiting
 from killick.model import entries as e
-from killick.model.messages import Message
-from killick.model.parts import Part, Text, ToolCall, ToolResult
+from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
 
 Kind = Literal["prose", "prompt", "tool", "result", "note", "warning"]
 
@@ -144,7 +143,7 @@ class View:
 
     def _entry(self, entry: e.Entry) -> list[Shown]:
         self.waiting.take(entry.body)
-        queue.take(self.queued, entry)
+        turn_state.take(self.queued, entry)
         match entry.body:
             case e.TurnStarted() as body:
                 self.turn_id, self.holder = body.turn_id, body.holder

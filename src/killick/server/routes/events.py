@@ -7,14 +7,13 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from killick.errors import KillickError
-from killick.server.failing import explain
+from killick.server.endpoint import Call, Operation, explain
 from killick.server.hub import Client, event_bytes, reload_bytes
 from killick.server.routes.sessions import ONE
-from killick.server.shapes import EventQuery
+from killick.server.schemas import EventQuery
 from killick.server.state import Serving
-from killick.server.wire import Call, Operation
 from killick.session.aio import AsyncSession
-from killick.session.live_aio import AsyncFollowing
+from killick.session.aio_feeds import AsyncFollowing
 
 LAST_EVENT = "Last-Event-ID"
 _RETRY = b"retry: 1000\n\n"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from killick.model.sessions import SessionInfo
-from killick.server.shapes import (
+from killick.server.endpoint import Answer, Call, Operation
+from killick.server.schemas import (
     ApprovalOut,
     Created,
     Done,
@@ -19,7 +20,6 @@ from killick.server.shapes import (
     SessionQuery,
     TurnOut,
 )
-from killick.server.wire import Answer, Call, Operation
 from killick.session.aio import AsyncSession
 from killick.session.options import CreateSettings, ListFilters
 

@@ -6,10 +6,9 @@ import anyio
 
 from killick.errors import KillickError, PromptQueued, TurnNotFound
 from killick.model.sessions import Status, TurnInfo
-from killick.server.failing import Refused
-from killick.server.logs import cause
+from killick.server.endpoint import Answer, Call, Operation, Refused
 from killick.server.routes.sessions import ONE
-from killick.server.shapes import (
+from killick.server.schemas import (
     Compact,
     Decision,
     Done,
@@ -20,7 +19,7 @@ from killick.server.shapes import (
     Stopping,
     TurnBegun,
 )
-from killick.server.wire import Answer, Call, Operation
+from killick.server.state import cause
 from killick.session.aio import AsyncSession
 from killick.session.options import TurnSettings
 

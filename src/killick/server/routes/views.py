@@ -6,12 +6,12 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from killick.exchange.exporting import export_session
-from killick.journal.usage import Total
+from killick.exchange.export import export_session
+from killick.journal.summary import Total
 from killick.model import entries as e
-from killick.server.failing import Refused
+from killick.server.endpoint import Answer, Call, Operation, Refused
 from killick.server.routes.sessions import ONE
-from killick.server.shapes import (
+from killick.server.schemas import (
     About,
     ContextOut,
     ContextQuery,
@@ -29,10 +29,9 @@ from killick.server.shapes import (
     TurnOut,
     UsageDay,
 )
-from killick.server.wire import Answer, Call, Operation
 from killick.session.aio import AsyncSession, blocking
+from killick.session.core.queries import ActivityFilters
 from killick.session.options import SearchFilters, UsageFilters
-from killick.session.reading import ActivityFilters
 from killick.views.media import IMAGES, sniff
 
 MEDIA: Final = {

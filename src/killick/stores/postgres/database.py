@@ -19,33 +19,26 @@ import psycopg
 from psycopg import errors as pg
 
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly
-from killick.model.limits import (
-    ANSWER_SECONDS,
-    LEASE_SECONDS,
-    LOCK_WAIT_SECONDS,
-    RECONNECT_SECONDS,
-)
-from killick.stores.base import BackupReceipt, Pace, Restart, Traces
-from killick.stores.postgres import care
+from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
+from killick.stores.contract import BackupReceipt, Pace, Restart, Traces
+from killick.stores.postgres import maintain
 from killick.stores.postgres.connection import (
     Durability,
     Line,
     Settings,
+    Silent,
     connect,
     in_our_words,
     read_url,
     run,
     translated,
 )
-from killick.stores.postgres.keys import columns, join, new_number
 from killick.stores.postgres.leases import Lease
-from killick.stores.postgres.migrate import bring_up_to_date
+from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
-from killick.stores.postgres.queries import queries
-from killick.stores.postgres.rows import PostgresReader
+from killick.stores.postgres.reader import PostgresReader, columns, join, new_number
+from killick.stores.postgres.schema import bring_up_to_date, queries
 from killick.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
-from killick.stores.postgres.waiting import Silent
-from killick.stores.postgres.watching import Watching
 
 _LOSSES_MAX: Final = 5
 """How often in a row a transaction is begun anew because its connection was lost."""
@@ -368,7 +361,7 @@ class PostgresDatabase:
 
     def check(self) -> list[str]:
         with self.reading() as reader:
-            return care.advice(reader.fetch(self._sql.server)[0])
+            return maintain.advice(reader.fetch(self._sql.server)[0])
 
     def reindex(self) -> None:
         """If interrupted: some indexes are made anew, the others are as they were."""
@@ -384,11 +377,11 @@ class PostgresDatabase:
         return True
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        return care.traces()
+        return maintain.traces()
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         """Raises UsageError: the server does it."""
-        return care.back_up(target)
+        return maintain.back_up(target)
 
     def close(self) -> None:
         """Let go of everything; what was acknowledged is stored already."""

@@ -14,9 +14,8 @@ import psycopg
 
 from killick.errors import KillickError, StoreNewer
 from killick.stores.postgres.connection import Address, Line, run
-from killick.stores.postgres.keys import split
-from killick.stores.postgres.migrate import check_allowed
-from killick.stores.postgres.queries import Queries
+from killick.stores.postgres.reader import split
+from killick.stores.postgres.schema import Queries, check_allowed
 
 _RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.005

@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from killick.errors import StoreBusy
-from killick.stores.postgres.connection import Line, refuses_encryption
-from killick.stores.postgres.waiting import Silent
+from killick.stores.postgres.connection import Line, Silent, refuses_encryption
 
 _KEPT: Final = 4
 _MOST: Final = 16

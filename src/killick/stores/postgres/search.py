@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from killick.errors import InvalidQuery, SearchDamaged
 from killick.journal.codec import CodecError, decode_body, to_bytes
-from killick.journal.documents import Document
-from killick.journal.queries import Either, Every, Phrase, Query, phrases
-from killick.journal.words import indexed, unbroken
 from killick.model.entries import Entry
-from killick.stores.indexed import Batch, Lineage, Made, Search, Unindexed
-from killick.stores.postgres.keys import columns, join, of, split, tenant_number
-from killick.stores.postgres.queries import Queries
+from killick.search.documents import Document
+from killick.search.port import Batch, Lineage, Made, Search, Unindexed
+from killick.search.query import Either, Every, Phrase, Query, phrases
+from killick.search.words import indexed, unbroken
+from killick.stores.postgres.reader import columns, join, of, split, tenant_number
+from killick.stores.postgres.schema import Queries
 
 ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _SESSIONS: Final = 64

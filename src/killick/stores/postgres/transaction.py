@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from killick.errors import StoreError
 from killick.journal.codec import encode, to_bytes, to_text
-from killick.journal.usage import Spent
-from killick.stores.base import Flush, Held, Restart, SessionRow, Unlocked
-from killick.stores.postgres.arrays import Bigints, Byteas
-from killick.stores.postgres.connection import Line, run
-from killick.stores.postgres.keys import (
+from killick.journal.summary import Spent
+from killick.stores.contract import Flush, Held, Restart, SessionRow, Unlocked
+from killick.stores.engine.session_ops import labels_of
+from killick.stores.postgres.connection import Bigints, Byteas, Connection, Line, run
+from killick.stores.postgres.reader import (
+    PostgresReader,
     columns,
     identity_key,
     join,
@@ -31,12 +32,9 @@ from killick.stores.postgres.keys import (
     split,
     tenant_number,
 )
-from killick.stores.postgres.queries import Queries
-from killick.stores.postgres.rows import PostgresReader
+from killick.stores.postgres.schema import Queries
 from killick.stores.postgres.search import PostgresIndex
-from killick.stores.postgres.waiting import Connection
-from killick.stores.rebuild import labels_of
-from killick.stores.texts import as_bytes, folded
+from killick.stores.sql import as_bytes, folded
 
 _GONE: Final = -1
 """The stamp of a session that does not exist any more."""

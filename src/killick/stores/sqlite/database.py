@@ -13,19 +13,26 @@ import apsw
 
 from killick.errors import StoreBusy, StoreDegraded, StoreError, StoreReadOnly
 from killick.model.limits import LOCK_WAIT_SECONDS
-from killick.stores.base import BackupReceipt, Pace, Traces
-from killick.stores.sqlite import care, files
+from killick.stores.contract import BackupReceipt, Pace, Traces
+from killick.stores.sqlite import maintain
 from killick.stores.sqlite.connection import (
     Durability,
     check_library,
+    check_same,
     connect,
     gate,
+    has_log,
     in_our_words,
+    inode,
+    is_writable,
+    opening,
+    prepare,
     translated,
 )
+from killick.stores.sqlite.connection import change_mark as file_change_mark
 from killick.stores.sqlite.lockfile import LockFile, locker_of
-from killick.stores.sqlite.migrate import bring_up_to_date
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
+from killick.stores.sqlite.schema import bring_up_to_date
 
 _READERS_IDLE: Final = 4
 
@@ -90,10 +97,10 @@ class SqliteDatabase:
         self._closed = False
         self._pid = os.getpid()
         self._lock: LockFile | None = None
-        with files.opening(path):
-            self.path = files.prepare(path, network=network)
-            self.read_only = not files.is_writable(self.path)
-            self._inode = files.inode(self.path)
+        with opening(path):
+            self.path = prepare(path, network=network)
+            self.read_only = not is_writable(self.path)
+            self._inode = inode(self.path)
             self._path = str(self.path)
             _databases.add(self)
             self._open()
@@ -123,7 +130,7 @@ class SqliteDatabase:
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
         try:
-            files.check_same(self._path, self._inode)
+            check_same(self._path, self._inode)
             self._lock.acquire_turn(self._wait_seconds)
         except OSError as error:
             raise StoreDegraded(f"writing to {self.path}: {error}; try again") from error
@@ -199,7 +206,7 @@ class SqliteDatabase:
     @contextmanager
     def reading(self) -> Iterator[SqliteReader]:
         """One consistent moment. Never held open across a yield to a caller."""
-        files.check_same(self._path, self._inode)
+        check_same(self._path, self._inode)
         with gate(), translated(f"reading {self.path}"):
             connection = self._take_reader()
             try:
@@ -250,9 +257,9 @@ class SqliteDatabase:
         return self._lock is None or self._lock.is_alive(holder)
 
     def change_mark(self) -> int:
-        files.check_same(self._path, self._inode)
+        check_same(self._path, self._inode)
         if self.read_only:
-            return files.change_mark(self.path)
+            return file_change_mark(self.path)
         with gate(), translated(f"watching {self.path}"):
             # The number is only comparable on one connection, so watching has one of its own.
             if self._watching is None:
@@ -272,7 +279,7 @@ class SqliteDatabase:
 
     def check(self) -> list[str]:
         with self._alone() as connection:
-            return care.check(connection)
+            return maintain.check(connection)
 
     def reindex(self) -> None:
         """If interrupted: the indexes are as they were, or made anew."""
@@ -282,16 +289,16 @@ class SqliteDatabase:
     def scrub(self) -> bool:
         """If interrupted: the file is as it was, or written anew; nothing that is left is lost."""
         with self._alone_writing() as connection:
-            return care.scrub(connection)
+            return maintain.scrub(connection)
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         with gate(), translated(f"reading {self.path}"):
-            return care.find_traces(self.path, needles)
+            return maintain.find_traces(self.path, needles)
 
-    def back_up(self, target: Path, progress: care.Progress | None) -> BackupReceipt:
+    def back_up(self, target: Path, progress: maintain.Progress | None) -> BackupReceipt:
         """If interrupted: there is no file of that name, or a whole and verified one."""
         with self._alone() as connection:
-            return care.back_up(connection, target, progress)
+            return maintain.back_up(connection, target, progress)
 
     @contextmanager
     def _alone_writing(self) -> Iterator[apsw.Connection]:
@@ -308,7 +315,7 @@ class SqliteDatabase:
     @contextmanager
     def _alone(self, *, writable: bool = False) -> Iterator[apsw.Connection]:
         """A connection for one piece of work that takes long; fork() waits for its end."""
-        files.check_same(self._path, self._inode)
+        check_same(self._path, self._inode)
         with gate(), translated(f"looking after {self.path}"):
             connection = self._connect(writable=writable)
             try:
@@ -331,7 +338,7 @@ class SqliteDatabase:
         self._lock.acquire_turn(self._wait_seconds)
         try:
             with gate(), translated(f"opening {self.path}"):
-                left = files.has_log(self.path) and self._lock.is_alone()
+                left = has_log(self.path) and self._lock.is_alone()
                 self._writer = self._connect(writable=True)
                 if left:
                     self._copy_back(self._writer)

@@ -19,16 +19,14 @@ from killick.journal.codec import (
     to_bytes,
     to_text,
 )
-from killick.journal.derived import TURNS
-from killick.journal.usage import Spent
+from killick.journal.summary import TURNS, Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
-from killick.stores.base import Flush, Listing, SessionRow, UsageQuery
-from killick.stores.lineage import JournalReader
-from killick.stores.rebuild import labels_of
-from killick.stores.sqlite.queries import SQL
+from killick.stores.contract import Flush, JournalReader, Listing, SessionRow, UsageQuery
+from killick.stores.engine.session_ops import labels_of
+from killick.stores.sql import as_bytes, folded, shown
+from killick.stores.sqlite.schema import SQL
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
-from killick.stores.texts import as_bytes, folded, shown
 
 _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")

@@ -15,12 +15,12 @@ import apsw
 
 from killick.errors import InvalidQuery, SearchDamaged
 from killick.journal.codec import CodecError, decode_body, to_bytes
-from killick.journal.documents import Document
-from killick.journal.queries import Either, Every, Phrase, Query
-from killick.journal.words import indexed, unbroken
 from killick.model.entries import Entry
-from killick.stores.indexed import Batch, Lineage, Made, Search, Unindexed
-from killick.stores.sqlite.queries import SQL
+from killick.search.documents import Document
+from killick.search.port import Batch, Lineage, Made, Search, Unindexed
+from killick.search.query import Either, Every, Phrase, Query
+from killick.search.words import indexed, unbroken
+from killick.stores.sqlite.schema import SQL
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _LARGEST: Final = 2**62

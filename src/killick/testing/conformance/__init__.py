@@ -3,7 +3,7 @@
 Run it for a store of your own::
 
     from killick.testing.conformance import CHECKS, World
-    from killick.testing.faces import FACES
+    from killick.testing.conformance.world import FACES
 
     @pytest.mark.parametrize("face", FACES)
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -17,12 +17,11 @@ sentence that must be true; its docstring says it.
 from killick.testing.conformance import (
     history,
     leases,
-    reading,
-    searching,
+    maintenance,
+    queries,
     sessions,
     tools,
     turns,
-    upkeep,
 )
 from killick.testing.conformance.world import CHECKS, Check, World
 
@@ -32,10 +31,9 @@ __all__ = [
     "World",
     "history",
     "leases",
-    "reading",
-    "searching",
+    "maintenance",
+    "queries",
     "sessions",
     "tools",
     "turns",
-    "upkeep",
 ]

@@ -4,8 +4,7 @@ from typing import Any
 
 from killick import errors
 from killick.model.entries import Usage
-from killick.model.messages import Message
-from killick.model.parts import Text
+from killick.model.messages import Message, Text
 from killick.model.sessions import Parent, Project
 from killick.testing.conformance.world import World, check, enter, kinds, leave, raises, texts
 

@@ -2,17 +2,8 @@
 
 from killick import errors
 from killick.model import entries as e
-from killick.model.messages import Message
-from killick.model.parts import Image, Text, ToolCall
-from killick.testing.conformance.world import (
-    World,
-    check,
-    enter,
-    kinds,
-    raises,
-    texts,
-)
-from killick.testing.faces import open_store
+from killick.model.messages import Image, Message, Text, ToolCall
+from killick.testing.conformance.world import World, check, enter, kinds, open_store, raises, texts
 
 
 @check

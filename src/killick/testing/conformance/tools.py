@@ -2,17 +2,8 @@
 
 from killick import errors
 from killick.model import entries as e
-from killick.model.messages import Message
-from killick.model.parts import Text, ToolCall, ToolResult
-from killick.testing.conformance.world import (
-    Boom,
-    World,
-    check,
-    enter,
-    kinds,
-    raises,
-    texts,
-)
+from killick.model.messages import Message, Text, ToolCall, ToolResult
+from killick.testing.conformance.world import Boom, World, check, enter, kinds, raises, texts
 
 
 @check

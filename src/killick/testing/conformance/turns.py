@@ -1,17 +1,8 @@
 """A turn: what is said comes back, however the turn ends, and only once."""
 
 from killick import errors
-from killick.model.messages import Message
-from killick.model.parts import Opaque, Reasoning, Text, ToolCall, ToolResult
-from killick.testing.conformance.world import (
-    AWKWARD,
-    Boom,
-    World,
-    check,
-    enter,
-    raises,
-    texts,
-)
+from killick.model.messages import Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from killick.testing.conformance.world import AWKWARD, Boom, World, check, enter, raises, texts
 
 
 @check

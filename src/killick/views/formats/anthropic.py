@@ -4,8 +4,8 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.views import media, wording
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.views import media, phrases
 from killick.views.formats.common import (
     Json,
     Options,
@@ -31,7 +31,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
         if not blocks:
             continue
         if not rendered.messages and role == "assistant":
-            first = {"type": "text", "text": wording.beginning()}
+            first = {"type": "text", "text": phrases.beginning()}
             rendered.add({"role": "user", "content": [first]}, ())
         if rendered.messages and rendered.messages[-1]["role"] == role:
             rendered.messages[-1]["content"] += blocks
@@ -54,7 +54,7 @@ def _keep_newest_images(rendered: Rendered, options: Options) -> None:
     for image in images[: (over + 9) // 10 * 10]:
         kind = image["source"]["media_type"]
         image.clear()
-        image.update({"type": "text", "text": wording.left_out(f"An image ({kind})")})
+        image.update({"type": "text", "text": phrases.left_out(f"An image ({kind})")})
         options.repairs.append(Repair(0, "left out", "an older image, among more than 20"))
 
 
@@ -104,7 +104,7 @@ def _served(blocks: list[Json], one: Neutral, options: Options) -> list[Json]:
 def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
     match part:
         case Text():
-            text = wording.system_said(part.text) if one.role == "system" else part.text
+            text = phrases.system_said(part.text) if one.role == "system" else part.text
             return [{"type": "text", "text": clean(text)}]
         case ToolCall():
             return [
@@ -120,7 +120,7 @@ def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
         case Reasoning():
             return _thinking(part, one, options)
         case Image() | File() if one.role == "assistant":
-            left = wording.left_out(f"Something of type {part.media_type}")
+            left = phrases.left_out(f"Something of type {part.media_type}")
             return [{"type": "text", "text": left}]
         case Image() | File():
             return [_media(part, one, options)]

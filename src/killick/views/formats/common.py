@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.journal.wholeness import is_whole_object
-from killick.model.parts import File, Image, Opaque, Text, ToolCall, ToolResult
+from killick.journal.assembly import is_whole_object
+from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import media
 from killick.views.media import Blobs
 from killick.views.neutral import Neutral, Repair
@@ -123,3 +123,14 @@ def opaque_object(part: Opaque, provider: str, one: Neutral, options: Options) -
         return value
     options.left_out(one, f"opaque data of {part.provider}")
     return None
+
+
+def render(neutral: Sequence[Neutral], _: Options) -> Rendered:
+    rendered = Rendered()
+    for one in neutral:
+        parts = msgspec.to_builtins(one.parts)
+        said = {"role": one.role, "parts": parts, "synthetic": one.synthetic}
+        if one.provider is not None:  # the only one that may be given its signatures back
+            said["provider"] = one.provider
+        rendered.add(said, one.seqs)
+    return rendered

@@ -6,8 +6,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Final
 
-from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.views import media, wording
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.views import media, phrases
 from killick.views.formats.common import (
     Json,
     Options,
@@ -36,7 +36,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
         if not parts:
             continue
         if not rendered.messages and role == "model":
-            rendered.add({"role": "user", "parts": [{"text": wording.beginning()}]}, ())
+            rendered.add({"role": "user", "parts": [{"text": phrases.beginning()}]}, ())
         if _joins(rendered, role, one):
             rendered.messages[-1]["parts"] += parts
             rendered.extend_last(one.seqs)
@@ -95,7 +95,7 @@ def _signature(part: Part) -> str | None:
 def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
     match part:
         case Text():
-            text = wording.system_said(part.text) if one.role == "system" else part.text
+            text = phrases.system_said(part.text) if one.role == "system" else part.text
             return [{"text": clean(text)}]
         case ToolCall():
             name = part.name if _NAME.match(part.name) else f"_{part.name[:63]}"
@@ -113,7 +113,7 @@ def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> 
         case Reasoning():
             return _thought(part, one, options)
         case Image() | File() if one.role == "assistant":
-            return [{"text": wording.left_out(f"Something of type {part.media_type}")}]
+            return [{"text": phrases.left_out(f"Something of type {part.media_type}")}]
         case Image() | File():
             return [_media(part, one, options)]
         case Opaque():

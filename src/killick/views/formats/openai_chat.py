@@ -2,16 +2,9 @@
 
 from collections.abc import Sequence
 
-from killick.model.parts import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
-from killick.views import wording
-from killick.views.formats.common import (
-    Json,
-    Options,
-    Rendered,
-    arguments_text,
-    clean,
-    result_text,
-)
+from killick.model.messages import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
+from killick.views import phrases
+from killick.views.formats.common import Json, Options, Rendered, arguments_text, clean, result_text
 from killick.views.neutral import Neutral
 
 
@@ -37,7 +30,7 @@ def _assistant(one: Neutral, options: Options) -> Json | None:
         if isinstance(part, Text):
             texts.append(clean(part.text))
         elif isinstance(part, Image | File):
-            texts.append(wording.left_out(f"Something of type {part.media_type}"))
+            texts.append(phrases.left_out(f"Something of type {part.media_type}"))
         elif isinstance(part, Reasoning | Opaque):
             options.left_out(one, "reasoning and opaque data have no place in this format")
     message: Json = {"role": "assistant", "content": "\n".join(texts) or None}

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from killick.model.parts import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.views import wording
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.views import phrases
 from killick.views.formats.common import (
     Json,
     Options,
@@ -70,7 +70,7 @@ def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) ->
                 thought = _reasoning(part, one, used, options)
                 items.extend(thought)
             case Image() | File():
-                text = wording.left_out(f"Something of type {part.media_type}")
+                text = phrases.left_out(f"Something of type {part.media_type}")
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
                 value = opaque_object(part, "openai", one, options)

@@ -12,7 +12,7 @@ from killick.errors import StoreDegraded, StoreReplaced
 from killick.journal.codec import encode
 from killick.model import entries as e
 from killick.model.sessions import Description
-from killick.stores.base import Listing, SessionRow
+from killick.stores.contract import Listing, SessionRow
 from killick.stores.sqlite import SqliteDatabase
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from killick.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
-from killick.stores.sqlite import files
+from killick.stores.sqlite import connection
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -37,15 +37,15 @@ a line that means nothing
     ],
 )
 def test_a_path_lies_on_its_nearest_mount(path: str, kind: str) -> None:
-    assert files.file_system(Path(path), MOUNTS) == kind
+    assert connection.file_system(Path(path), MOUNTS) == kind
 
 
 def test_of_two_mounts_at_one_point_the_later_one_counts() -> None:
-    assert files.file_system(Path("/twice/work.db"), MOUNTS) == "nfs"
+    assert connection.file_system(Path("/twice/work.db"), MOUNTS) == "nfs"
 
 
 def test_without_mounts_the_kind_is_unknown() -> None:
-    assert files.file_system(Path("/work.db"), "") is None
+    assert connection.file_system(Path("/work.db"), "") is None
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_without_mounts_the_kind_is_unknown() -> None:
 )
 def test_a_network_file_system_is_refused_with_a_way_out(path: str) -> None:
     with pytest.raises(StoreOnNetwork, match=r"network file system.*local disk.*network=True"):
-        files.refuse_network(Path(path), MOUNTS)
+        connection.refuse_network(Path(path), MOUNTS)
 
 
 def test_a_network_file_system_at_a_point_outside_ascii_is_refused() -> None:
     with pytest.raises(StoreOnNetwork):
-        files.refuse_network(Path("/mnt/größe/w.db"), MOUNTS)
+        connection.refuse_network(Path("/mnt/größe/w.db"), MOUNTS)
 
 
 def test_a_local_file_system_is_not_refused() -> None:
-    files.refuse_network(Path("/home/ann/work.db"), MOUNTS)
+    connection.refuse_network(Path("/home/ann/work.db"), MOUNTS)
 
 
 def test_a_new_file_may_be_read_by_its_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        path = files.prepare(tmp_path / "work.db", network=False)
+        path = connection.prepare(tmp_path / "work.db", network=False)
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -77,44 +77,44 @@ def test_a_new_file_may_be_read_by_its_owner_only(tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     path.write_bytes(b"something")
-    assert files.prepare(path, network=False).read_bytes() == b"something"
+    assert connection.prepare(path, network=False).read_bytes() == b"something"
 
 
 def test_a_link_leads_to_the_file_itself(tmp_path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(tmp_path / "real.db")
-    real = files.prepare(link, network=False)
+    real = connection.prepare(link, network=False)
     assert real.name == "real.db"
     assert real.exists()
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"folder .*gone does not exist; make it first"):
-        files.prepare(tmp_path / "gone" / "work.db", network=False)
+        connection.prepare(tmp_path / "gone" / "work.db", network=False)
 
 
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreNotOurs, match="is a folder"):
-        files.prepare(tmp_path, network=False)
+        connection.prepare(tmp_path, network=False)
 
 
 def test_the_same_file_is_the_same(tmp_path: Path) -> None:
-    path = files.prepare(tmp_path / "work.db", network=False)
-    files.check_same(str(path), files.inode(path))
+    path = connection.prepare(tmp_path / "work.db", network=False)
+    connection.check_same(str(path), connection.inode(path))
 
 
 def test_a_deleted_file_is_noticed(tmp_path: Path) -> None:
-    path = files.prepare(tmp_path / "work.db", network=False)
-    opened = files.inode(path)
+    path = connection.prepare(tmp_path / "work.db", network=False)
+    opened = connection.inode(path)
     path.unlink()
     with pytest.raises(StoreReplaced, match="deleted"):
-        files.check_same(str(path), opened)
+        connection.check_same(str(path), opened)
 
 
 def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
-    path = files.prepare(tmp_path / "work.db", network=False)
-    other = files.prepare(tmp_path / "other.db", network=False)
-    opened = files.inode(path)
+    path = connection.prepare(tmp_path / "work.db", network=False)
+    other = connection.prepare(tmp_path / "other.db", network=False)
+    opened = connection.inode(path)
     other.rename(path)
     with pytest.raises(StoreReplaced, match="replaced"):
-        files.check_same(str(path), opened)
+        connection.check_same(str(path), opened)

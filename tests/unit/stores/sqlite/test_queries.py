@@ -2,8 +2,8 @@
 
 import pytest
 
-from killick.stores.named import parse
-from killick.stores.sqlite.queries import SQL, Queries
+from killick.stores.sql import parse
+from killick.stores.sqlite.schema import SQL, Queries
 
 
 def test_a_block_is_named_by_the_line_above_it() -> None:

@@ -1,0 +1,246 @@
+"""Changes to what is known of a session: its title, tags and whether it is put away."""
+
+from typing import Literal, TextIO
+
+import click
+
+from killick.cli.documents import session_shape
+from killick.cli.invocation import Frame, command, find, open_session
+from killick.cli.parameters import SEQ, session_argument
+from killick.session.core.history import CompactSettings, ForkSettings
+from killick.session.sync import Store
+from killick.stores.engine.state import Receipt
+
+
+def tell(frame: Frame, store: Store, session_id: str, receipt: Receipt, said: str) -> None:
+    """What is true of the session now, and the seq of the entry that says so."""
+    info = store.session_info(session_id)
+    frame.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {said}")
+
+
+@command(
+    ('killick rename ID "Fix the build"', "give it a title that no model replaces"),
+    ("killick rename ID --none", "take its title away"),
+)
+@session_argument
+@click.argument("title", required=False)
+@click.option("--none", "none", is_flag=True, help="Take the title away.")
+def rename(frame: Frame, session_id: str, title: str | None, *, none: bool) -> None:
+    """Give a session a title."""
+    if (title is None) != none:
+        raise click.UsageError("give a title, or --none to take it away")
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.rename(title)
+        said = "has no title now" if title is None else f"is called {title!r} now"
+        tell(frame, store, session.id, receipt, said)
+
+
+@command(
+    ("killick tag ID release urgent", "put two tags on it"),
+    ("killick tag ID --remove urgent", "take one off"),
+)
+@session_argument
+@click.argument("tags", nargs=-1)
+@click.option("--remove", multiple=True, metavar="TAG", help="Take this one off.")
+def tag(frame: Frame, session_id: str, tags: tuple[str, ...], remove: tuple[str, ...]) -> None:
+    """Put tags on a session, and take others off."""
+    if not tags and not remove:
+        raise click.UsageError("give a tag, or --remove TAG")
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.tag(*tags, remove=remove)
+        now = ", ".join(session.info().tags) or "none"
+        tell(frame, store, session.id, receipt, f"has these tags now: {now}")
+
+
+@command(
+    ("killick archive ID", "put it away: lists leave it out, --all shows it"),
+    ("killick archive ID --off", "bring it back"),
+)
+@session_argument
+@click.option("--off", is_flag=True, help="Bring it back.")
+def archive(frame: Frame, session_id: str, *, off: bool) -> None:
+    """Put a session away, or bring it back."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.archive(archived=not off)
+        said = "is not archived any more" if off else "is archived"
+        tell(frame, store, session.id, receipt, said)
+
+
+@command(
+    ("killick pin ID", "keep it from every rule that removes"),
+    ("killick pin ID --off", "let it go"),
+)
+@session_argument
+@click.option("--off", is_flag=True, help="Let it go.")
+def pin(frame: Frame, session_id: str, *, off: bool) -> None:
+    """Keep a session from every rule that removes."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.pin(pinned=not off)
+        tell(frame, store, session.id, receipt, "is not pinned any more" if off else "is pinned")
+
+
+@command(
+    ("killick delete ID", "take it out of every list; it can be restored"),
+    ('killick delete ID --reason "made by mistake"', "say why"),
+)
+@session_argument
+@click.option("--reason", help="Recorded with the deletion.")
+def delete(frame: Frame, session_id: str, reason: str | None) -> None:
+    """Take a session out of every list. What runs in it is ended; it can be restored."""
+    with frame.open() as store:
+        found = find(store, session_id)
+        receipt = store.delete_session(found, reason=reason)
+        said = f"is deleted; 'killick restore {found}' brings it back"
+        tell(frame, store, found, receipt, said)
+
+
+@command(("killick restore ID", "bring a deleted session back"))
+@session_argument
+def restore(frame: Frame, session_id: str) -> None:
+    """Bring a deleted session back. 'killick sessions --deleted' lists them."""
+    with frame.open() as store:
+        session = store.restore_session(find(store, session_id))
+        tell(frame, store, session.id, Receipt(session.head), "is back")
+
+
+@command(
+    ("killick stop ID", "ask the turn that runs to end, in whatever process"),
+    ('killick stop ID --reason "wrong branch"', "say why"),
+)
+@session_argument
+@click.option("--reason", default="stopped", show_default=True, help="Recorded with the ending.")
+def stop(frame: Frame, session_id: str, reason: str) -> None:
+    """Ask whoever runs a session's turn to stop."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        if not session.stop(reason=reason):
+            raise click.ClickException(f"no turn of {session.id} runs, so there is none to stop")
+        said = f"{session.id}: its turn was asked to stop"
+        frame.answer({"id": session.id, "asked": True, "reason": reason}, said)
+
+
+Audience = Literal["both", "person", "model"]
+
+_audience = click.option(
+    "--from",
+    "audience",
+    type=click.Choice(["both", "person", "model"]),
+    default="both",
+    show_default=True,
+    help="Whom it concerns.",
+)
+
+
+@command(
+    ('killick compact ID --through 8 --summary "The linker was missing."', "fold the first 8"),
+    ("killick compact ID --through 8 --summary-file summary.txt", "with a summary from a file"),
+    ('killick compact ID --through 8 --keep 4 --summary "…"', "but leave one message as it is"),
+)
+@session_argument
+@click.option("--through", type=SEQ, required=True, help="The last seq that is folded.")
+@click.option("--first", type=SEQ, default=1, show_default=True, help="The first one.")
+@click.option("--keep", type=SEQ, multiple=True, help="A message that stays, by its seq.")
+@click.option("--summary", help="What stands in their place.")
+@click.option("--summary-file", type=click.File(encoding="utf-8"), help="The same; - for stdin.")
+def compact(
+    frame: Frame,
+    session_id: str,
+    through: int,
+    first: int,
+    keep: tuple[int, ...],
+    summary: str | None,
+    summary_file: TextIO | None,
+) -> None:
+    """Put a summary in place of messages. Models are sent it; 'undo' brings the messages back."""
+    if (summary is None) == (summary_file is None):
+        raise click.UsageError("give --summary or --summary-file, one of them")
+    text = summary if summary_file is None else summary_file.read()
+    if not text or not text.strip():
+        raise click.UsageError("the summary is empty; it is all that a model will know of them")
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.compact(text, through, **CompactSettings(first=first, keep=keep))
+        said = f"{first} to {through} are folded into a summary, at seq {receipt.seq}"
+        tell(frame, store, session.id, receipt, said)
+
+
+@command(
+    ("killick rewind ID --through 4", "take what began after seq 4 out of view"),
+    ("killick rewind ID --through 0", "begin anew"),
+)
+@session_argument
+@click.option("--through", type=SEQ, required=True, help="The last seq that stays.")
+def rewind(frame: Frame, session_id: str, through: int) -> None:
+    """Take the end of a session out of view. It stays in the journal; 'undo' brings it back."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.rewind(through)
+        tell(frame, store, session.id, receipt, f"is rewound to {through}, at seq {receipt.seq}")
+
+
+@command(
+    ("killick undo ID", "undo the newest compaction or rewind"),
+    ("killick undo ID 12", "the one at this seq"),
+)
+@session_argument
+@click.argument("seq", type=SEQ, required=False)
+def undo(frame: Frame, session_id: str, seq: int | None) -> None:
+    """Undo a compaction or a rewind."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.undo(seq)
+        tell(frame, store, session.id, receipt, "that is undone")
+
+
+@command(
+    ("killick hide ID 4", "hide the message at seq 4 from everybody"),
+    ("killick hide ID 4 --from model", "from models only"),
+)
+@session_argument
+@click.argument("seq", type=SEQ)
+@_audience
+def hide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
+    """Hide a message from the person, from models, or both."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.hide(seq, person=audience != "model", model=audience != "person")
+        tell(frame, store, session.id, receipt, f"the message at {seq} is hidden")
+
+
+@command(
+    ("killick unhide ID 4", "show the message at seq 4 again"),
+    ("killick unhide ID 4 --from person", "to the person only"),
+)
+@session_argument
+@click.argument("seq", type=SEQ)
+@_audience
+def unhide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
+    """Show a message again that was hidden."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        receipt = session.show(seq, person=audience != "model", model=audience != "person")
+        tell(frame, store, session.id, receipt, f"the message at {seq} is shown again")
+
+
+@command(
+    ("killick fork ID", "a session of its own that begins with all of this one"),
+    ('killick fork ID --at 8 --title "Another way"', "with its first 8 entries"),
+)
+@session_argument
+@click.option("--at", type=SEQ, help="The last seq that both share; the newest if not given.")
+@click.option("--title", help="A title is not inherited.")
+@click.option("--tag", "tags", multiple=True, help="Put this tag on it.")
+def fork(
+    frame: Frame, session_id: str, at: int | None, title: str | None, tags: tuple[str, ...]
+) -> None:
+    """Begin a session that shares another one's beginning. Nothing is copied."""
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        made = session.fork(at, **ForkSettings(title=title, tags=tags))
+        info = made.info()
+        reach = info.fork.at if info.fork is not None else session.head
+    frame.answer(session_shape(info), f"{info.id}: begins with {session.id} up to {reach}")

@@ -1,0 +1,193 @@
+"""Keeping a store safe: examine it, copy it, and remove what should be gone."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from killick.cli.documents import time_shape
+from killick.cli.invocation import IN_PART, Frame, command, find
+from killick.cli.output import Line, Span, complain, line, progress
+from killick.cli.parameters import LENGTH, local_now, session_argument
+from killick.cli.render import counted
+from killick.errors import SessionNotFound
+from killick.maintenance.erase import DELETED_DAYS, Erasure, Removal
+from killick.maintenance.examine import Finding
+
+
+@command(
+    ("killick doctor", "look at the file, every session, and what models would be sent"),
+    ("killick doctor --quick", "without judging what models would be sent"),
+    ("killick doctor --rebuild", "make anew what is derived and wrong"),
+)
+@click.option("--rebuild", is_flag=True, help="Make anew what is derived and wrong.")
+@click.option("--rebuild-search", is_flag=True, help="Make the search index anew first.")
+@click.option("--quick", is_flag=True, help="Do not judge the contexts of all sessions.")
+def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) -> int:
+    """Look for damage in a store. Exit code 3 says that something is wrong."""
+    from killick.maintenance.doctor import examine
+
+    with frame.open() as store:
+        if rebuild_search:
+            with progress(frame, "Search index") as tell:
+                store.rebuild_search(progress=tell)
+        with progress(frame, "Sessions") as tell:
+            found = examine(store, rebuild=rebuild, contexts=not quick, progress=tell)
+    value = {
+        "sound": found.sound,
+        "sessions": found.sessions,
+        "contexts": found.contexts,
+        "findings": found.findings,
+    }
+    looked = f"{counted(found.sessions, 'sessions')}, {counted(found.contexts, 'contexts')}"
+    verdict = "everything is sound" if not found.findings else ""
+    frame.answer(
+        value,
+        *(one for finding in found.findings for one in _finding(finding)),
+        f"looked at {looked}" + (f": {verdict}" if verdict else ""),
+    )
+    if found.sound:
+        return 0
+    wrong = sum(not one.mended for one in found.findings)
+    complain(f"{counted(wrong, 'things')} wrong; other sessions work")
+    return IN_PART
+
+
+def _finding(one: Finding) -> list[Line]:
+    place = " ".join(
+        [*([one.session_id] if one.session_id else []), *([f"#{one.seq}"] if one.seq else [])]
+    )
+    state = "mended" if one.mended else one.kind
+    head = Line((Span(f"{state}: ", "green" if one.mended else "red"), Span(one.what)))
+    more = [f"in {place}"] if place and place not in one.what else []
+    more += [one.remedy] if one.remedy and not one.mended else []
+    return [head, *([line("; ".join(more), "dim", indent=2)] if more else [])]
+
+
+@command(
+    ("killick backup", "a copy beside the store, named after the time"),
+    ("killick backup copy.db", "to a file of this name, which must not exist"),
+)
+@click.argument("target", required=False, metavar="[FILE]")
+def backup(frame: Frame, target: str | None) -> None:
+    """Copy the store while it is in use, and check the copy."""
+    with frame.open() as store:
+        receipt = store.backup(target if target is not None else _beside(frame))
+    said = (
+        f"{receipt.path}: {receipt.bytes:,} bytes, {counted(receipt.sessions, 'sessions')}, "
+        f"{receipt.entries:,} entries, checked"
+    )
+    frame.answer(receipt, said)
+
+
+def _beside(frame: Frame) -> Path:
+    file = frame.where().file
+    if file is None:
+        raise click.UsageError("name the file that the copy goes to")
+    return file.with_name(f"{file.name}-backup-{local_now():%Y%m%dT%H%M%S}")
+
+
+@command(
+    ("killick erase ID --yes", "remove a session for good, and check that it is gone"),
+    ("killick erase ID --forks --yes", "with the sessions that were forked from it"),
+)
+@session_argument
+@click.option("--forks", is_flag=True, help="Also what is made of it: its forks.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def erase(frame: Frame, session_id: str, *, forks: bool, yes: bool) -> int:
+    """Remove a session for good. This cannot be undone; 'delete' can.
+
+    The store's files are searched afterwards. Exit code 3 says that something was still found.
+    """
+    with frame.open() as store:
+        try:
+            found = find(store, session_id)
+        except SessionNotFound:
+            found = session_id  # its rows may be gone and its bytes not; else this raises again
+        else:
+            frame.confirm(f"Erase {found} for good?", yes=yes)
+        receipt = store.erase_session(found, forks=forks)
+    frame.answer(receipt, *_erased(receipt))
+    if receipt.verified:
+        return 0
+    complain(_not_gone(receipt))
+    return IN_PART
+
+
+def _not_gone(receipt: Erasure) -> str:
+    again = f"then 'killick erase {receipt.sessions[-1]}' checks again"
+    if receipt.remaining:
+        return f"erased, but still found in {', '.join(receipt.remaining)}: remove that, {again}"
+    return f"erased, but another process keeps the log of the store open: let it end, {again}"
+
+
+def _erased(receipt: Erasure) -> list[Line]:
+    said = (
+        f"erased {', '.join(receipt.sessions)}: {receipt.entries:,} entries, "
+        f"{counted(receipt.blobs, 'blobs')}"
+    )
+    files = ", ".join(receipt.files)
+    checked = f"searched {files} for {counted(receipt.pieces, 'pieces')} of it"
+    unknown = "cannot be checked from here: " + "; ".join(receipt.unverified)
+    return [line(said), line(checked, "dim"), line(unknown, "dim")]
+
+
+@command(
+    ("killick clean", "say what the rule for deleted sessions would remove; nothing is removed"),
+    ("killick clean --idle-after 90d --archived-after 30d", "with other rules"),
+    ("killick clean --do --yes", "remove it"),
+)
+@click.option(
+    "--deleted-after",
+    type=LENGTH,
+    default=f"{DELETED_DAYS}d",
+    show_default=True,
+    help="Erase what was deleted so long ago.",
+)
+@click.option("--idle-after", type=LENGTH, help="Delete what was not touched for so long.")
+@click.option("--archived-after", type=LENGTH, help="Delete what was archived and idle so long.")
+@click.option("--do", "do_", is_flag=True, help="Do it; without, it is only said.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clean(frame: Frame, *, do_: bool, yes: bool, **rules: timedelta | None) -> None:
+    """Remove old sessions by rule, or say what would be removed.
+
+    Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
+    those that forks are made of.
+    """
+    with frame.open() as store:
+        planned = store.clean_up(**_rules(rules), dry_run=True)
+        due = [one for one in planned if one.kept_because is None]
+        if do_ and due:
+            frame.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
+            planned = store.clean_up(**_rules(rules), dry_run=False)
+    if not planned:
+        frame.answer([], "nothing is due")
+        return
+    frame.answer([_removal_shape(one) for one in planned], *(_removal(one) for one in planned))
+    if not do_:
+        frame.note("nothing was removed; --do removes it")
+
+
+def _rules(rules: dict[str, timedelta | None]) -> dict[str, Any]:
+    return {name: rules[name] for name in ("deleted_after", "idle_after", "archived_after")}
+
+
+def _removal(one: Removal) -> Line:
+    if one.kept_because is not None:
+        return line(f"kept: {one.session_id}, {one.kept_because}", "dim")
+    verb = {"erase": "erase", "delete": "delete"}[one.action]
+    said = f"{verb}d" if one.done else f"would {verb}"
+    return line(f"{said}: {one.session_id}, {one.because}, {one.title or '(no title)'}")
+
+
+def _removal_shape(one: Removal) -> dict[str, Any]:
+    return {
+        "session_id": one.session_id,
+        "title": one.title,
+        "action": one.action,
+        "because": one.because,
+        "last_activity": time_shape(one.last_activity),
+        "done": one.done,
+        "kept_because": one.kept_because,
+    }

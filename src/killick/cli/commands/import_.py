@@ -1,0 +1,236 @@
+"""Sessions in from other agents, and out to files."""
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from killick.cli.invocation import IN_PART, Frame, Where, command, find
+from killick.cli.output import Line, Span, complain, line, progress
+from killick.cli.parameters import MOMENT, session_argument
+from killick.cli.render import counted
+from killick.errors import StoreError
+from killick.exchange import (
+    EXPORTS,
+    FORMATS,
+    Outcome,
+    Report,
+    import_paths,
+    prepare_export,
+    usual_places,
+)
+from killick.exchange.copy import Copied, copy_sessions
+from killick.exchange.discover import count_files
+from killick.model.sessions import microseconds
+from killick.session.sync import Store
+
+
+@command(
+    ("killick import session.jsonl", "a session, whatever agent wrote it"),
+    ("killick import . --dry-run", "say what would come in, from every file below here"),
+    ("killick import . --from codex --since 7d", "what Codex has written in a week"),
+)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--from", "only", type=click.Choice(FORMATS), help="Take only this format.")
+@click.option("--since", type=MOMENT, help="Only files that were changed since then.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Without a PATH: do not ask.")
+def import_(
+    frame: Frame,
+    paths: tuple[Path, ...],
+    only: str | None,
+    since: datetime | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Bring in sessions of other agents, and our own.
+
+    Without a PATH it looks where the agents of this machine keep theirs, says what it found, and
+    asks. Importing again adds what is new. Exit code 3 says that records were skipped; each is
+    named with its file and line.
+    """
+    chosen = paths or _usual(frame, only, yes=yes or dry_run)
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(2, "no such file or folder", str(path))
+    with frame.open(create=not dry_run) as store, progress(frame, "Files") as tell:
+        report = import_paths(
+            store,
+            chosen,
+            only=only,
+            since_us=None if since is None else microseconds(since),
+            dry_run=dry_run,
+            progress=tell,
+        )
+    frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
+    if report.skipped:
+        rest = "the others came in" if report.sessions else "nothing came in"
+        complain(f"{counted(len(report.skipped), 'records')} skipped; {rest}")
+        return IN_PART
+    return 0
+
+
+def _usual(frame: Frame, only: str | None, *, yes: bool) -> tuple[Path, ...]:
+    places = [
+        (name, path) for name, path in usual_places(os.environ, Path.home()) if only in (None, name)
+    ]
+    if not places:
+        raise click.ClickException("no agent's sessions were found here; name a file or a folder")
+    for name, path in places:
+        frame.note(f"{name}: {path} ({counted(count_files(path), 'files')})")
+    frame.confirm("Bring these sessions in?", yes=yes)
+    return tuple(path for _, path in places)
+
+
+def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "entries": report.entries,
+        "sessions": report.sessions,
+        "problems": [
+            {
+                "kind": one.kind,
+                "file": one.place.file,
+                "line": one.place.line,
+                "reason": one.reason,
+            }
+            for one in report.problems
+        ],
+    }
+
+
+def _lines(report: Report, *, dry_run: bool) -> Iterator[Line | str]:
+    for one in report.sessions:
+        yield from _told(one)
+    for problem in report.problems:
+        style = "red" if problem.kind == "skipped" else "yellow"
+        yield Line((Span(f"{problem.kind}: ", style), Span(f"{problem.place}: {problem.reason}")))
+    would = "would come in" if dry_run else "came in"
+    changed = [one for one in report.sessions if one.action in ("new", "grown", "forked")]
+    yield (
+        f"{counted(len(changed), 'sessions')} of {len(report.sessions)} {would}, "
+        f"{counted(report.entries, 'entries')}"
+    )
+
+
+def _told(one: Outcome) -> Iterator[Line | str]:
+    if one.action == "unchanged" and one.why is None:
+        return
+    title = f"  {one.title}" if one.title else ""
+    added = f", {one.entries} entries" if one.entries else ""
+    yield f"{one.action}: {one.session_id}{title} ({one.source}{added})"
+    more = [f"a fork of {one.fork_of}, which goes on differently"] if one.fork_of else []
+    more += [one.why] if one.why else []
+    if more:
+        yield line("; ".join(more), "dim", indent=2)
+
+
+@command(
+    ("killick export ID", "everything, as JSON lines that can be imported again"),
+    ("killick export ID --to markdown", "to read"),
+    ("killick export ID --to html --output page.html", "one file that opens anywhere"),
+    ("killick export ID --to openai-chat", "the messages that OpenAI would be sent"),
+    ("killick export ID --to codex --redact", "to go on with it in Codex, without secrets"),
+)
+@click.option(
+    "--to",
+    type=click.Choice(list(EXPORTS)),
+    metavar="FORMAT",
+    default="killick",
+    show_default=True,
+    help=f"One of {', '.join(EXPORTS)}.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="A new file to write to.")
+@click.option("--redact", is_flag=True, help="Put words in place of secrets.")
+@session_argument
+def export(frame: Frame, session_id: str, to: str, output: Path | None, *, redact: bool) -> None:
+    """Write a session to a file, or to where the output goes.
+
+    What the format cannot hold is said before anything is written.
+    """
+    with frame.open() as store:
+        found = find(store, session_id)
+        done = prepare_export(store, found, to, redact=redact)
+        for loss in done.losses:
+            frame.note(f"{to} cannot hold: {loss}")
+        value: dict[str, object] = {"id": found, "to": to}
+        if done.losses:
+            value["losses"] = done.losses
+        if output is not None:
+            size = _write(output, done.pieces)
+            frame.answer(value | {"path": str(output), "bytes": size}, f"{output}: {size:,} bytes")
+        elif frame.json:
+            text = b"".join(done.pieces).decode("utf-8", "replace")
+            frame.out.json(value | {"content": text})
+        else:
+            _print(frame, done.pieces)
+
+
+def _write(output: Path, pieces: Iterator[bytes]) -> int:
+    """Into a new file; one that could not be written whole is taken away again."""
+    with output.open("xb") as file:
+        try:
+            return sum(file.write(piece) for piece in pieces)
+        except BaseException:
+            output.unlink()
+            raise
+
+
+def _print(frame: Frame, pieces: Iterator[bytes]) -> None:
+    """A terminal is shown what was recorded made harmless; a program gets every byte."""
+    for piece in pieces:
+        if frame.out.terminal:
+            frame.out.write(piece.decode("utf-8", "replace"))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+
+
+@command(
+    ("killick copy work.db postgresql://db.example/agents", "all sessions of a file to a server"),
+    ("killick copy postgresql://db.example/agents copy.db", "and back, into a file"),
+    ("killick copy work.db other.db --session ID", "one of them"),
+)
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--session", "sessions", multiple=True, metavar="ID", help="Only this session.")
+def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> int:
+    """Copy sessions from one store to another, and compare them.
+
+    FROM and TO are files or URLs. Entry by entry, nothing is changed on the way. Copying again goes
+    on where it ended, and adds what is new. A turn that runs is left out. Exit code 3 says that a
+    session could not be copied.
+    """
+    _must_exist(source)
+    with Store(source) as ours, Store(target) as theirs, progress(frame, "Sessions") as tell:
+        ids = [ours.resolve_id(one) for one in sessions] or None
+        done = list(copy_sessions(ours, theirs, ids, tell))
+    failed = [one for one in done if one.action == "failed"]
+    entries = sum(one.entries for one in done)
+    told = [line for one in done for line in _copied(one)]
+    said = f"{counted(len(done) - len(failed), 'sessions')}, {counted(entries, 'entries')} copied"
+    frame.answer({"entries": entries, "sessions": done}, *told, f"{said}; all were compared")
+    if failed:
+        complain(f"{counted(len(failed), 'sessions')} could not be copied; the others were")
+        return IN_PART
+    return 0
+
+
+def _must_exist(source: str) -> None:
+    file = Where(source, "option").file
+    if file is not None and not file.exists():
+        raise StoreError(f"there is no store at {str(file)!r}")
+
+
+def _copied(one: Copied) -> Iterator[Line]:
+    if one.action == "unchanged" and one.why is None:
+        return
+    style = "red" if one.action == "failed" else ""
+    added = f", {one.entries} entries" if one.entries else ""
+    more = f" ({one.why})" if one.why else ""
+    yield Line((Span(f"{one.action}: ", style), Span(f"{one.session_id}{added}{more}")))

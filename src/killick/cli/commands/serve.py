@@ -1,0 +1,146 @@
+"""The server and its page, and the tokens that let others in."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from killick.cli.commands.chat import allow_option
+from killick.cli.invocation import Frame, command
+from killick.cli.output import Column
+from killick.session.runtime import system_clock
+
+if TYPE_CHECKING:
+    from killick.server.auth import Tokens
+
+
+@command(
+    ("killick serve", "the page on this machine"),
+    ("killick serve --port 8500 --model openai:gpt-5.6-sol", "elsewhere, with another model"),
+    ("killick serve --host 0.0.0.0 --allow-host box.lan", "for others; needs a token"),
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8420,
+    show_default=True,
+    help="Where it listens; 0 takes a free one.",
+)
+@click.option("--model", metavar="NAME", help="Which model answers; KILLICK_MODEL sets it too.")
+@click.option(
+    "--root",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, exists=True),
+    default=".",
+    show_default=True,
+    help="The folder that its tools work in.",
+)
+@allow_option
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A name this server goes by.")
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 5),
+    default=5.0,
+    show_default=True,
+    help="Seconds that turns have to finish when it ends.",
+)
+@click.option("--streams", type=click.IntRange(1), default=1_000, show_default=True,
+              help="How many event streams may be open.")  # fmt: skip
+def serve(
+    frame: Frame,
+    host: str,
+    port: int,
+    model: str | None,
+    root: str,
+    allow: tuple[str, ...],
+    allow_host: tuple[str, ...],
+    **numbers: float,
+) -> None:
+    """Serve the sessions over HTTP, with a page to talk in.
+
+    It prints its address, and a log to standard error. Ctrl+C ends it: turns that run may finish,
+    for a while, then they are stopped. Other machines are served only when a token is set.
+    """
+    try:
+        from killick.server.launch import serve as serve_forever
+        from killick.server.runner import agent_answering
+    except ImportError as error:
+        raise click.ClickException(
+            f"the server is not installed ({error.name}); pip install 'killick[server,chat]'"
+        ) from error
+    from killick.server.auth import Tokens, token_path
+    from killick.server.state import Settings, configure
+    from killick.session.aio import AsyncStore
+
+    configure()
+    settings = Settings(
+        host=host,
+        port=port,
+        allowed_hosts=allow_host,
+        drain_seconds=numbers["drain"],
+        streams=int(numbers["streams"]),
+    )
+    where = frame.where()
+    url = None if where.chosen_by == "default" else where.url
+
+    def ready(address: str) -> None:
+        frame.answer({"url": address}, f"Killick is at {address}")
+
+    asyncio.run(
+        serve_forever(
+            lambda: AsyncStore(url),
+            lambda store: agent_answering(store, model=model, root=Path(root), allowed=allow),
+            settings,
+            Tokens(token_path()),
+            ready,
+        )
+    )
+
+
+@command(
+    ("killick token make laptop", "let somebody read and write; the token is shown once"),
+    ("killick token make dashboard --read", "let somebody read"),
+    ("killick token list", "which there are"),
+    ("killick token revoke laptop", "take one away; a running server notices at once"),
+)
+@click.argument("action", type=click.Choice(["make", "list", "revoke"]))
+@click.argument("name", required=False)
+@click.option("--read", is_flag=True, help="A token that may only read.")
+def token(frame: Frame, action: str, name: str | None, *, read: bool) -> None:
+    """Make, list and revoke the tokens that a server asks for.
+
+    Without any, a server serves this machine alone. With one, everybody is asked for it.
+    """
+    from killick.server.auth import Tokens, token_path
+
+    tokens = Tokens(token_path())
+    if action == "list":
+        _list(frame, tokens)
+        return
+    if name is None:
+        raise click.UsageError(f"'{action}' needs a name")
+    if action == "revoke":
+        gone = tokens.revoke(name)
+        frame.answer({"id": gone.id, "name": gone.name}, f"{gone.name} ({gone.id}) is revoked")
+        return
+    made, secret = tokens.make(name, "read" if read else "write", system_clock())
+    shape = {"id": made.id, "name": made.name, "may": made.may, "token": secret}
+    frame.answer(shape, secret)
+    frame.note(f"{made.name} may {made.may}; this is shown once, only its hash is kept")
+
+
+def _list(frame: Frame, tokens: "Tokens") -> None:
+    found = tokens.all()
+    if frame.json:
+        shapes = [
+            {"id": one.id, "name": one.name, "may": one.may, "made_at": one.made_at}
+            for one in found
+        ]
+        frame.out.json(shapes)
+        return
+    rows = [(one.id, one.name, one.may, one.made_at) for one in found]
+    frame.out.table([Column(name) for name in ("ID", "NAME", "MAY", "MADE AT")], rows)
+    if not found:
+        frame.note("no tokens: a server serves this machine alone, and asks for none")

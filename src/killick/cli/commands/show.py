@@ -1,0 +1,229 @@
+"""One session, as a person reads it."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+import click
+
+from killick.cli.documents import (
+    context_shape,
+    followed_shape,
+    session_shape,
+    shown_shape,
+    turn_shape,
+)
+from killick.cli.invocation import IN_PART, Frame, command, find, open_session
+from killick.cli.output import Column, block, clean_json, complain, plain
+from killick.cli.parameters import SEQ, local_now, session_argument
+from killick.cli.render import Teller, conversation, heading, timing
+from killick.errors import SessionDamaged
+from killick.maintenance.examine import Finding, Salvaged
+from killick.model import entries as e
+from killick.model.messages import Part, ToolCall
+from killick.model.sessions import Description, SessionInfo
+from killick.session.sync import Session, Store
+from killick.views.context import FORMATS, Format
+from killick.views.neutral import Partial
+from killick.views.timeline import TimedTurn, timeline
+from killick.views.transcript import Shown, transcript
+
+
+@command(
+    ("killick show ID", "what was said and done, broken turns included"),
+    ("killick show ID --last 4", "the end of it"),
+    ("killick show ID --all", "with compactions unfolded and tools' results whole"),
+    ("killick show ID --timeline", "turns with durations, model calls, tools and tokens"),
+    ("killick show ID --json", "the same for a program"),
+)
+@click.option("--all", "--open", "unfold", is_flag=True, help="Unfold compactions; cut no result.")
+@click.option(
+    "--timeline", "timed", is_flag=True, help="When what happened, in place of what was said."
+)
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N things.")
+@session_argument
+def show(frame: Frame, session_id: str, *, unfold: bool, timed: bool, last: int | None) -> int:
+    """Show a session: its transcript, or with --timeline its turns.
+
+    Each message has the number of its place (#4), which compact, rewind, fork and hide take.
+    A damaged session is shown as far as it can be read, with exit code 3.
+    """
+    with frame.open() as store:
+        found = _read(store, find(store, session_id))
+    shown, turns = found.shown, found.turns
+    if last is not None:
+        shown, turns = shown[-last:], turns[-last:]
+    now = local_now()
+    if frame.json:
+        value = session_shape(found.info)
+        value["transcript"] = [shown_shape(one) for one in shown]
+        if timed:
+            value["turns"] = [turn_shape(one) for one in turns]
+        value["damage"] = found.damage
+        frame.out.json(value)
+    else:
+        frame.out.lines(heading(found.info))
+        if timed:
+            frame.out.lines(timing(turns, tool_names(found.entries), now))
+        else:
+            frame.out.lines(conversation(shown, now, unfold=unfold))
+    if not found.damage:
+        return 0
+    complain(f"{found.damage[0].what}; what can be read of it is shown")
+    return IN_PART
+
+
+class Found(NamedTuple):
+    """A session as it is shown. `damage` are the places that cannot be read."""
+
+    info: SessionInfo
+    shown: list[Shown]
+    turns: list[TimedTurn]
+    entries: list[e.Entry]
+    damage: list[Finding]
+
+
+def _read(store: Store, session_id: str) -> Found:
+    """The session; one that is damaged as far as it can be read."""
+    try:
+        session = store.session(session_id)
+        info, shown, turns = session.info(), session.transcript(), session.timeline()
+        return Found(info, shown, turns, session.entries(), [])
+    except SessionDamaged as damage:
+        left = store.salvage(session_id)
+        found = left.damage or [Finding("derived", str(damage), session_id, damage.seq)]
+        shown = transcript(left.entries, lambda seq: ())
+        return Found(_info(store, left), shown, timeline(left.entries), left.entries, found)
+
+
+def _info(store: Store, left: Salvaged) -> SessionInfo:
+    try:
+        return store.session_info(left.session_id)
+    except SessionDamaged:  # not even its line in the list
+        times = [entry.at_us for entry in left.entries] or [0]
+        return SessionInfo(
+            id=left.session_id,
+            about=Description(title=left.title),
+            tenant="",
+            created_at_us=times[0],
+            updated_at_us=times[-1],
+        )
+
+
+def tool_names(entries: Iterable[e.Entry]) -> dict[tuple[str, str], str]:
+    """What tools are called, by message and call."""
+    names: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        match entry.body:
+            case e.MessageRecorded() | e.MessageEnded() as body:
+                names.update(((body.id, call.id), call.name) for call in _calls(body.parts))
+            case e.ToolCalled() as body:
+                names[body.message_id, body.call_id] = body.name
+            case _:
+                pass
+    return names
+
+
+def _calls(parts: Iterable[Part]) -> list[ToolCall]:
+    return [part for part in parts if isinstance(part, ToolCall)]
+
+
+@command(
+    ("killick tail ID --until-end", "follow the turn that runs, and leave when it ends"),
+    ("killick tail ID --after 0 --until-end", "from the beginning of the session"),
+    ("killick tail ID --until-end --json", "one JSON object in each line, for a program"),
+)
+@session_argument
+@click.option("--after", type=SEQ, help="Begin after this seq; with the newest turn if not given.")
+@click.option("--until-end", is_flag=True, help="Leave when no turn runs any more.")
+def tail(frame: Frame, session_id: str, after: int | None, *, until_end: bool) -> None:
+    """Follow a session live, as text.
+
+    Entries and deltas are shown as they come, from whatever process writes them. Ctrl+C leaves,
+    with exit code 130; the session is not touched by it. A session that is deleted ends it too.
+    """
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        begin = _newest_turn(session) if after is None else after
+        teller = Teller(local_now())
+        if until_end and _is_over(session, begin):
+            return
+        for item in session.follow(after=begin):
+            if frame.json:
+                frame.out.json(followed_shape(item))
+            else:
+                for span in teller.tell(item):
+                    frame.out.write(span.text, span.style)
+            if isinstance(item, e.Entry) and isinstance(item.body, e.Deleted):
+                return
+            if until_end and isinstance(item, e.Entry) and _is_over(session, item.seq):
+                return
+
+
+def _newest_turn(session: Session) -> int:
+    turns = session.turns()
+    return turns[-1].seq - 1 if turns else 0
+
+
+def _is_over(session: Session, seq: int) -> bool:
+    """Whether no turn runs and everything was shown; asked in this order, none is missed."""
+    return session.info().status != "running" and not session.entries(after=seq, limit=1)
+
+
+_REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=True))
+
+
+@command(
+    ("killick context ID --format anthropic", "what would be sent to Anthropic now"),
+    ("killick context ID --format openai-chat --repairs", "what was repaired in it, and why"),
+    ("killick context ID --format gemini --max-tokens 4000", "the newest that fit"),
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(FORMATS)),
+    default="neutral",
+    show_default=True,
+    help="Whose shape it has.",
+)
+@click.option("--repairs", is_flag=True, help="List what was repaired instead, and why.")
+@click.option("--max-messages", type=click.IntRange(min=1), help="The newest N messages.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="The newest that fit, roughly.")
+@click.option(
+    "--partial",
+    type=click.Choice(["note", "plain", "omit"]),
+    default="note",
+    show_default=True,
+    help="What becomes of an answer that was cut off.",
+)
+@click.option("--no-reasoning", is_flag=True, help="Leave reasoning out.")
+@session_argument
+def context(
+    frame: Frame, session_id: str, format_: str, *, repairs: bool, no_reasoning: bool, **rest: Any
+) -> None:
+    """Print what a model would be sent now.
+
+    It is repaired, and in one provider's shape. The messages and the system prompt are JSON
+    either way; --json prints them in one line, together with the repairs and the seqs that each
+    message comes from.
+    """
+    with frame.open() as store:
+        session = open_session(store, session_id)
+        computed = session.context(
+            cast("Format", format_),
+            max_messages=rest["max_messages"],
+            max_tokens=rest["max_tokens"],
+            partial=cast("Partial", rest["partial"]),
+            reasoning=not no_reasoning,
+        )
+    if frame.json:
+        frame.out.json(context_shape(computed))
+    elif repairs:
+        rows = [(str(one.seq), one.action, one.reason) for one in computed.repairs]
+        frame.out.table(_REPAIRS, rows)
+        if not rows:
+            frame.note("nothing had to be repaired")
+    else:
+        value = {"system": computed.system, "messages": plain(computed.messages)}
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        frame.out.lines(block(clean_json(text)))

@@ -1,0 +1,265 @@
+"""What a failure is called in one line, and its exit code."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import click
+
+from killick import errors as e
+from killick.cli.output import Line, Printer, clean_line, complain, line, printer_for
+from killick.errors import StoreError
+from killick.session.open import default_path, file_path
+from killick.session.sync import Session, Store
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+IN_PART: Final = 3
+"""Done, and not all of it is well: damage was met, something is left out."""
+NOT_FOUND: Final = 4
+CONFLICT: Final = 5
+STORE: Final = 6
+
+_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (click.UsageError, WRONG_USAGE),
+    (e.SessionDamaged, IN_PART),
+    (e.SessionNotFound, NOT_FOUND),
+    (e.SessionAmbiguous, NOT_FOUND),
+    (e.UsageError, WRONG_USAGE),
+    (e.ConflictError, CONFLICT),
+    (e.StoreError, STORE),
+    (e.SearchDamaged, STORE),
+    (e.KillickError, FAILED),
+    (OSError, STORE),
+    (ValueError, WRONG_USAGE),
+)
+"""The first that fits."""
+
+
+def code_of(error: Exception) -> int:
+    if isinstance(error, click.ClickException) and not isinstance(error, click.UsageError):
+        return FAILED
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def explain(error: Exception) -> str:
+    """What is wrong, and what to do."""
+    match error:
+        case click.UsageError():
+            return _with_help(error)
+        case click.ClickException():
+            return error.format_message()
+        case e.SessionDeleted():
+            return _first_clause(error) + "; 'killick restore ID' brings it back"
+        case e.SessionNotFound():
+            return _for_people(str(error))
+        case e.SessionHasForks():
+            return _first_clause(error) + "; --forks erases them with it"
+        case e.SessionDamaged():
+            return f"{error}; 'killick doctor' says what is left of it"
+        case e.UndoRefused():
+            return (
+                str(error)
+                .replace("session.fork(at=", "'killick fork ID --at ")
+                .replace(")", "'", 1)
+            )
+        case e.SessionBusy():
+            return _first_clause(error) + "; 'killick stop ID' asks it to end"
+        case e.KillickError() | ValueError():
+            return _for_people(str(error))
+        case PermissionError():
+            return f"{error.filename}: you may not; change its permissions, or name another file"
+        case OSError():
+            name = f"{error.filename}: " if error.filename is not None else ""
+            return f"{name}{error.strerror or error}"
+        case _:
+            return (
+                f"unexpected {type(error).__name__}: {error}; KILLICK_TRACEBACK=1 shows where, "
+                "please report it"
+            )
+
+
+_WORDS: Final = {
+    "store.sessions() lists them": "'killick sessions' lists them",
+    "message.seq and entry.seq say which is which": "'killick show ID' has them as #1, #2 …",
+    "store.rebuild_search() makes it anew": "'killick doctor --rebuild-search' makes it anew",
+    "message.seq says where one is": "'killick show ID' has their places as #1, #2 …",
+}
+"""What the library tells a program to do, and how a person does the same."""
+
+
+def _for_people(message: str) -> str:
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
+def _first_clause(error: Exception) -> str:
+    """What the library says to a program about what to do is left out."""
+    return str(error).partition(";")[0]
+
+
+def _with_help(error: click.UsageError) -> str:
+    where = error.ctx.command_path if error.ctx is not None else "killick"
+    message = error.format_message().rstrip(".")
+    return f"{message}; see '{where} --help'"
+
+
+STORE_VARIABLE = "KILLICK_STORE"
+
+
+class Where(NamedTuple):
+    """Which store is meant, and why."""
+
+    url: str
+    chosen_by: Literal["option", "environment", "default"]
+
+    @property
+    def file(self) -> Path | None:
+        """None for a store that is no file."""
+        is_file = "://" not in self.url or self.url.startswith("sqlite:///")
+        return file_path(self.url) if is_file else None
+
+
+class Frame:
+    """One run of the command."""
+
+    def __init__(self) -> None:
+        self.named: str | None = None
+        self.json = False
+
+    @cached_property
+    def out(self) -> Printer:
+        return printer_for(sys.stdout)
+
+    def where(self) -> Where:
+        if self.named is not None:
+            return Where(self.named, "option")
+        named = os.environ.get(STORE_VARIABLE)
+        if named:
+            return Where(named, "environment")
+        return Where(str(default_path()), "default")
+
+    def open(self, *, create: bool = False) -> Store:
+        """The store. One that was named must be there: a typing error is no empty store.
+
+        What fills a store may `create` it.
+        """
+        where = self.where()
+        if where.chosen_by == "default":
+            return Store()
+        if where.file is not None and not create and not where.file.exists():
+            raise StoreError(
+                f"there is no store at {str(where.file)!r}; check --store or {STORE_VARIABLE}"
+            )
+        return Store(where.url)
+
+    def answer(self, value: object, *lines: Line | str) -> None:
+        """Say what a command has done: to a person, or to a program."""
+        if self.json:
+            self.out.json(value)
+        else:
+            self.out.lines(line(one) if isinstance(one, str) else one for one in lines)
+
+    def note(self, text: str) -> None:
+        """Tell a person something beside the output."""
+        if not self.json:
+            complain(text)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Go on only if somebody has said so; where nobody can be asked, `--yes` must have."""
+        if yes:
+            return
+        if self.json or not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Nobody can be asked here: say --yes to do it.")
+        if not click.confirm(clean_line(question), err=True):
+            raise click.ClickException("not done: nothing was changed")
+
+
+pass_frame = click.make_pass_decorator(Frame, ensure=True)
+
+
+def find(store: Store, prefix: str) -> str:
+    """The id that a prefix stands for."""
+    return store.resolve_id(prefix)
+
+
+def open_session(store: Store, prefix: str) -> Session:
+    return store.session(find(store, prefix))
+
+
+# -- options that all commands have ------------------------------------------------------------
+
+
+def _choose_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Frame).named = value
+
+
+def _choose_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value:
+        ctx.ensure_object(Frame).json = True
+
+
+def shared_options() -> list[click.Parameter]:
+    """Made anew for each command: click keeps state in them."""
+    return [
+        click.Option(
+            ["--store"],
+            metavar="URL",
+            expose_value=False,
+            callback=_choose_store,
+            help=f"The store: a file or a URL. {STORE_VARIABLE} sets it too.",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_choose_json,
+            help="Print JSON for programs.",
+        ),
+    ]
+
+
+# -- commands and their help -------------------------------------------------------------------
+
+
+class Example(NamedTuple):
+    """A command line, and what it is for."""
+
+    words: str
+    shows: str
+
+
+class Command(click.Command):
+    """A command that has the shared options and examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[Example] = (), **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.extend(shared_options())
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            for one in self.examples:
+                formatter.write_text(f"# {one.shows}")
+                formatter.write(f"{'':{formatter.current_indent}}{one.words}\n")
+
+
+def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Command]:
+    """A command named as its function, helped by its docstring; examples are `(line, purpose)`."""
+
+    def make(function: Callable[..., Any]) -> Command:
+        return click.command(
+            name=function.__name__.rstrip("_"),
+            cls=Command,
+            examples=[Example(*one) for one in examples],
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )(pass_frame(function))
+
+    return make

@@ -1,0 +1,193 @@
+"""A copy of a session from which secrets are taken out, for as long as it is exported.
+
+Every format is made of the copy, so there is one place that decides what is a secret. The same
+secret becomes the same words everywhere in the session: one can still see that it is one.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, get_args
+
+import msgspec
+
+from killick.errors import BlobNotFound
+from killick.exchange.export.html import render_page
+from killick.exchange.export.markdown import render_markdown
+from killick.exchange.export.native import Target, native
+from killick.exchange.export.to_codex import ToCodex
+from killick.exchange.export.to_goose import ToGoose
+from killick.exchange.formats.jsonl import export_entries, export_lines
+from killick.exchange.merge import Unit, merge
+from killick.journal.kinds import blobs_of, digest
+from killick.journal.redaction import Redactor, replace_secrets
+from killick.model import entries as e
+from killick.session.sync import Store
+from killick.views.context import Format
+
+
+class Placeholders:
+    """Words for secrets, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        return replace_secrets(text, self._name)
+
+    def _name(self, kind: str, secret: str) -> str:
+        if secret not in self._known:
+            self._known[secret] = f"[redacted: {kind} {len(self._known) + 1}]"
+        return self._known[secret]
+
+
+@contextmanager
+def redacted(store: Store, session_id: str) -> Iterator[Store]:
+    """A store that holds the session without its secrets. A turn that runs is not in it."""
+    with TemporaryDirectory() as folder, Store(Path(folder) / "redacted.db") as clean:
+        redactor = Redactor(words := Placeholders())
+        names = dict[str, str]()
+        merge(clean, session_id, _units(store, session_id, redactor, words, names))
+        yield clean
+
+
+def _units(
+    store: Store,
+    session_id: str,
+    redactor: Redactor,
+    words: Placeholders,
+    names: dict[str, str],
+) -> Iterator[Unit]:
+    unit = Unit([])
+    open_turn = False
+    for entry in export_entries(store.session(session_id)):
+        body = redactor.body(entry.body)
+        for name in blobs_of(body):
+            body = _with_clean_blob(store, body, name, unit, words, names)
+        unit.entries.append(msgspec.structs.replace(entry, body=body))
+        open_turn = isinstance(body, e.TurnStarted) or (
+            open_turn and not isinstance(body, e.TurnEnded)
+        )
+        if not open_turn:
+            yield unit
+            unit = Unit([])
+
+
+def _with_clean_blob(
+    store: Store,
+    body: e.Body,
+    name: str,
+    unit: Unit,
+    words: Placeholders,
+    names: dict[str, str],
+) -> e.Body:
+    """The body with the name of a blob without secrets; system prompts and tools are text."""
+    try:
+        data = store.blob(name)
+    except BlobNotFound:
+        return body
+    if isinstance(body, e.ModelCallStarted):
+        text = data.decode("utf-8", "surrogateescape")
+        clean = words(text).encode("utf-8", "surrogateescape")
+        names[name], data = digest(clean), clean
+        body = msgspec.structs.replace(
+            body,
+            system=names[name] if body.system == name else body.system,
+            tools=names[name] if body.tools == name else body.tools,
+        )
+    unit.blobs[names.get(name, name)] = data
+    return body
+
+
+class Export(msgspec.Struct):
+    """A session in a format, piece by piece, and what that format cannot hold, in words."""
+
+    losses: list[str]
+    pieces: Iterator[bytes]
+
+
+Exporter = Callable[[Store, str], Export]
+
+
+def export_session(
+    store: Store, session_id: str, to: str = "killick", *, redact: bool = False
+) -> Iterator[bytes]:
+    """The session in one of `EXPORTS`, piece by piece. Raises SessionNotFound, ValueError."""
+    return prepare_export(store, session_id, to, redact=redact).pieces
+
+
+def prepare_export(
+    store: Store, session_id: str, to: str = "killick", *, redact: bool = False
+) -> Export:
+    """The session in one of `EXPORTS`, and what of it the format cannot hold.
+
+    With `redact`, what is certainly a secret is replaced; the same secret by the same words. Raises
+    SessionNotFound, ValueError, and NotTheSame when another agent would read something else.
+    """
+    exporter = EXPORTS.get(to)
+    if exporter is None:
+        raise ValueError(f"no format {to!r}; it is one of {', '.join(EXPORTS)}")
+    if not redact:
+        return exporter(store, session_id)
+    with redacted(store, session_id) as clean:
+        done = exporter(clean, session_id)
+        # The copy is gone when this returns, so all of it is made now.
+        return Export(done.losses, iter(list(done.pieces)))
+
+
+def _lines(store: Store, session_id: str) -> Export:
+    return Export([], export_lines(store, session_id))
+
+
+def _markdown(store: Store, session_id: str) -> Export:
+    session = store.session(session_id)
+    pieces = render_markdown(session.title, session.transcript())
+    return Export([], (piece.encode("utf-8", "replace") for piece in pieces))
+
+
+def _page(store: Store, session_id: str) -> Export:
+    session = store.session(session_id)
+    pieces = render_page(session.title, session.transcript(), lambda name: _blob(store, name))
+    return Export([], (piece.encode("utf-8", "replace") for piece in pieces))
+
+
+def _blob(store: Store, name: str) -> bytes | None:
+    try:
+        return store.blob(name)
+    except BlobNotFound:
+        return None
+
+
+def _context(format_: Format) -> Exporter:
+    """What a model of this provider would be sent, repaired, as one JSON document."""
+
+    def exporter(store: Store, session_id: str) -> Export:
+        context = store.session(session_id).context(format_)
+        document = {"system": context.system, "messages": context.messages}
+        # Escapes everything but ASCII, lone surrogates too: any reader takes it.
+        return Export([], iter([json.dumps(document, indent=1).encode("ascii") + b"\n"]))
+
+    return exporter
+
+
+def _native(target: Target) -> Exporter:
+    def exporter(store: Store, session_id: str) -> Export:
+        found = native(store, session_id, target)
+        return Export(found.losses, iter(found.data))
+
+    return exporter
+
+
+_FORMATS: Final[tuple[Format, ...]] = tuple(one for one in get_args(Format) if one != "neutral")
+
+EXPORTS: Final[dict[str, Exporter]] = {
+    "killick": _lines,
+    "markdown": _markdown,
+    "html": _page,
+    **{format_: _context(format_) for format_ in _FORMATS},
+    "codex": _native(ToCodex()),
+    "goose": _native(ToGoose()),
+}
+"""What a session can be written as."""

@@ -1,0 +1,93 @@
+"""A session as Markdown: what a person saw."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from killick.model.messages import File, Image, Part, Reasoning, Text, ToolResult
+from killick.views.transcript import Shown, ShownTool
+
+ROLES: Final = {"user": "You", "assistant": "Assistant", "tool": "Tool", "system": "System"}
+
+
+def render_markdown(title: str | None, shown: Iterable[Shown]) -> Iterator[str]:
+    """The document, piece by piece."""
+    yield f"# {one_line(title or 'Untitled session')}\n"
+    for one in shown:
+        yield from _shown(one)
+
+
+def _shown(one: Shown) -> Iterator[str]:
+    if one.kind == "ending":
+        yield f"\n*The turn was {one.status}: {one_line(one.reason or '')}*\n"
+        return
+    if one.kind == "compaction":
+        yield f"\n---\n\n*What was said before, as the model was told it:*\n\n{_quoted(one.text)}\n"
+        yield "\n<details><summary>What was said before</summary>\n"
+        for folded in one.folded:
+            yield from _shown(folded)
+        yield "\n</details>\n"
+        return
+    if one.role == "tool":
+        return  # results are shown with their calls
+    yield f"\n## {ROLES[one.role]}{', cut off' if one.state == 'partial' else ''}\n"
+    for part in one.parts:
+        yield from _part(part)
+    for tool in one.tools:
+        yield from _tool(tool)
+
+
+def _part(part: Part) -> Iterator[str]:
+    match part:
+        case Text():
+            yield f"\n{part.text}\n"
+        case Reasoning() if part.text:
+            yield f"\n{_quoted(part.text)}\n"
+        case Image() | File():
+            yield f"\n*[{describe(part)}]*\n"
+        case _:
+            pass
+
+
+def _tool(tool: ShownTool) -> Iterator[str]:
+    yield f"\n**Tool `{one_line(tool.name).replace('`', '')}`** ({tool.state})\n"
+    if tool.arguments.strip():
+        yield f"\n{_fenced(tool.arguments)}\n"
+    text = result_text(tool.result) if tool.result is not None else tool.output
+    if text:
+        yield f"\n{_fenced(text)}\n"
+
+
+def result_text(result: ToolResult) -> str:
+    """What a person reads of a result; images and files by name."""
+    if isinstance(result.content, str):
+        return result.content
+    pieces = []
+    for part in result.content:
+        if isinstance(part, Text):
+            pieces.append(part.text)
+        elif isinstance(part, Image | File):
+            pieces.append(f"[{describe(part)}]")
+    return "\n".join(pieces)
+
+
+def describe(part: Image | File) -> str:
+    """An image or file in words."""
+    if isinstance(part, Image):
+        return one_line(f"image: {part.alt}" if part.alt else f"image, {part.media_type}")
+    return one_line(f"file: {part.name}" if part.name else f"file, {part.media_type}")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def _fenced(text: str) -> str:
+    """A fence that is longer than any in the text, so that nothing ends it early."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

@@ -1,0 +1,346 @@
+"""A session on its way to another agent, in that agent's own format.
+
+A target says of each part what it can hold of it. What it cannot is counted, so that it can be told
+before anything is written. Then the file is read back by our own importer: it must give exactly the
+messages that were to be written, or nothing is.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol
+
+import msgspec
+
+from killick.errors import BlobNotFound, KillickError
+from killick.exchange.discover import import_paths
+from killick.journal.assembly import is_whole_object
+from killick.journal.visibility import History
+from killick.model import entries as e
+from killick.model.messages import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from killick.model.sessions import SessionInfo, TurnInfo
+from killick.session.sync import Session, Store
+
+_PAGE: Final = 200
+_LONE: Final = re.compile("[\ud800-\udfff]")
+_MEDIA: Final = re.compile(r"[\w.+-]+/[\w.+-]+")
+
+Blobs = Callable[[str], bytes | None]
+
+
+class NotTheSame(KillickError):
+    """A file of another agent did not read back as what was written; nothing was exported."""
+
+
+class Line(msgspec.Struct):
+    """A message as the target holds it, with what is known of its model call."""
+
+    message: Message
+    at_us: int
+    call: e.ModelCallStarted | None = None
+    usage: e.Usage | None = None
+    person: bool = True
+    model: bool = True
+
+
+class Talk(msgspec.Struct):
+    """What of a session the target holds: its turns in order, each with its messages."""
+
+    info: SessionInfo
+    turns: list[tuple[TurnInfo, list[Line]]]
+    summaries: list[tuple[int, e.Compacted]]
+    system: str | None
+    blobs: Blobs
+
+    def lines(self) -> Iterator[Line]:
+        return (line for _, lines in self.turns for line in lines)
+
+
+class Losses:
+    """What the target cannot hold, in words, and how often."""
+
+    def __init__(self) -> None:
+        self._counted: Counter[str] = Counter()
+
+    def add(self, what: str, count: int = 1) -> None:
+        if count:
+            self._counted[what] += count
+
+    def told(self) -> list[str]:
+        return [f"{what} ({count})" for what, count in sorted(self._counted.items())]
+
+
+class Target(Protocol):
+    """An agent's format."""
+
+    name: str
+    suffix: str
+
+    def hold(self, part: Part, role: Role, losses: Losses) -> Part | None:
+        """The part as it can be written; None when it cannot."""
+
+    def hold_turn(self, turn: TurnInfo, losses: Losses) -> None:
+        """Count what is lost of a turn itself."""
+
+    def hold_line(self, line: Line, losses: Losses) -> Line | None:
+        """The message as it can be written, its parts apart; None when it cannot."""
+
+    def expected(self, talk: Talk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+        """The messages that must be read back."""
+
+    def write(self, talk: Talk) -> Iterator[bytes]: ...
+
+
+class Native(msgspec.Struct):
+    """A session in another agent's format, checked, and what it does not hold."""
+
+    losses: list[str]
+    data: list[bytes]
+
+
+def native(store: Store, session_id: str, target: Target) -> Native:
+    """Write a session as another agent would. Raises SessionNotFound, NotTheSame."""
+    losses = Losses()
+    talk = _talk(store, store.session(session_id), target, losses)
+    data = list(target.write(talk))
+    _check(target, talk, data)
+    return Native(losses.told(), data)
+
+
+def _check(target: Target, talk: Talk, data: Sequence[bytes]) -> None:
+    """Read it back, and compare."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"session{target.suffix}"
+        path.write_bytes(b"".join(data))
+        with Store(Path(folder) / "check.db") as store:
+            report = import_paths(store, [path], clock=lambda: 1 << 52)
+            sessions = [store.session(one.session_id) for one in report.sessions]
+            found = [(m.role, tuple(m.parts)) for one in sessions for m in one.messages()]
+    wanted = list(target.expected(talk))
+    same = 0
+    while same < min(len(found), len(wanted)) and found[same] == wanted[same]:
+        same += 1
+    if report.skipped or len(found) != len(wanted) or same < len(found):
+        reason = str(report.skipped[0]) if report.skipped else f"message {same + 1} differs"
+        raise NotTheSame(f"what {target.name} would read is not this session: {reason}")
+
+
+# -- out of the journal ----------------------------------------------------------------------------
+
+
+def _entries(session: Session) -> Iterator[e.Entry]:
+    after = 0
+    while page := session.entries(after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].seq
+
+
+def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Talk:
+    history = History(_entries(session))
+    calls, usage, times = dict[str, e.ModelCallStarted](), dict[str, e.Usage](), dict[int, int]()
+    for entry in _entries(session):
+        _see(entry, calls, usage, times, losses)
+    losses.add("what was taken back", len(history.rewinds))
+    hidden = history.hides("person").places, history.hides("model").places
+    by_turn: dict[str | None, list[Line]] = {}
+    for message in session.messages():
+        call = calls.get(message.model_call_id or "")
+        line = Line(
+            message,
+            times.get(message.seq, 0),
+            call,
+            usage.get(message.model_call_id or ""),
+            message.seq not in hidden[0],
+            message.seq not in hidden[1],
+        )
+        for one in _apart(line, losses):
+            held = _held(one, target, lambda name: _blob(store, name), losses)
+            if held is not None:
+                by_turn.setdefault(message.turn_id, []).append(held)
+    _drop_strays(by_turn, losses)
+    turns = list[tuple[TurnInfo, list[Line]]]()
+    for turn in session.turns():
+        if turn.status == "running":
+            losses.add("a turn that still runs")
+        elif history.is_in_view(turn.seq):
+            target.hold_turn(turn, losses)
+            turns.append((turn, by_turn.get(turn.id, [])))
+    info = session.info()
+    losses.add("tags", len(info.tags))
+    name = info.about.system
+    system = _blob(store, name) if name is not None else None
+    return Talk(
+        info,
+        turns,
+        [(one.seq, one.body) for one in history.summaries()],
+        None if system is None else system.decode("utf-8", "replace"),
+        lambda blob: _blob(store, blob),
+    )
+
+
+def _see(
+    entry: e.Entry,
+    calls: dict[str, e.ModelCallStarted],
+    usage: dict[str, e.Usage],
+    times: dict[int, int],
+    losses: Losses,
+) -> None:
+    times[entry.seq] = entry.at_us
+    match entry.body:
+        case e.ModelCallStarted():
+            calls[entry.body.id] = entry.body
+        case e.ModelCallEnded(usage=e.Usage() as used):
+            usage[entry.body.id] = used
+        case e.Note():
+            losses.add("notes of applications")
+        case e.PromptQueued():
+            losses.add("prompts that were queued")
+        case e.ApprovalAsked():
+            losses.add("approvals")
+        case _:
+            pass
+
+
+def _blob(store: Store, name: str) -> bytes | None:
+    try:
+        return store.blob(name)
+    except BlobNotFound:
+        return None
+
+
+def _apart(line: Line, losses: Losses) -> Iterator[Line]:
+    """Each result as a message of its own, which is how others store them."""
+    replace = msgspec.structs.replace
+    parts, calls = list[Part](), set[str]()
+    for part in line.message.parts:
+        if isinstance(part, ToolResult):
+            continue
+        if line.message.role == "tool":
+            losses.add("what is no result in a tool's message")
+        elif line.message.role != "assistant" and isinstance(part, Reasoning | ToolCall):
+            losses.add("reasoning and calls that are not a model's")
+        elif isinstance(part, ToolCall) and part.id in calls:
+            losses.add("calls that are twice in one message")
+        else:
+            calls |= {part.id} if isinstance(part, ToolCall) else set()
+            parts.append(part)
+    if parts:
+        yield replace(line, message=replace(line.message, parts=tuple(parts)))
+    for part in line.message.parts:
+        if isinstance(part, ToolResult):
+            own = replace(line.message, role="tool", parts=(part,), model_call_id=None)
+            yield replace(line, message=own, call=None, usage=None)
+
+
+def _drop_strays(by_turn: dict[str | None, list[Line]], losses: Losses) -> None:
+    """A result whose call is not written, or has its result, would belong to nothing."""
+    waiting = set[str]()
+    for lines in by_turn.values():
+        for line in list(lines):
+            waiting |= {call.id for call in line.message.tool_calls}
+            result = line.message.parts[0]
+            if isinstance(result, ToolResult):
+                if result.call_id in waiting:
+                    waiting.discard(result.call_id)
+                else:
+                    losses.add("results without their calls")
+                    lines.remove(line)
+
+
+def _held(line: Line, target: Target, blobs: Blobs, losses: Losses) -> Line | None:
+    message, parts = line.message, list[Part]()
+    for part in message.parts:
+        if message.state == "partial" and _is_cut_call(part):
+            losses.add("tool calls that were cut off while they were written")
+            continue
+        there = _present(_unicode(part, losses), blobs, losses)
+        held = None if there is None else target.hold(there, message.role, losses)
+        if held is not None:
+            parts.append(held)
+    if message.state == "partial" and parts:
+        losses.add("that an answer was cut off")
+    if not parts:
+        return None
+    return target.hold_line(
+        msgspec.structs.replace(line, message=msgspec.structs.replace(message, parts=tuple(parts))),
+        losses,
+    )
+
+
+def _present(part: Part, blobs: Blobs, losses: Losses) -> Part | None:
+    """The part, without images whose bytes are gone."""
+    if isinstance(part, Image) and not blobs(part.blob):
+        losses.add("images whose bytes are missing")
+        return None
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        found = (_present(one, blobs, losses) for one in part.content)
+        kept = tuple(one for one in found if isinstance(one, Text | Image | File | Opaque))
+        return msgspec.structs.replace(part, content=kept)
+    return part
+
+
+def _is_cut_call(part: Part) -> bool:
+    return isinstance(part, ToolCall) and not is_whole_object(part.arguments)
+
+
+def _unicode(part: Part, losses: Losses) -> Part:
+    """Other programs refuse text that is no Unicode."""
+    replace = msgspec.structs.replace
+    match part:
+        case Text() | Reasoning() if _LONE.search(part.text):
+            losses.add("characters that are no Unicode")
+            return replace(part, text=_LONE.sub("\ufffd", part.text))
+        case ToolCall() if _LONE.search(part.arguments):
+            losses.add("characters that are no Unicode")
+            return replace(part, arguments=_LONE.sub("\ufffd", part.arguments))
+        case ToolResult(content=str() as content) if _LONE.search(content):
+            losses.add("characters that are no Unicode")
+            return replace(part, content=_LONE.sub("\ufffd", content))
+        case ToolResult(content=tuple() as content):
+            kept = tuple(_unicode(one, losses) for one in content)
+            return replace(part, content=kept)
+        case _:
+            return part
+
+
+# -- what targets share ----------------------------------------------------------------------------
+
+
+def hold_image(part: Image, losses: Losses) -> Image | None:
+    """An image without its words."""
+    if not _MEDIA.fullmatch(part.media_type):
+        losses.add("images of an unknown kind")
+        return None
+    if part.alt:
+        losses.add("what images are called")
+    return Image(part.blob, part.media_type)
+
+
+def hold_result(result: ToolResult, losses: Losses) -> ToolResult:
+    """A result without files and data that only a provider understands."""
+    if isinstance(result.content, str):
+        return result
+    kept = list[Text | Image | File | Opaque]()
+    for part in result.content:
+        if isinstance(part, Text):
+            if part.text:
+                kept.append(part)
+        elif isinstance(part, Image):
+            image = hold_image(part, losses)
+            kept += [image] if image is not None else []
+        else:
+            losses.add("files and a provider's own data in results")
+    return msgspec.structs.replace(result, content=tuple(kept))

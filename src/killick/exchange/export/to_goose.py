@@ -1,0 +1,222 @@
+"""A session as the JSON that goose exports and imports (`goose session import`).
+
+goose has no turns: a prompt begins one, and how it ended cannot be said. What a compaction stands
+for is hidden from the model there, and its summary from the person.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from killick.exchange.export.native import Line, Losses, Talk, hold_image, hold_result
+from killick.exchange.formats import content as c
+from killick.exchange.read import parse
+from killick.journal.codec import to_bytes
+from killick.model import entries as e
+from killick.model.messages import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from killick.model.sessions import TurnInfo
+
+_BLOCK: Final = "goose-block"
+
+
+class ToGoose:
+    """See `native.Target`."""
+
+    name = "goose"
+    suffix = ".json"
+
+    def hold(self, part: Part, role: Role, losses: Losses) -> Part | None:
+        match part:
+            case Text():
+                return part if part.text else None
+            case Image():
+                return hold_image(part, losses)
+            case Reasoning():
+                return _reasoning(part, losses)
+            case ToolCall():
+                return _call(part, losses)
+            case ToolResult():
+                return _result(part, losses)
+            case Opaque() if _sealed(part) is not None or part.provider == _BLOCK:
+                return part
+            case Opaque():
+                losses.add("a provider's own data")
+            case _:
+                losses.add("files")
+        return None
+
+    def hold_turn(self, turn: TurnInfo, losses: Losses) -> None:
+        if turn.status != "completed":
+            losses.add("how a turn ended")
+
+    def hold_line(self, line: Line, losses: Losses) -> Line | None:
+        if line.message.role != "system":
+            return line
+        losses.add("that a message was the system's: it is hidden from the person")
+        message = msgspec.structs.replace(line.message, role="user")
+        return msgspec.structs.replace(line, message=message, person=False)
+
+    def expected(self, talk: Talk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+        return ((line.message.role, tuple(line.message.parts)) for line in _with_summaries(talk))
+
+    def write(self, talk: Talk) -> Iterator[bytes]:
+        document = _about(talk) | {
+            "conversation": [_message(talk, one) for one in _with_summaries(talk)]
+        }
+        yield json.dumps(document, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
+
+
+def _reasoning(part: Reasoning, losses: Losses) -> Reasoning | None:
+    if part.encrypted is not None:
+        losses.add("encrypted reasoning")
+    if not part.text and not part.signature:
+        return None
+    return Reasoning(part.text, signature=part.signature or None)
+
+
+def _call(part: ToolCall, losses: Losses) -> ToolCall:
+    """goose takes an object only; how it was spaced is nobody's loss."""
+    try:
+        value = parse(to_bytes(part.arguments)) if part.arguments.strip() else {}
+    except ValueError:
+        value = part.arguments
+    if not isinstance(value, dict):
+        losses.add("arguments that are no JSON object: they become one")
+        value = {"value": value}
+    if part.tool_type != "function":
+        losses.add("what kind of tool was called")
+    return ToolCall(part.id, part.name, c.compact(value))
+
+
+def _result(part: ToolResult, losses: Losses) -> ToolResult:
+    held = hold_result(part, losses)
+    if not isinstance(held.content, str):
+        held = msgspec.structs.replace(held, content=c.plain_or_parts(held.content))
+    return held
+
+
+def _sealed(part: Opaque) -> str | None:
+    """The data of a thought that Anthropic has sealed."""
+    if part.provider != "anthropic":
+        return None
+    try:
+        value = parse(part.data)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and value.get("type") == "redacted_thinking":
+        data = value.get("data")
+        return data if c.is_sealed(data) and value.keys() == {"type", "data"} else None
+    return None
+
+
+def _with_summaries(talk: Talk) -> Iterator[Line]:
+    """The messages; those that a summary stands for are hidden, and it stands behind them."""
+    lines = list(talk.lines())
+    for _, body in talk.summaries:
+        keep = {*body.keep}
+        for line in lines:
+            seq = line.message.seq
+            if body.first <= seq <= body.through and seq not in keep:
+                line.model = False
+    waiting = sorted(talk.summaries, key=lambda one: one[1].through)
+    for line in lines:
+        while waiting and waiting[0][1].through < line.message.seq:
+            yield _summary(*waiting.pop(0), line.at_us)
+        yield line
+    for seq, body in waiting:
+        yield _summary(seq, body, talk.info.updated_at_us)
+
+
+def _summary(seq: int, body: e.Compacted, at_us: int) -> Line:
+    message = Message("user", (Text(body.summary),), id=f"summary_{seq}", seq=seq)
+    return Line(message, at_us, person=False)
+
+
+def _about(talk: Talk) -> dict[str, Any]:
+    info, project = talk.info, talk.info.project
+    calls = [line.call for line in talk.lines() if line.call is not None]
+    used = [line.usage for line in talk.lines() if line.usage is not None]
+    tokens = {"input": sum(one.input for one in used), "output": sum(one.output for one in used)}
+    model = next((one.model for one in reversed(calls) if one.model), None)
+    types = {"subagent": "sub_agent"}
+    return {
+        "id": info.id,
+        "working_dir": (project.directory or project.root) if project is not None else "/",
+        "name": info.title or "Untitled session",
+        "user_set_name": info.about.titled_by == "person",
+        "session_type": types.get(info.type, "user"),
+        "created_at": info.created_at.isoformat().replace("+00:00", "Z"),
+        "updated_at": info.updated_at.isoformat().replace("+00:00", "Z"),
+        "extension_data": {},
+        "total_tokens": None,
+        "input_tokens": None,
+        "output_tokens": None,
+        "accumulated_total_tokens": tokens["input"] + tokens["output"] if used else None,
+        "accumulated_input_tokens": tokens["input"] if used else None,
+        "accumulated_output_tokens": tokens["output"] if used else None,
+        "schedule_id": None,
+        "recipe": None,
+        "user_recipe_values": None,
+        "message_count": sum(1 for _ in talk.lines()),
+        "provider_name": next((one.provider for one in reversed(calls) if one.provider), None),
+        "model_config": None if model is None else {"model_name": model},
+        "goose_mode": "auto",
+    }
+
+
+def _message(talk: Talk, line: Line) -> dict[str, Any]:
+    role = "assistant" if line.message.role == "assistant" else "user"
+    return {
+        "id": line.message.id or f"msg_{line.message.seq}",
+        "role": role,
+        "created": line.at_us // 1_000_000,
+        "content": [_block(talk, part) for part in line.message.parts],
+        "metadata": {"userVisible": line.person, "agentVisible": line.model},
+    }
+
+
+def _block(talk: Talk, part: Part) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            data = base64.b64encode(talk.blobs(part.blob) or b"").decode("ascii")
+            return {"type": "image", "data": data, "mimeType": part.media_type}
+        case Reasoning():
+            return {"type": "thinking", "thinking": part.text, "signature": part.signature or ""}
+        case ToolCall():
+            value = {"name": part.name, "arguments": parse(to_bytes(part.arguments))}
+            call = {"status": "success", "value": value}
+            return {"type": "toolRequest", "id": part.id, "toolCall": call}
+        case ToolResult():
+            return {"type": "toolResponse", "id": part.call_id, "toolResult": _outcome(talk, part)}
+        case Opaque():
+            sealed = _sealed(part)
+            if sealed is not None:
+                return {"type": "redactedThinking", "data": sealed}
+            block: dict[str, Any] = parse(part.data)
+            return block
+        case _:
+            raise TypeError(f"not to be written: {part!r}")
+
+
+def _outcome(talk: Talk, part: ToolResult) -> dict[str, Any]:
+    content = (Text(part.content),) if isinstance(part.content, str) else part.content
+    blocks = [_block(talk, one) for one in content if not (isinstance(one, Text) and not one.text)]
+    value: dict[str, Any] = {"content": blocks, "isError": part.is_error}
+    if part.structured is not None:
+        value["structuredContent"] = part.structured
+    return {"status": "success", "value": value}

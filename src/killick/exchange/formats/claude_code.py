@@ -1,0 +1,406 @@
+"""Claude Code: `projects/*/*.jsonl`, one file for each session.
+
+A line is a message or something beside it, and names the line before it (`parentUuid`). An answer
+comes as several lines with one message id. Going back and saying something else leaves the old
+branch in the file: here it is a rewind. Lines of a sidechain are a subagent's session; newer
+versions have a file of its own for it, `agent-*.jsonl`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from killick.exchange import records as r
+from killick.exchange.formats import content as c
+from killick.exchange.formats.base import Format, Peek, chosen
+from killick.exchange.formats.content import time_us
+from killick.exchange.importer import Source
+from killick.exchange.read import Line, newest_us, read_lines
+from killick.exchange.report import Place
+from killick.model.messages import Part, Text, ToolCall, ToolResult
+from killick.model.sessions import Namer, Project
+
+NAME: Final = "claude-code"
+
+_STOPPED: Final = "[Request interrupted by user"
+_ASIDE: Final = ("<command-name>", "<command-message>", "<local-command-")
+_ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+_SYNTHETIC: Final = "<synthetic>"
+_ALL_TURNS: Final = 1 << 40
+
+Belongs = Callable[[dict[str, Any]], bool]
+
+
+def is_claude_code(record: dict[str, Any]) -> bool:
+    """Whether a line of such a file looks like this."""
+    kind = record.get("type")
+    if kind in ("user", "assistant", "system"):
+        return "uuid" in record and "parentUuid" in record
+    return (kind == "summary" and "leafUuid" in record) or (
+        kind in ("custom-title", "ai-title", "file-history-snapshot", "queue-operation")
+    )
+
+
+def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
+    """The session of a file, and the subagents' sessions in it."""
+    index = _Index(path)
+    main = index.main
+    is_agent = path.stem.startswith("agent-")
+    native = f"{index.session_id}/{path.stem}" if is_agent else path.stem
+    parent = index.session_id if is_agent else None
+    if is_agent:
+        yield _source(path, native, parent, index, _everything, settled=settled)
+        return
+    yield _source(path, native, None, index, main, settled=settled)
+    for root in index.roots:
+        belongs = index.sidechain(root)
+        yield _source(path, f"{native}/{root}", native, index, belongs, settled=settled)
+
+
+def _source(
+    path: Path,
+    native: str,
+    parent: str | None,
+    index: "_Index",
+    belongs: Belongs,
+    *,
+    settled: bool,
+) -> Source:
+    reading = _Reading(native, parent, index, belongs, settled=settled)
+    return Source(NAME, native, str(path), reading.records(path), settled)
+
+
+def _everything(_: dict[str, Any]) -> bool:
+    return True
+
+
+class _Index:
+    """What must be known of a file before it is read: where its sidechains begin."""
+
+    def __init__(self, path: Path) -> None:
+        self.session_id = path.stem
+        self.cwd: str | None = None
+        self.extra: dict[str, Any] = {}
+        self.at_us: int | None = None
+        self.roots: list[str] = []
+        self._root_of: dict[str, str] = {}
+        for line in read_lines(path):
+            if line.record is not None:
+                self._take(line.record)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if self.at_us is None:
+            self.at_us = time_us(record.get("timestamp"))
+        cwd, native = record.get("cwd"), record.get("sessionId")
+        if self.cwd is None and isinstance(cwd, str) and cwd:
+            self.cwd = cwd
+            kept = {name: record.get(name) for name in ("version", "gitBranch", "entrypoint")}
+            self.extra = {name: text for name, text in kept.items() if isinstance(text, str)}
+        if c.is_id(native) and not self.extra.get("sessionId"):
+            self.session_id = self.extra["sessionId"] = native
+        if record.get("isSidechain") is True:
+            self._take_sidechain(record)
+
+    def _take_sidechain(self, record: dict[str, Any]) -> None:
+        own, parent, agent = record.get("uuid"), record.get("parentUuid"), record.get("agentId")
+        if not c.is_id(own):
+            return
+        known = self._root_of.get(parent) if isinstance(parent, str) else None
+        root = agent if c.is_id(agent) else known or own
+        self._root_of[own] = root
+        if root not in self.roots:
+            self.roots.append(root)
+
+    def main(self, record: dict[str, Any]) -> bool:
+        return record.get("isSidechain") is not True or not c.is_id(record.get("uuid"))
+
+    def sidechain(self, root: str) -> Belongs:
+        return lambda record: (
+            record.get("isSidechain") is True and self._root_of.get(str(record.get("uuid"))) == root
+        )
+
+
+class _Answer:
+    """The lines of one answer, until something else comes."""
+
+    def __init__(self, place: Place, key: str, message: dict[str, Any], at_us: int | None) -> None:
+        self.place = place
+        self.key = key
+        self.at_us = self.last_us = at_us
+        self.message_id = message.get("id")
+        self.message = message
+        self.parts: list[Part] = []
+        self.blobs: dict[str, bytes] = {}
+        self.request_id: object = None
+
+
+class _Reading:
+    """The records of one session of a file."""
+
+    def __init__(
+        self, native: str, parent: str | None, index: _Index, belongs: Belongs, *, settled: bool
+    ) -> None:
+        self._settled = settled
+        self._reports = parent is None or belongs is _everything
+        self._native = native
+        self._parent = parent
+        self._index = index
+        self._belongs = belongs
+        self._answer: _Answer | None = None
+        self._counted: set[str] = set()
+        self._alias: dict[str, str | None] = {}
+        self._path: list[str] = []
+        self._callers: dict[str, str] = {}
+        self._titles: dict[str, str] = {}
+
+    def records(self, path: Path) -> Iterator[r.Record]:
+        index = self._index
+        yield r.Begun(
+            place=Place(str(path), 1),
+            at_us=index.at_us or 0,
+            native_id=self._native,
+            type="user" if self._parent is None else "subagent",
+            project=Project(index.cwd) if index.cwd is not None else None,
+            extra=index.extra,
+            parent=self._parent,
+        )
+        for line in read_lines(path):
+            if line.record is None:
+                yield from self._no_record(line)
+            elif self._belongs(line.record):
+                yield from self._take(line.place, line.record)
+        # More lines of the last answer may be on their way.
+        yield from self._flush(ends=self._settled)
+
+    def _no_record(self, line: Line) -> Iterator[r.Record]:
+        """A line that cannot be read is the main session's; a last one is perhaps being written."""
+        if self._reports and (self._settled or not line.torn):
+            yield r.Bad(place=line.place, reason=line.problem or "not a record")
+
+    def _take(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+        kind, message = record.get("type"), record.get("message")
+        if kind == "assistant" and isinstance(message, dict):
+            yield from self._take_answer(place, record, message)
+            return
+        yield from self._flush()
+        if kind == "user" and isinstance(message, dict):
+            yield from self._take_user(place, record, message)
+        elif kind in ("user", "assistant"):
+            yield r.Bad(place=place, reason=f"a line of kind {kind} without a message")
+        elif kind in ("summary", "custom-title", "ai-title"):
+            yield from self._take_title(place, record, str(kind))
+        elif not isinstance(kind, str):
+            yield r.Bad(place=place, reason="a line that does not say its kind")
+        else:
+            self._follow(record)
+            yield r.Kept(
+                place=place, at_us=time_us(record.get("timestamp")), name=kind, data=record
+            )
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _take_answer(
+        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        if message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
+            yield from self._flush()
+            yield from self._take_synthetic(place, record, message)
+            return
+        answer = self._answer
+        if answer is None or message.get("id") is None or answer.message_id != message.get("id"):
+            yield from self._flush()
+            key = self._key(place, record)
+            answer = _Answer(place, key, message, time_us(record.get("timestamp")))
+            self._answer = answer
+            self._path.append(key)
+        self._name(record, answer.key)
+        found = c.anthropic(message.get("content"))
+        for what in found.bad:
+            yield r.Bad(place=place, reason=what)
+        answer.message = message
+        answer.request_id = record.get("requestId")
+        answer.parts += found.parts
+        answer.blobs |= found.blobs
+        answer.last_us = time_us(record.get("timestamp"))
+
+    def _flush(self, *, ends: bool = True) -> Iterator[r.Record]:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        for part in answer.parts:
+            if isinstance(part, ToolCall):
+                self._callers[part.id] = answer.key
+        if answer.parts:
+            yield r.Said(
+                place=answer.place,
+                at_us=answer.at_us,
+                role="assistant",
+                parts=tuple(answer.parts),
+                key=answer.key,
+                blobs=answer.blobs,
+                asked=self._asked(answer),
+            )
+        if ends and answer.message.get("stop_reason") in _ENDS:
+            yield r.TurnOver(place=answer.place, at_us=answer.last_us, status="completed")
+
+    def _asked(self, answer: _Answer) -> r.Asked:
+        """Every line of an answer repeats its usage; it is counted once."""
+        message, request_id = answer.message, answer.request_id
+        ids = {}
+        if c.is_id(answer.message_id):
+            ids["message"] = answer.message_id
+        if c.is_id(request_id):
+            ids["request"] = request_id
+        again = ids.get("message") in self._counted
+        self._counted.add(ids.get("message", answer.key))
+        model, reason = message.get("model"), message.get("stop_reason")
+        return r.Asked(
+            provider="anthropic",
+            model=model if isinstance(model, str) else None,
+            usage=None if again else c.usage(message.get("usage")),
+            finish_reason=reason if isinstance(reason, str) else None,
+            provider_ids=ids,
+        )
+
+    def _take_synthetic(
+        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        """What the agent says in the model's place: an error ends the turn, the rest is kept."""
+        self._follow(record)
+        text = _text(message)
+        if record.get("isApiErrorMessage") is True:
+            at = time_us(record.get("timestamp"))
+            yield r.TurnOver(
+                place=place, at_us=at, status="failed", reason="api_error", detail=text or None
+            )
+        else:
+            yield r.Kept(place=place, name="synthetic", data=record)
+
+    # -- what the user's side says -------------------------------------------------------------
+
+    def _take_user(
+        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        at = time_us(record.get("timestamp"))
+        found = c.anthropic(message.get("content"))
+        for what in found.bad:
+            yield r.Bad(place=place, reason=what)
+        text = "".join(part.text for part in found.parts if isinstance(part, Text))
+        for result in found.results:
+            yield self._answered(place, at, record, result, found.blobs, len(found.results))
+        if text.startswith(_STOPPED):
+            self._follow(record)
+            yield r.TurnOver(
+                place=place, at_us=at, status="interrupted", reason="user", detail=text
+            )
+        elif record.get("isCompactSummary") is True:
+            self._follow(record)
+            yield r.Summed(place=place, at_us=at, text=text)
+        elif found.results and not found.parts:
+            self._name(record, self._callers.get(found.results[0].call_id))
+        elif found.parts:
+            yield from self._take_prompt(place, record, found, text)
+
+    def _answered(
+        self,
+        place: Place,
+        at: int | None,
+        record: dict[str, Any],
+        result: ToolResult,
+        blobs: dict[str, bytes],
+        count: int,
+    ) -> r.Answered:
+        beside = record.get("toolUseResult")
+        if count == 1 and isinstance(beside, dict | list):
+            result = c.with_structured(result, beside)
+        return r.Answered(place=place, at_us=at, result=result, blobs=c.blobs_in(result, blobs))
+
+    def _take_prompt(
+        self, place: Place, record: dict[str, Any], found: c.Content, text: str
+    ) -> Iterator[r.Record]:
+        is_prompt = not (record.get("isMeta") is True or found.results or text.startswith(_ASIDE))
+        if is_prompt:
+            yield from self._branch(place, record)
+        key = self._key(place, record)
+        self._name(record, key)
+        self._path.append(key)
+        yield r.Said(
+            place=place,
+            at_us=time_us(record.get("timestamp")),
+            role="user",
+            parts=tuple(found.parts),
+            key=key,
+            blobs=found.blobs,
+            begins_turn=is_prompt,
+            person=is_prompt or bool(found.results),
+        )
+
+    # -- branches ------------------------------------------------------------------------------
+
+    def _branch(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+        """A prompt that does not go on from the newest message leaves what came after."""
+        parent = record.get("parentUuid")
+        if not self._path or record.get("logicalParentUuid") is not None:
+            return
+        if parent is None:
+            self._path = []
+            yield r.RolledBack(place=place, turns=_ALL_TURNS)
+            return
+        key = self._alias.get(parent) if isinstance(parent, str) else None
+        if key is None or key == self._path[-1]:
+            return
+        if key in self._path:
+            del self._path[self._path.index(key) + 1 :]
+            yield r.WentBack(place=place, key=key)
+        else:
+            what = "it goes on from a branch that was left before, which stays out of view"
+            yield r.Bad(place=place, reason=what, repaired=True)
+
+    def _key(self, place: Place, record: dict[str, Any]) -> str:
+        own = record.get("uuid")
+        return own if c.is_id(own) else f"{NAME}/{place.line}"
+
+    def _name(self, record: dict[str, Any], key: str | None) -> None:
+        own = record.get("uuid")
+        if isinstance(own, str):
+            self._alias.setdefault(own, key)
+
+    def _follow(self, record: dict[str, Any]) -> None:
+        """A line that is no message stands for the message before it."""
+        tip = self._path[-1] if self._path else None
+        parent = record.get("parentUuid")
+        self._name(record, self._alias.get(parent, tip) if isinstance(parent, str) else tip)
+
+    def _take_title(self, place: Place, record: dict[str, Any], kind: str) -> Iterator[r.Record]:
+        """A title that a person gave stays; a generated one is better than a summary."""
+        names = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
+        title = record.get(names[kind])
+        if not isinstance(title, str) or not title.strip():
+            yield r.Bad(place=place, reason=f"a line of kind {kind} without a title")
+            return
+        self._titles[kind] = title
+        best = next(one for one in names if one in self._titles)
+        by: Namer = "person" if best == "custom-title" else "model"
+        yield r.Titled(place=place, title=self._titles[best], by=by)
+
+
+def _text(message: dict[str, Any]) -> str:
+    found = c.anthropic(message.get("content"))
+    return "".join(part.text for part in found.parts if isinstance(part, Text))
+
+
+def _claims(peek: Peek) -> bool:
+    return any(is_claude_code(record) for record in peek.records)
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    return [chosen(environment, "CLAUDE_CONFIG_DIR", home / ".claude") / "projects"]
+
+
+FORMAT: Final = Format(
+    name=NAME,
+    claims=_claims,
+    read=lambda path, reading: claude_code(path, settled=reading.settled),
+    places=_places,
+    newest_us=newest_us,
+)

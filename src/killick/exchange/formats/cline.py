@@ -1,0 +1,563 @@
+"""Cline: `sessions/<id>/<id>.messages.json`, and the older `tasks/<id>/` folders.
+
+A session's messages are one document that is written anew on every save. Beside it lie what is
+known of the session (`<id>.json`) and its newest compaction (`<id>.compaction.json`), which counts
+only as long as it fits the messages. A task's folder has the messages as a plain list, without ids
+and times; these are in `ui_messages.json`, as far as anywhere, and so is the range of messages that
+the model was not sent any more.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from killick.exchange import records as r
+from killick.exchange.formats import content as c
+from killick.exchange.formats.base import Format, Peek, Reading, chosen
+from killick.exchange.formats.content import time_us
+from killick.exchange.importer import Source
+from killick.exchange.read import Document, parse, read_document, rows_of
+from killick.exchange.records import title_of, told, words
+from killick.exchange.report import Place
+from killick.journal.codec import to_bytes
+from killick.journal.kinds import digest
+from killick.model.entries import Usage
+from killick.model.messages import Text, ToolCall
+from killick.model.sessions import Namer, Project
+
+NAME: Final = "cline"
+
+_MESSAGES: Final = ".messages.json"
+_COMPACTION: Final = ".compaction.json"
+_TASK: Final = "api_conversation_history.json"
+_UI: Final = "ui_messages.json"
+
+_UI_ROW: Final = re.compile(r'\{\s*"ts"\s*:')
+_CUT: Final = re.compile(r"\s*\[Response interrupted by (user|API Error)\]\s*\Z")
+_WRAPPED: Final = re.compile(r"\s*<(task|user_input|feedback|user_message)[^>]*>(.*?)</\1>", re.S)
+_ASKED_FOR: Final = re.compile(
+    r"<(task|feedback|answer|user_message|user_input)\b|^\[TASK RESUMPTION\]", re.M
+)
+_TOOL_TEXT: Final = re.compile(r"\s*\[[\w-]+(?: for [^\]]*)?\] Result:|\s*\[ERROR\]")
+_ABOUT: Final = (
+    "source", "status", "exit_code", "provider", "model", "team_name", "agent_id",
+    "conversation_id", "prompt",
+)  # fmt: skip
+
+
+# -- the current files -----------------------------------------------------------------------------
+
+
+def cline_session(path: Path, *, settled: bool) -> Source:
+    """The session of a file of messages. Raises OSError."""
+    document = read_document(path)
+    own = document.value if isinstance(document.value, dict) else {}
+    name = path.name.removesuffix(_MESSAGES)
+    about = _beside(path.with_name(f"{name}.json"))
+    root = own.get("sessionId")
+    native = name if name == root or not c.is_id(root) or about else f"{root}/{name}"
+    reading = _Session(path, native, own, about, settled=settled)
+    return Source(
+        NAME,
+        native,
+        str(path),
+        reading.records(document),
+        settled or about.get("status") in ("completed", "failed", "cancelled"),
+        answer_ends=True,
+        changes_late=True,
+    )
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """A small document beside the messages; nothing where there is none, or none that is whole."""
+    try:
+        value = read_document(path).value
+    except OSError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class _Session:
+    """The records of one file of messages."""
+
+    def __init__(
+        self,
+        path: Path,
+        native: str,
+        own: dict[str, Any],
+        about: dict[str, Any],
+        *,
+        settled: bool,
+    ) -> None:
+        self._path = path
+        self._native = native
+        self._own = own
+        self._about = about
+        self._settled = settled
+        self._compaction = _beside(path.with_name(path.name.removesuffix(_MESSAGES) + _COMPACTION))
+        self._system = own.get("system_prompt")
+        self._open: set[str] = set()
+        self._answered = False
+
+    def records(self, document: Document) -> Iterator[r.Record]:
+        rows = rows_of(document, "messages")
+        place = Place(str(self._path), 1)
+        yield from self._begin(place, rows)
+        for number, reason in document.problems:
+            yield r.Bad(place=Place(str(self._path), number), reason=reason)
+        for count, (number, message) in enumerate(rows, start=1):
+            place = Place(str(self._path), number)
+            if isinstance(message, dict):
+                yield from self._message(place, message)
+            else:
+                yield r.Bad(place=place, reason="not a message: it is no object")
+            if count == self._compaction.get("source_message_count"):
+                yield from self._summed(place, message, rows[:count])
+        yield from self._ending(place)
+
+    def _begin(self, place: Place, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+        about, first = self._about, rows[0][1] if rows else None
+        cwd, metadata = about.get("cwd"), about.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        extra = {name: about[name] for name in _ABOUT if about.get(name) is not None}
+        if isinstance(metadata.get("fork"), dict):
+            extra["fork"] = metadata["fork"]
+        parent = about.get("parent_session_id")
+        root = self._own.get("sessionId")
+        if not c.is_id(parent) and self._native.startswith(f"{root}/"):
+            parent = root
+        at = time_us(about.get("started_at"))
+        if at is None and isinstance(first, dict):
+            at = time_us(first.get("ts"))
+        yield r.Begun(
+            place=place,
+            at_us=at or 0,
+            native_id=self._native,
+            type="subagent" if c.is_id(parent) or about.get("is_subagent") else "user",
+            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            extra=extra if c.is_json(extra) else {},
+            parent=parent if c.is_id(parent) else None,
+        )
+        title = title_of(metadata.get("title") or about.get("prompt") or _prompt_of(first))
+        if title is not None:
+            by: Namer = "model" if metadata.get("title") else "import"
+            yield r.Titled(place=place, title=title, by=by)
+
+    def _message(self, place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+        role, metadata = message.get("role"), message.get("metadata")
+        if role not in ("user", "assistant"):
+            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            return
+        metadata = metadata if isinstance(metadata, dict) else {}
+        found = _content(message.get("content"))
+        shown = metadata.get("displayRole") != "system"
+        span = metadata.get("userRunSpan")
+        prompt = role == "user" and shown and not found.results and span != 0
+        at = time_us(message.get("ts"))
+        yield from told(
+            place,
+            at,
+            role,
+            found,
+            key=_key(message, place),
+            prompt=prompt,
+            person=shown,
+            asked=self._asked(message),
+        )
+        more = {name: metadata[name] for name in sorted(metadata) if name != "displayRole"}
+        if more and c.is_json(more):
+            yield r.Kept(place=place, at_us=at, name="metadata", data=more)
+        self._follow(role, found)
+
+    def _follow(self, role: str, found: c.Content) -> None:
+        self._open |= {part.id for part in found.parts if isinstance(part, ToolCall)}
+        self._open -= {result.call_id for result in found.results}
+        self._answered = role == "assistant" and bool(found.parts)
+
+    def _asked(self, message: dict[str, Any]) -> r.Asked:
+        model, metrics = message.get("modelInfo"), message.get("metrics")
+        model = model if isinstance(model, dict) else {}
+        provider, name = model.get("provider"), model.get("id")
+        system = self._system
+        return r.Asked(
+            provider=provider if isinstance(provider, str) else None,
+            model=name if isinstance(name, str) else None,
+            usage=_metrics(metrics),
+            system=system if isinstance(system, str) and system else None,
+        )
+
+    def _summed(
+        self, place: Place, last: object, before: list[tuple[int, Any]]
+    ) -> Iterator[r.Record]:
+        """The newest compaction, if it is one of these messages."""
+        compaction = self._compaction
+        named = compaction.get("source_last_message_key")
+        own = last.get("id") if isinstance(last, dict) else None
+        if isinstance(named, str) and named.startswith("id:") and named != f"id:{own}":
+            what = "its compaction is of other messages than these; it was left out"
+            yield r.Bad(place=place, reason=what, repaired=True)
+            return
+        known = {
+            _same(message): _key(message, Place(str(self._path), number))
+            for number, message in before
+            if isinstance(message, dict)
+        }
+        texts, kept = list[str](), set[str]()
+        found = compaction.get("messages")
+        for message in found if isinstance(found, list) else ():
+            if not isinstance(message, dict):
+                continue
+            key = known.get(_same(message))
+            if key is not None:
+                kept.add(key)
+            else:
+                texts.append(words(_content(message.get("content")).parts))
+        yield r.Summed(
+            place=place,
+            late=True,
+            text="\n\n".join(text for text in texts if text.strip()),
+            kept_keys=frozenset(kept),
+        )
+
+    def _ending(self, place: Place) -> Iterator[r.Record]:
+        """How the last turn ended, where it has not ended by itself."""
+        if self._answered and not self._open:
+            return
+        metadata = self._about.get("metadata")
+        marker = metadata.get("terminal_marker") if isinstance(metadata, dict) else None
+        at = time_us(self._about.get("ended_at"))
+        match self._about.get("status"):
+            case "cancelled":
+                yield r.TurnOver(place=place, at_us=at, status="interrupted", reason="cancelled")
+            case "failed":
+                why = marker if isinstance(marker, str) and marker else "failed"
+                yield r.TurnOver(place=place, at_us=at, status="failed", reason=why)
+            case _:
+                pass
+
+
+# -- the older folders -----------------------------------------------------------------------------
+
+
+class _Ui(msgspec.Struct):
+    """What the rows for the screen say about the messages for the model."""
+
+    times: dict[int, int] = {}
+    usage: dict[int, Usage] = {}
+    cancelled: dict[int, str] = {}
+    range: tuple[int, int] | None = None
+    problems: list[tuple[int | None, str]] = []
+
+
+def cline_task(path: Path, *, settled: bool) -> Source:
+    """The session of a task's folder. Raises OSError.
+
+    Older models wrote their calls as text, so an answer without a call may not be the last.
+    """
+    native = path.name
+    source = _Task(path, native, settled=settled)
+    return Source(
+        NAME,
+        native,
+        str(path / _TASK),
+        source.records(),
+        settled,
+        changes_late=True,
+    )
+
+
+class _Task:
+    """The records of one task."""
+
+    def __init__(self, path: Path, native: str, *, settled: bool) -> None:
+        self._path = path
+        self._native = native
+        self._settled = settled
+        self._file = str(path / _TASK)
+        self._history = _history_item(path, native)
+        self._ui = _ui(path / _UI)
+        self._model = _model_usage(path / "task_metadata.json")
+
+    def records(self) -> Iterator[r.Record]:
+        document = read_document(self._path / _TASK)
+        rows = rows_of(document, "")
+        place = Place(self._file, 1)
+        yield from self._begin(place, rows)
+        for number, reason in document.problems:
+            yield r.Bad(place=Place(self._file, number), reason=reason)
+        for number, reason in self._ui.problems:
+            yield r.Bad(place=Place(str(self._path / _UI), number), reason=reason)
+        gone = self._deleted(len(rows))
+        for index, (number, message) in enumerate(rows):
+            place = Place(self._file, number)
+            if isinstance(message, dict):
+                last = index == len(rows) - 1
+                yield from self._message(place, index, message, last=last, model=index not in gone)
+            else:
+                yield r.Bad(place=place, reason="not a message: it is no object")
+
+    def _begin(self, place: Place, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+        item = self._history
+        cwd = item.get("cwdOnTaskInitialization")
+        names = ("ulid", "totalCost", "size", "isFavorited", "modelId")
+        extra = {name: item[name] for name in names if item.get(name) is not None}
+        at = time_us(int(self._native)) if self._native.isdigit() else None
+        at = at or self._ui.times.get(0) or time_us(item.get("ts"))
+        yield r.Begun(
+            place=place,
+            at_us=at or 0,
+            native_id=self._native,
+            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            extra=extra if c.is_json(extra) else {},
+        )
+        title = title_of(item.get("task") or _prompt_of(rows[0][1] if rows else None))
+        if title is not None:
+            yield r.Titled(place=place, title=title)
+
+    def _deleted(self, count: int) -> range:
+        """The messages that the model is not sent any more; the range counts both its ends."""
+        known = self._ui.range or _range(self._history.get("conversationHistoryDeletedRange"))
+        if known is None or known[0] < 1 or known[1] < known[0]:
+            return range(0)
+        return range(known[0], min(known[1] + 1, count))
+
+    def _message(
+        self, place: Place, index: int, message: dict[str, Any], *, last: bool, model: bool
+    ) -> Iterator[r.Record]:
+        role = message.get("role")
+        if role not in ("user", "assistant"):
+            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            return
+        found, at = _content(message.get("content")), self._ui.times.get(index)
+        at = at or time_us(message.get("ts"))
+        cut = _cut_off(found) if role == "assistant" else None
+        text = words(found.parts)
+        prompt = role == "user" and not found.results and (
+            index == 0 or bool(_ASKED_FOR.search(text)) or not _TOOL_TEXT.match(text)
+        )  # fmt: skip
+        yield from told(
+            place,
+            at,
+            role,
+            found,
+            key=f"{NAME}/{index}",
+            prompt=prompt,
+            asked=self._asked(index),
+            model=model,
+            partial=cut is not None,
+        )
+        if cut is None and (role == "assistant" or (last and self._settled)):
+            cut = self._ui.cancelled.get(index if role == "user" else index - 1)
+        if cut is not None:
+            yield _broken(place, at, cut)
+
+    def _asked(self, index: int) -> r.Asked:
+        provider, model = self._model
+        usage = self._ui.usage.get(index - 1)
+        return r.Asked(provider=provider, model=model, usage=usage)
+
+
+def _broken(place: Place, at: int | None, why: str) -> r.TurnOver:
+    if why in ("user", "user_cancelled"):
+        return r.TurnOver(place=place, at_us=at, status="interrupted", reason="user_cancelled")
+    return r.TurnOver(place=place, at_us=at, status="failed", reason="streaming_failed")
+
+
+def _cut_off(found: c.Content) -> str | None:
+    """Who cut an answer off. What the agent wrote behind it is not the model's."""
+    for at in range(len(found.parts) - 1, -1, -1):
+        part = found.parts[at]
+        if isinstance(part, Text):
+            match = _CUT.search(part.text)
+            if match is None:
+                return None
+            rest = part.text[: match.start()]
+            found.parts[at : at + 1] = [Text(rest)] if rest else []
+            return match[1]
+    return None
+
+
+def _ui(path: Path) -> _Ui:
+    found = _Ui()
+    try:
+        document = read_document(path, _UI_ROW)
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        found.problems.append((None, f"it cannot be read: {error.strerror or error}"))
+        return found
+    found.problems += document.problems
+    index = 0
+    for number, row in rows_of(document, ""):
+        if not isinstance(row, dict):
+            found.problems.append((number, "not a row for the screen: it is no object"))
+            continue
+        own = row.get("conversationHistoryIndex")
+        if isinstance(own, int) and not isinstance(own, bool):
+            index = max(own, 0)
+        _ui_row(found, index, row)
+    return found
+
+
+def _ui_row(found: _Ui, index: int, row: dict[str, Any]) -> None:
+    at = time_us(row.get("ts"))
+    if at is not None:
+        found.times.setdefault(index, at)
+    found.range = _range(row.get("conversationHistoryDeletedRange")) or found.range
+    if row.get("say") != "api_req_started" or not isinstance(row.get("text"), str):
+        return
+    try:
+        request = parse(to_bytes(row["text"]))
+    except ValueError:
+        return
+    if isinstance(request, dict):
+        used = _metrics(request)
+        if used is not None:
+            found.usage[index] = used
+        if isinstance(request.get("cancelReason"), str):
+            found.cancelled[index] = request["cancelReason"]
+
+
+def _range(value: object) -> tuple[int, int] | None:
+    match value:
+        case [int() as first, int() as last]:
+            return first, last
+        case _:
+            return None
+
+
+def _history_item(folder: Path, native: str) -> dict[str, Any]:
+    """What the list of tasks says of this one."""
+    try:
+        document = read_document(folder.parent.parent / "state" / "taskHistory.json")
+    except OSError:
+        return {}
+    items = [item for _, item in rows_of(document, "") if isinstance(item, dict)]
+    return next((item for item in items if item.get("id") == native), {})
+
+
+def _model_usage(path: Path) -> tuple[str | None, str | None]:
+    """The newest provider and model that a task was worked on with."""
+    used = _beside(path).get("model_usage")
+    newest = used[-1] if isinstance(used, list) and used else None
+    if not isinstance(newest, dict):
+        return None, None
+    provider, model = newest.get("model_provider_id"), newest.get("model_id")
+    return (
+        provider if isinstance(provider, str) else None,
+        model if isinstance(model, str) else None,
+    )
+
+
+# -- what they have in common ----------------------------------------------------------------------
+
+
+def _content(content: object) -> c.Content:
+    """Anthropic's blocks, with those that Cline has beside them."""
+    if isinstance(content, list):
+        content = [_translated(block) if isinstance(block, dict) else block for block in content]
+    return c.anthropic(content, NAME)
+
+
+def _translated(block: dict[str, Any]) -> dict[str, Any]:
+    kind = block.get("type")
+    if kind == "image" and "data" in block:
+        source = {"type": "base64", "media_type": block.get("mediaType"), "data": block["data"]}
+        return {"type": "image", "source": source}
+    if kind == "tool_result" and isinstance(block.get("content"), list):
+        inner = [_translated(one) if isinstance(one, dict) else one for one in block["content"]]
+        return block | {"content": inner}
+    return block
+
+
+def _metrics(value: object) -> Usage | None:
+    if not isinstance(value, dict):
+        return None
+    cached = _number(value, "cacheReadTokens", "cacheReads")
+    cost = value.get("cost")
+    return Usage(
+        input=_number(value, "inputTokens", "tokensIn"),
+        output=_number(value, "outputTokens", "tokensOut"),
+        cached=cached,
+        cost=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None,
+    )
+
+
+def _number(value: dict[str, Any], *names: str) -> int:
+    return next((n for name in names if (n := c.count(value, name))), 0)
+
+
+def _prompt_of(message: object) -> str | None:
+    """What the person typed, without what it was wrapped in."""
+    if not isinstance(message, dict):
+        return None
+    text = words(_content(message.get("content")).parts)
+    match = _WRAPPED.match(text)
+    return match[2] if match is not None else text
+
+
+def _key(message: dict[str, Any], place: Place) -> str:
+    own = message.get("id")
+    return own if c.is_id(own) else f"{NAME}/{place.line}"
+
+
+def _same(message: dict[str, Any]) -> str:
+    """What makes a message the same in a compaction: not its id or time, which change."""
+    kept = [message.get("role"), message.get("content")]
+    return digest(to_bytes(json.dumps(kept, sort_keys=True, default=str)))
+
+
+# -- which files -----------------------------------------------------------------------------------
+
+
+def _claims(peek: Peek) -> bool:
+    name = peek.path.name
+    if name in (_TASK, _UI):
+        # Nothing in the list itself says whose it is: the two files together do.
+        return all((peek.path.parent / one).is_file() for one in (_TASK, _UI))
+    if not name.endswith(".json"):
+        return False
+    value = peek.document.value
+    if not isinstance(value, dict):
+        damaged = name.endswith(_MESSAGES) and not peek.document.whole
+        return damaged and any("role" in row for _, row in peek.document.rows)
+    if "source_message_count" in value or _is_manifest(value):
+        return _unit(peek.path) != peek.path
+    return isinstance(value.get("messages"), list) and bool(
+        {"agent", "origin", "sessionId"} & value.keys()
+    )
+
+
+def _is_manifest(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("session_id"), str) and "messages_path" in value
+
+
+def _unit(path: Path) -> Path:
+    """What is beside a session's messages belongs to them; a task is its folder."""
+    if path.name in (_TASK, _UI):
+        return path.parent
+    name = path.name.removesuffix(_MESSAGES).removesuffix(_COMPACTION).removesuffix(".json")
+    messages = path.with_name(name + _MESSAGES)
+    return messages if messages.is_file() else path
+
+
+def _read(path: Path, reading: Reading) -> Iterable[Source]:
+    if path.is_dir():
+        return [cline_task(path, settled=reading.settled)]
+    return [cline_session(path, settled=reading.settled)]
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    own = chosen(environment, "CLINE_DIR", home / ".cline") / "data"
+    data = chosen(environment, "CLINE_DATA_DIR", own)
+    yield chosen(environment, "CLINE_SESSION_DATA_DIR", data / "sessions")
+    yield data / "tasks"
+    for code in (home / ".config", home / "Library" / "Application Support"):
+        yield code / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev" / "tasks"
+
+
+FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, unit=_unit, places=_places)

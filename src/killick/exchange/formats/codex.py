@@ -1,0 +1,464 @@
+"""Codex: `sessions/YYYY/MM/DD/rollout-*.jsonl`, plain or `.zst`, and the archived ones beside them.
+
+A line is `{"timestamp", "type", "payload"}`. In both history modes the `response_item` lines hold
+all that the model was sent and said; events beside them say when a turn began, ended or was taken
+back. What events repeat of the items is passed over. A fork may hold its own part only and name
+the file that it goes on from (`history_base`): it comes in with that part in front.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from killick.exchange import records as r
+from killick.exchange.formats import content as c
+from killick.exchange.formats.base import Format, Peek, chosen
+from killick.exchange.formats.content import time_us
+from killick.exchange.importer import Source
+from killick.exchange.read import Line, newest_us, read_lines
+from killick.exchange.report import Place
+from killick.model.messages import Part, Reasoning, Text, ToolCall, ToolResult
+from killick.model.sessions import Project, moment
+
+NAME: Final = "codex"
+
+_INJECTED: Final = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*\Z", re.DOTALL)
+_REPEATED: Final = {
+    "user_message",
+    "agent_message",
+    "agent_reasoning",
+    "agent_reasoning_raw_content",
+    "item_completed",
+    "context_compacted",
+}
+"""Events that say again what the items say."""
+
+_CALLS: Final = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
+_OUTPUTS: Final = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
+_ANSWERS: Final = {"message", "reasoning", "web_search_call", "image_generation_call", *_CALLS}
+_TITLE_CHARS: Final = 80
+
+
+def is_codex(record: dict[str, Any]) -> bool:
+    """Whether a line of such a file looks like this."""
+    kinds = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+    return record.get("type") in kinds and isinstance(record.get("payload"), dict)
+
+
+def codex(path: Path, *, settled: bool) -> Source:
+    """The session of a rollout."""
+    meta = _meta(path)
+    native = meta.get("id") or meta.get("session_id")
+    name = native if c.is_id(native) else _stem(path)
+    reading = _Reading(path, name, meta, settled=settled)
+    return Source(NAME, name, str(path), reading.records(), settled)
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    """The first session_meta is the file's own; a fork copies those of others behind it."""
+    for line in read_lines(path):
+        record = line.record or {}
+        payload = record.get("payload")
+        if record.get("type") == "session_meta" and isinstance(payload, dict):
+            return payload
+    return {}
+
+
+class _Answer:
+    """What the model said in one response, until something else comes."""
+
+    def __init__(self, place: Place, at_us: int | None, *, copied: bool) -> None:
+        self.place = place
+        self.copied = copied
+        self.at_us = at_us
+        self.key: str | None = None
+        self.parts: list[Part] = []
+        self.blobs: dict[str, bytes] = {}
+        self.usage: object = None
+        self.ids: dict[str, str] = {}
+
+
+class _Reading:
+    """The records of one rollout."""
+
+    def __init__(self, path: Path, name: str, meta: dict[str, Any], *, settled: bool) -> None:
+        self._path = path
+        self._name = name
+        self._meta = meta
+        self._settled = settled
+        self._model: str | None = None
+        self._in_turn = False
+        self._answer: _Answer | None = None
+        self._titled = False
+        # A subagent's file may begin with what its parent had said.
+        begins = meta.get("subagent_history_start_ordinal")
+        self._own_from = begins if isinstance(begins, int) else 0
+        self._copied = False
+
+    def records(self) -> Iterator[r.Record]:
+        yield from self._begin()
+        lines = chain(self._inherited(self._meta, {self._path}), read_lines(self._path))
+        for line in lines:
+            if isinstance(line, r.Bad):
+                yield line
+            elif line.record is not None:
+                yield from self._take(line.place, line.record)
+            elif self._settled or not line.torn:
+                yield r.Bad(place=line.place, reason=line.problem or "not a record")
+        yield from self._flush()
+        title = _index_title(self._path, self._name)
+        if title is not None:
+            yield r.Titled(place=Place(str(self._path)), title=title)
+        if "archived_sessions" in self._path.parts:
+            yield r.Archived(place=Place(str(self._path)))
+
+    def _begin(self) -> Iterator[r.Record]:
+        place, meta = Place(str(self._path), 1), self._meta
+        cwd, source = meta.get("cwd"), meta.get("source")
+        parent = meta.get("parent_thread_id")
+        is_subagent = isinstance(source, dict) and "subagent" in source
+        extra = {
+            name: meta[name]
+            for name in ("originator", "cli_version", "git", "history_mode", "forked_from_id")
+            if meta.get(name) is not None
+        }
+        yield r.Begun(
+            place=place,
+            at_us=time_us(meta.get("timestamp")) or 0,
+            native_id=self._name,
+            type="subagent" if is_subagent or c.is_id(parent) else "user",
+            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            extra=extra if c.is_json(extra) else {},
+            parent=parent if c.is_id(parent) else None,
+        )
+        mode = meta.get("history_mode", "legacy")
+        if mode not in ("legacy", "paginated"):
+            what = f"history mode {mode!r} is not known; it was read as the others are"
+            yield r.Bad(place=place, reason=what, repaired=True)
+
+    def _inherited(self, meta: dict[str, Any], seen: set[Path]) -> Iterator[Line | r.Bad]:
+        """The lines of the file that this one goes on from, as far as it goes on from it."""
+        base = meta.get("history_base")
+        if not isinstance(base, dict):
+            return
+        path, end = _rollout(self._path, base.get("thread_id")), base.get("end_ordinal_exclusive")
+        if path is None or path in seen or not isinstance(end, int):
+            what = f"the rollout that it goes on from is not there: {base.get('thread_id')!r}"
+            yield r.Bad(place=Place(str(self._path), 1), reason=what)
+            return
+        yield from self._inherited(_meta(path), seen | {path})
+        for number, line in enumerate(read_lines(path)):
+            ordinal = (line.record or {}).get("ordinal", number)
+            if isinstance(ordinal, int) and ordinal < end:
+                yield line
+
+    def _take(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+        kind, payload = record.get("type"), record.get("payload")
+        at, ordinal = time_us(record.get("timestamp")), record.get("ordinal")
+        self._copied = isinstance(ordinal, int) and ordinal < self._own_from
+        if not isinstance(kind, str) or not isinstance(payload, dict):
+            yield r.Bad(place=place, reason="a line that is no record of a rollout")
+        elif kind == "response_item":
+            yield from self._take_item(place, at, payload)
+        elif kind == "event_msg":
+            yield from self._take_event(place, at, payload)
+        elif kind == "compacted":
+            yield from self._flush()
+            yield _summed(place, at, payload)
+        elif kind != "session_meta":
+            model = payload.get("model")
+            if kind == "turn_context" and isinstance(model, str):
+                self._model = model
+            yield from self._flush()
+            yield r.Kept(place=place, at_us=at, name=kind, data=payload)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def _take_event(
+        self, place: Place, at: int | None, event: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        kind = event.get("type")
+        if isinstance(kind, str) and kind in _REPEATED:
+            return
+        if kind == "token_count" and self._answer is not None:
+            info = event.get("info")
+            if isinstance(info, dict):  # the response is over
+                self._answer.usage = info.get("last_token_usage")
+                yield from self._flush()
+            return
+        yield from self._flush()
+        match kind:
+            case "task_started" | "turn_started":
+                self._in_turn = True
+                yield r.TurnBegan(place=place, at_us=at, key=str(event.get("turn_id")))
+            case "task_complete" | "turn_complete":
+                self._in_turn = False
+                yield r.TurnOver(place=place, at_us=at, status="completed")
+            case "turn_aborted":
+                self._in_turn = False
+                reason = event.get("reason")
+                why = reason if isinstance(reason, str) and reason else "interrupted"
+                yield r.TurnOver(place=place, at_us=at, status="interrupted", reason=why)
+            case "thread_rolled_back" if isinstance(event.get("num_turns"), int):
+                self._in_turn = False
+                yield r.RolledBack(place=place, at_us=at, turns=event["num_turns"])
+            case str():
+                yield r.Kept(place=place, at_us=at, name=kind, data=event)
+            case _:
+                yield r.Bad(place=place, reason="an event that does not say its kind")
+
+    # -- items ---------------------------------------------------------------------------------
+
+    def _take_item(self, place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+        kind = item.get("type")
+        if not isinstance(kind, str):
+            yield r.Bad(place=place, reason="an item that does not say its kind")
+            return
+        if kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant"):
+            yield from self._take_answer(place, at, item, kind)
+            return
+        yield from self._flush()
+        if kind == "message":
+            yield from self._take_message(place, at, item)
+        elif kind in _OUTPUTS:
+            yield from _output(place, at, item)
+        else:
+            yield r.Kept(place=place, at_us=at, name=kind, data=item)
+
+    def _take_message(
+        self, place: Place, at: int | None, item: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        role = item.get("role")
+        if role not in ("user", "developer", "system"):
+            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            return
+        found = c.openai(item.get("content"))
+        for what in found.bad:
+            yield r.Bad(place=place, reason=what)
+        text = "".join(part.text for part in found.parts if isinstance(part, Text))
+        is_prompt = role == "user" and not self._copied and not _INJECTED.match(text)
+        if is_prompt and not self._titled and text.strip():
+            self._titled = True
+            yield r.Titled(place=place, title=text.strip().splitlines()[0][:_TITLE_CHARS])
+        if not found.parts and found.bad:
+            return
+        yield r.Said(
+            place=place,
+            at_us=at,
+            role="user" if role == "user" else "system",
+            parts=tuple(found.parts),
+            key=_key(item, place),
+            blobs=found.blobs,
+            begins_turn=is_prompt and not self._in_turn,
+            person=is_prompt,
+        )
+
+    def _take_answer(
+        self, place: Place, at: int | None, item: dict[str, Any], kind: str
+    ) -> Iterator[r.Record]:
+        found = _answer_parts(item, kind)
+        for what in found.bad:
+            yield r.Bad(place=place, reason=what)
+        if not found.parts:
+            return
+        if self._answer is None:
+            self._answer = _Answer(place, at, copied=self._copied)
+            self._answer.key = _key(item, place)
+        answer = self._answer
+        answer.parts += found.parts
+        answer.blobs |= found.blobs
+        if c.is_id(item.get("id")):
+            answer.ids[kind] = item["id"]
+
+    def _flush(self) -> Iterator[r.Record]:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        instructions = self._meta.get("base_instructions")
+        system = instructions.get("text") if isinstance(instructions, dict) else None
+        provider = self._meta.get("model_provider")
+        yield r.Said(
+            place=answer.place,
+            at_us=answer.at_us,
+            role="assistant",
+            parts=tuple(answer.parts),
+            key=answer.key,
+            blobs=answer.blobs,
+            person=not answer.copied,
+            asked=r.Asked(
+                provider=provider if isinstance(provider, str) else "openai",
+                model=self._model,
+                usage=c.usage(answer.usage),
+                provider_ids=answer.ids,
+                system=system if isinstance(system, str) and system else None,
+            ),
+        )
+
+
+def _answer_parts(item: dict[str, Any], kind: str) -> c.Content:
+    if kind == "message":
+        return c.openai(item.get("content"))
+    found = c.Content()
+    call_id = item.get("call_id") or item.get("id")
+    match kind:
+        case "reasoning":
+            _reasoning(found, item)
+        case "function_call":
+            arguments = item.get("arguments", "")
+            text = arguments if isinstance(arguments, str) else c.compact(arguments)
+            found.call(call_id, item.get("name"), text)
+        case "custom_tool_call":
+            name, text = item.get("name"), item.get("input", "")
+            if c.is_id(call_id) and isinstance(name, str) and isinstance(text, str):
+                found.parts.append(ToolCall(call_id, name, text, "custom"))
+            else:
+                found.bad.append("a tool call without an id or a name")
+        case "local_shell_call":
+            found.call(call_id, "local_shell", c.compact(item.get("action", {})))
+        case "tool_search_call":
+            found.call(call_id, "tool_search", c.compact(item.get("arguments", {})))
+        case _:
+            found.opaque("codex-item", item)  # a call without an output: kept, sent to nobody
+    return found
+
+
+def _reasoning(found: c.Content, item: dict[str, Any]) -> None:
+    inner = c.openai(item.get("summary") or item.get("content"))
+    text = "\n".join(part.text for part in inner.parts if isinstance(part, Text))
+    encrypted = item.get("encrypted_content")
+    sealed = encrypted if isinstance(encrypted, str) and encrypted else None
+    found.bad += inner.bad
+    if text or sealed is not None:
+        found.parts.append(Reasoning(text, encrypted=sealed))
+
+
+def _output(place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+    call_id, output = item.get("call_id"), item.get("output", item.get("tools"))
+    if not c.is_id(call_id):
+        yield r.Bad(place=place, reason="an output without the id of its call")
+        return
+    is_error = False
+    if isinstance(output, dict):  # as older versions wrote it
+        is_error, output = output.get("success") is False, output.get("content", "")
+    if item.get("type") == "tool_search_output":
+        output = c.compact(output)
+    found = c.openai(output)
+    for what in found.bad:
+        yield r.Bad(place=place, reason=what)
+    content = output if isinstance(output, str) else c.inner_parts(found.parts)
+    result = ToolResult(call_id, content, is_error=is_error)
+    yield r.Answered(place=place, at_us=at, result=result, blobs=found.blobs)
+
+
+def _summed(place: Place, at: int | None, payload: dict[str, Any]) -> r.Summed:
+    """The summary, and the prompts that stay beside it."""
+    message, history = payload.get("message"), payload.get("replacement_history")
+    texts = [
+        "".join(part.text for part in c.openai(item.get("content")).parts if isinstance(part, Text))
+        for item in (history if isinstance(history, list) else ())
+        if isinstance(item, dict) and item.get("type") == "message" and item.get("role") == "user"
+    ]
+    words = message if isinstance(message, str) and message.strip() else ""
+    if not words and texts:
+        words = texts[-1]
+    return r.Summed(place=place, at_us=at, text=words, kept_texts=frozenset(texts))
+
+
+def _key(item: dict[str, Any], place: Place) -> str:
+    own = item.get("id")
+    return own if c.is_id(own) else f"{_stem_of(place.file)}/{place.line}"
+
+
+@lru_cache(maxsize=4)
+def _stem_of(file: str) -> str:
+    return _stem(Path(file))
+
+
+def _stem(path: Path) -> str:
+    """The name of a rollout, which stays when it is compressed."""
+    return path.name.removesuffix(".zst").removesuffix(".jsonl")
+
+
+# -- the files around it ---------------------------------------------------------------------------
+
+
+def _home(path: Path) -> Path | None:
+    """The folder that holds `sessions` and `archived_sessions`."""
+    for folder in path.parents:
+        if folder.name in ("sessions", "archived_sessions"):
+            return folder.parent
+    return None
+
+
+def _rollout(path: Path, rollout_id: object) -> Path | None:
+    home = _home(path)
+    if home is None or not isinstance(rollout_id, str) or not re.fullmatch(r"[\w-]+", rollout_id):
+        return None
+    begun = home / "sessions" / _day(rollout_id)
+    for folder in (begun, home / "sessions", home / "archived_sessions"):
+        found = sorted(folder.rglob(f"rollout-*{rollout_id}.jsonl*"))
+        if found:
+            return found[0]  # the plain one, where both are there
+    return None
+
+
+def _day(rollout_id: str) -> str:
+    """The folder in which it began: the first digits of its id are the time in milliseconds.
+
+    It is named by the local day, so it may lie beside this one; then all are looked through.
+    """
+    try:
+        at = int(rollout_id.replace("-", "")[:12], 16)
+        return moment(at * 1_000).strftime("%Y/%m/%d")
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _index_title(path: Path, name: str) -> str | None:
+    """The newest name that was given to it."""
+    home = _home(path)
+    index = None if home is None else home / "session_index.jsonl"
+    if index is None or not index.is_file():
+        return None
+    status = index.stat()
+    return _titles(index, status.st_size, status.st_mtime_ns).get(name)
+
+
+@lru_cache(maxsize=4)
+def _titles(index: Path, _size: int, _changed: int) -> dict[str, str]:
+    """Read once for all rollouts of a home."""
+    found = {}
+    for line in read_lines(index):
+        record = line.record or {}
+        own, given = record.get("id"), record.get("thread_name")
+        if isinstance(own, str) and isinstance(given, str) and given.strip():
+            found[own] = given
+    return found
+
+
+def _claims(peek: Peek) -> bool:
+    return any(is_codex(record) for record in peek.records)
+
+
+def _plain(path: Path) -> Path:
+    """The file that is being written, where both it and a compressed one are there."""
+    plain = path.with_name(path.name.removesuffix(".zst"))
+    return plain if plain.is_file() else path
+
+
+def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
+    own = chosen(environment, "CODEX_HOME", home / ".codex")
+    return [own / "sessions", own / "archived_sessions"]
+
+
+FORMAT: Final = Format(
+    name=NAME,
+    claims=_claims,
+    read=lambda path, reading: [codex(path, settled=reading.settled)],
+    unit=_plain,
+    places=_places,
+    newest_us=newest_us,
+)

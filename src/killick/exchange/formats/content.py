@@ -1,0 +1,332 @@
+"""Times as other programs write them."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeGuard
+
+import msgspec
+
+from killick.errors import InvalidEntry, KillickError
+from killick.exchange.records import image
+from killick.journal.codec import encode, to_bytes
+from killick.journal.kinds import digest
+from killick.journal.rules import check_json, check_usage
+from killick.model.entries import Usage
+from killick.model.limits import TOKENS_MAX
+from killick.model.messages import (
+    OWN_PROVIDER,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from killick.model.sessions import microseconds
+from killick.session.core.imports import EARLIEST_US, LATEST_US
+
+_SECONDS_MAX: Final = 10**11
+_MILLISECONDS_MAX: Final = 10**14
+
+
+def time_us(value: object) -> int | None:
+    """Microseconds since 1970, of an ISO text or of a number of seconds, ms or µs; None for none.
+
+    A text without a zone is taken as UTC, as SQLite writes it.
+    """
+    if isinstance(value, str):
+        return _iso_us(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    size = abs(value)
+    scales = ((_SECONDS_MAX, 1_000_000), (_MILLISECONDS_MAX, 1_000), (1 << 62, 1))
+    scale = next((scale for most, scale in scales if size < most), 0)
+    return _bounded(int(value * scale)) if scale else None
+
+
+def _iso_us(text: str) -> int | None:
+    try:
+        at = datetime.fromisoformat(text)
+        return _bounded(microseconds(at if at.tzinfo is not None else at.replace(tzinfo=UTC)))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _bounded(at_us: int) -> int | None:
+    return at_us if EARLIEST_US <= at_us <= LATEST_US else None
+
+
+_ID_BYTES: Final = 1_000
+
+
+class Content:
+    """Parts, the bytes they name, results on their own, and what could not be taken."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.results: list[ToolResult] = []
+        self.blobs: dict[str, bytes] = {}
+        self.bad: list[str] = []
+
+    def text(self, text: object) -> None:
+        if isinstance(text, str):
+            if text:
+                self.parts.append(Text(text))
+        else:
+            self.bad.append(f"text that is {_kind(text)}")
+
+    def opaque(self, provider: str, value: object) -> None:
+        self.parts.append(Opaque(provider, to_bytes(compact(value))))
+
+    def picture(self, data: object, media_type: object) -> bool:
+        """An image in base64; False when it is none."""
+        decoded = _decoded(data)
+        if decoded is None or not isinstance(media_type, str):
+            return False
+        part, blobs = image(decoded, media_type)
+        self.parts.append(part)
+        self.blobs |= blobs
+        return True
+
+    def file(self, data: object, media_type: str, name: object) -> bool:
+        decoded = _decoded(data)
+        if decoded is None:
+            return False
+        blob = digest(decoded)
+        self.parts.append(File(blob, media_type, name if isinstance(name, str) else None))
+        self.blobs[blob] = decoded
+        return True
+
+    def call(self, call_id: object, name: object, arguments: str) -> None:
+        if is_id(call_id) and isinstance(name, str):
+            self.parts.append(ToolCall(call_id, name, arguments))
+        else:
+            self.bad.append("a tool call without an id or a name")
+
+
+def anthropic(content: object, provider: str = "anthropic") -> Content:
+    """Text, thinking, tool_use, tool_result, image and document blocks."""
+    found = Content()
+    if isinstance(content, str):
+        found.text(content)
+        return found
+    for block in blocks(found, content):
+        _anthropic_block(found, block, provider)
+    return found
+
+
+def _anthropic_block(found: Content, block: dict[str, Any], provider: str) -> None:
+    match block.get("type"):
+        case "text":
+            found.text(block.get("text"))
+        case "thinking":
+            text, signature = block.get("thinking"), block.get("signature")
+            signed = signature if isinstance(signature, str) and signature else None
+            found.parts.append(Reasoning(text if isinstance(text, str) else "", signature=signed))
+        case "tool_use":
+            found.call(block.get("id"), block.get("name"), compact(block.get("input", {})))
+        case "tool_result":
+            _anthropic_result(found, block, provider)
+        case "image" | "document" if _source(found, block):
+            pass
+        case "redacted_thinking" if is_sealed(block.get("data")):
+            # Whatever else stands in it would be refused when it is sent back.
+            found.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
+        case _:
+            found.opaque(f"{provider}-block", block)  # kept, and sent to nobody
+
+
+def _anthropic_result(found: Content, block: dict[str, Any], provider: str) -> None:
+    call_id = block.get("tool_use_id")
+    if not is_id(call_id):
+        found.bad.append("a tool result without the id of its call")
+        return
+    content, is_error = block.get("content", ""), block.get("is_error") is True
+    if isinstance(content, str):
+        found.results.append(ToolResult(call_id, content, is_error=is_error))
+        return
+    inner = anthropic(content, provider)
+    found.blobs |= inner.blobs
+    found.bad += inner.bad
+    found.results.append(ToolResult(call_id, inner_parts(inner.parts), is_error=is_error))
+
+
+def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ...]:
+    """What a result can hold; anything else as data of nobody."""
+    return tuple(
+        part
+        if isinstance(part, Text | Image | File | Opaque)
+        else Opaque(OWN_PROVIDER, encode(part))
+        for part in parts
+    )
+
+
+def plain_or_parts(parts: Iterable[Part]) -> str | tuple[Text | Image | File | Opaque, ...]:
+    """The content of a result: its text where it is nothing else, or its parts."""
+    given = list(parts)
+    texts = [part.text for part in given if isinstance(part, Text)]
+    return "".join(texts) if len(texts) == len(given) <= 1 else inner_parts(given)
+
+
+def with_structured(result: ToolResult, value: Any) -> ToolResult:
+    """The result with what the tool returned beside its text."""
+    return msgspec.structs.replace(result, structured=value)
+
+
+def blobs_in(result: ToolResult, blobs: dict[str, bytes]) -> dict[str, bytes]:
+    """The bytes that this result names, of those that the whole message brought."""
+    if isinstance(result.content, str):
+        return {}
+    names = {part.blob for part in result.content if isinstance(part, Image | File)}
+    return {name: data for name, data in blobs.items() if name in names}
+
+
+def _source(found: Content, block: dict[str, Any]) -> bool:
+    source = block.get("source")
+    if not isinstance(source, dict) or source.get("type") != "base64":
+        return False
+    media_type = source.get("media_type")
+    if block["type"] == "image":
+        return found.picture(source.get("data"), media_type)
+    kind = media_type if isinstance(media_type, str) else "application/octet-stream"
+    return found.file(source.get("data"), kind, block.get("title"))
+
+
+def openai(content: object) -> Content:
+    """The content of a Chat Completions message, or of a message of the Responses API."""
+    found = Content()
+    if content is None:
+        return found
+    if isinstance(content, str):
+        found.text(content)
+        return found
+    for block in blocks(found, content):
+        match block.get("type"):
+            case "text" | "input_text" | "output_text" | "summary_text" | "reasoning_text":
+                found.text(block.get("text"))
+            case "refusal":
+                found.text(block.get("refusal"))
+            case "image_url" | "input_image" if _data_url(found, block.get("image_url")):
+                pass
+            case _:
+                found.opaque("openai-block", block)  # kept, and sent to nobody
+    return found
+
+
+def openai_calls(found: Content, calls: object) -> None:
+    """The tool calls beside the content of a Chat Completions message."""
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
+            found.call(call.get("id"), function.get("name"), function.get("arguments", ""))
+        elif isinstance(call, dict) and isinstance(call.get("custom"), dict):
+            _custom_call(found, call)
+        else:
+            found.bad.append("a tool call that is none")
+
+
+def _custom_call(found: Content, call: dict[str, Any]) -> None:
+    call_id, custom = call.get("id"), call["custom"]
+    name, text = custom.get("name"), custom.get("input", "")
+    if is_id(call_id) and isinstance(name, str) and isinstance(text, str):
+        found.parts.append(ToolCall(call_id, name, text, "custom"))
+    else:
+        found.bad.append("a tool call without an id or a name")
+
+
+def _data_url(found: Content, value: object) -> bool:
+    url = value.get("url") if isinstance(value, dict) else value
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return False
+    head, _, data = url[5:].partition(",")
+    media_type, _, encoding = head.partition(";")
+    return encoding == "base64" and found.picture(data, media_type)
+
+
+def blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
+    if not isinstance(content, list):
+        found.bad.append(f"content that is {_kind(content)}")
+        return
+    for block in content:
+        if isinstance(block, dict):
+            yield block
+        elif isinstance(block, str):
+            yield {"type": "text", "text": block}
+        else:
+            found.bad.append(f"a block that is {_kind(block)}")
+
+
+def usage(value: object) -> Usage | None:
+    """Tokens, by the names that either provider gives them; None for what can be no count."""
+    if not isinstance(value, dict):
+        return None
+    read = count(value, "cache_read_input_tokens")
+    written = count(value, "cache_creation_input_tokens")
+    cached = read or count(value, "cached_input_tokens") or _inner(value, "prompt_tokens_details")
+    found = Usage(
+        input=count(value, "input_tokens", "prompt_tokens") + read + written,
+        output=count(value, "output_tokens", "completion_tokens"),
+        cached=cached,
+        reasoning=count(value, "reasoning_output_tokens"),
+    )
+    try:
+        check_usage(found)
+    except InvalidEntry:
+        return None
+    return found
+
+
+def _inner(value: dict[str, Any], name: str) -> int:
+    inner = value.get(name)
+    return count(inner, "cached_tokens") if isinstance(inner, dict) else 0
+
+
+def count(value: dict[str, Any], *names: str) -> int:
+    for name in names:
+        found = value.get(name)
+        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= TOKENS_MAX:
+            return found
+    return 0
+
+
+def compact(value: object) -> str:
+    """A value as JSON, on one line, with its text as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_sealed(value: object) -> bool:
+    """Whether this can be what a provider has sealed: text in ASCII."""
+    return isinstance(value, str) and value != "" and value.isascii()
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON can hold this, not too deep."""
+    try:
+        check_json(value, "value")
+    except KillickError:
+        return False
+    return True
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Whether this can be the id of something."""
+    return isinstance(value, str) and 0 < len(value.encode("utf-8", "surrogatepass")) <= _ID_BYTES
+
+
+def _decoded(data: object) -> bytes | None:
+    if not isinstance(data, str) or not data:
+        return None
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return "nothing" if value is None else names.get(type(value), "a number")

@@ -1,0 +1,247 @@
+"""Our own format: a session as JSON lines, with nothing left out.
+
+The first line says what it is. Then come the entries in order, each blob before the first entry
+that names it, and a last line that says how many there were: a file without it was cut off.
+
+    {"killick":1,"session":"ses_…","created_at_us":…}
+    {"blob":"b2:…","base64":"…"}
+    {"seq":1,"at_us":…,"body":{"kind":"session_created", …}}
+    {"end":true,"entries":…,"blobs":…}
+
+A fork is written with the entries that it has inherited, and comes back as a session that stands by
+itself; its beginning still names what it was forked from. A turn that runs is left out, and the
+last line names it: what it has said is not settled yet.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from killick.errors import BlobNotFound
+from killick.exchange.merge import merge
+from killick.exchange.read import Line, lines_of
+from killick.exchange.repair import Mender, Placed
+from killick.exchange.report import Outcome, Place, Report
+from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
+from killick.journal.kinds import blobs_of, digest
+from killick.model import entries as e
+from killick.session.core.imports import EARLIEST_US, LATEST_US
+from killick.session.sync import Session, Store
+
+VERSION: Final = 1
+NAME: Final = "killick"
+_NAMES: Final = (NAME, "holdfast")
+"""The names that begin a head; the second was written until the renaming."""
+_PAGE: Final = 200
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+
+def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
+    """The lines of a session, each with its line feed."""
+    session = store.session(session_id)
+    running = [turn.id for turn in session.turns() if turn.status == "running"]
+    yield _line({"killick": VERSION, "session": session.id})
+    written, count = set[str](), 0
+    for entry in export_entries(session):
+        for name in blobs_of(entry.body):
+            if name not in written:
+                written.add(name)
+                yield from _blob_line(store, name)
+        count += 1
+        yield _entry_line(entry)
+    end: dict[str, Any] = {"end": True, "entries": count, "blobs": len(written)}
+    yield _line(end | ({"running": running[0]} if running else {}))
+
+
+def export_entries(session: Session) -> Iterator[e.Entry]:
+    """The entries of a session as of now, up to a turn that runs."""
+    running = [turn.seq for turn in session.turns() if turn.status == "running"]
+    through = running[0] - 1 if running else session.head
+    after = 0
+    while after < through:
+        page = session.entries(after=after, limit=_PAGE)
+        if not page:
+            return
+        yield from (entry for entry in page if entry.seq <= through)
+        after = page[-1].seq
+
+
+def _blob_line(store: Store, name: str) -> Iterator[bytes]:
+    try:
+        data = store.blob(name)
+    except BlobNotFound:
+        return  # an entry may name a blob that never was: a turn was closed with what it had
+    yield _line({"blob": name, "base64": base64.b64encode(data).decode("ascii")})
+
+
+def _entry_line(entry: e.Entry) -> bytes:
+    data = encode(entry.body)
+    head = b'{"seq":%d,"at_us":%d,' % (entry.seq, entry.at_us)
+    if data[:1] == b"{" and b"\n" not in data:
+        return head + b'"body":' + data + b"}\n"
+    # Text that UTF-8 does not have, or a body that a newer version wrote over several lines.
+    return head + b'"text":' + json.dumps(to_text(data)).encode("ascii") + b"}\n"
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return encode(value) + b"\n"
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+class _Head(msgspec.Struct):
+    version: int
+    session: str
+
+
+class _Entry(msgspec.Struct):
+    seq: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+    at_us: Annotated[int, msgspec.Meta(ge=EARLIEST_US, le=LATEST_US)]
+    text: str | None = None
+
+
+class _Raw(msgspec.Struct):
+    body: msgspec.Raw
+
+
+class _Blob(msgspec.Struct):
+    blob: str
+    base64: str
+
+
+def is_own(record: Mapping[str, Any]) -> bool:
+    """Whether this is the first line of a file of ours."""
+    return _version(record) is not None and isinstance(record.get("session"), str)
+
+
+def _version(record: Mapping[str, Any]) -> int | None:
+    """Return the version that a head names, under this name or the one from before."""
+    return next((record[name] for name in _NAMES if isinstance(record.get(name), int)), None)
+
+
+def import_lines(
+    store: Store,
+    path: Path,
+    report: Report,
+    *,
+    dry_run: bool = False,
+    known: set[str] | None = None,
+) -> Outcome | None:
+    """Bring a session in, as far as it can be read."""
+    with path.open("rb") as file:
+        lines = lines_of(file, str(path))
+        head = _head(next(lines, None), path, report)
+        if head is None:
+            return None
+        mender = Mender(report, lambda name: has_blob(store, name))
+        units = mender.mend(_Reading(lines, report).entries(), close=True)
+        merged = merge(store, head.session, units, dry_run=dry_run, known=known)
+    outcome = Outcome(
+        source=NAME,
+        origin=str(path),
+        session_id=merged.session_id,
+        action=merged.action,
+        entries=merged.added,
+        fork_of=merged.fork_of,
+        why=merged.why,
+    )
+    report.sessions.append(outcome)
+    return outcome
+
+
+def has_blob(store: Store, name: str) -> bool:
+    try:
+        store.blob(name)
+    except BlobNotFound:
+        return False
+    return True
+
+
+def _head(line: Line | None, path: Path, report: Report) -> _Head | None:
+    if line is None:
+        report.skip(Place(str(path)), "the file is empty")
+        return None
+    try:
+        record = line.record or {}
+        head = msgspec.convert({**record, "version": _version(record)}, _Head)
+    except msgspec.ValidationError:
+        report.skip(line.place, "it does not begin as a session that was exported here does")
+        return None
+    if head.version > VERSION:
+        report.skip(line.place, f"it was written in version {head.version}; update Killick")
+        return None
+    return head
+
+
+class _Reading:
+    """Takes lines one by one; a line that is no entry is reported, and the next one is read."""
+
+    def __init__(self, lines: Iterable[Line], report: Report) -> None:
+        self._lines = lines
+        self._report = report
+        self._last = Place("")
+        self._seq = 0
+        self._blobs: dict[str, bytes] = {}
+        self._complete = False
+
+    def entries(self) -> Iterator[Placed]:
+        """The entries in order. A seq that is too large is known by the next one, which is less."""
+        held: Placed | None = None
+        for line in self._lines:
+            self._last = line.place
+            try:
+                entry = self._take(line, None if held is None else held.entry.seq)
+            except (ValueError, msgspec.MsgspecError) as error:
+                self._report.skip(line.place, line.problem or f"not an entry: {error}")
+                continue
+            if entry is None:
+                continue
+            blobs, self._blobs = self._blobs, {}
+            if held is not None and entry.seq < held.entry.seq:
+                why = f"seq {held.entry.seq} comes before {entry.seq}"
+                self._report.skip(held.place, f"not an entry: {why}")
+            elif held is not None:
+                self._seq = held.entry.seq
+                yield held
+            held = Placed(entry, line.place, blobs)
+        if held is not None:
+            yield held
+        if not self._complete:
+            self._report.skip(self._last, "the file ends before its last line; it was cut off")
+
+    def _take(self, line: Line, held: int | None) -> e.Entry | None:
+        record = line.record
+        if record is None:
+            raise ValueError(line.problem)
+        if "blob" in record:
+            blob = msgspec.convert(record, _Blob)
+            data = base64.b64decode(blob.base64, validate=True)
+            if digest(data) != blob.blob:
+                raise ValueError(f"the bytes of blob {blob.blob} are not those it was named for")
+            self._blobs[blob.blob] = data
+            return None
+        if record.get("end") is True:
+            self._complete = True
+            return None
+        return self._entry(line, record, held)
+
+    def _entry(self, line: Line, record: dict[str, Any], held: int | None) -> e.Entry:
+        place = msgspec.convert(record, _Entry)
+        if place.seq <= self._seq or place.seq == held:
+            raise ValueError(f"seq {place.seq} comes after {held or self._seq}")
+        if place.text is not None:
+            data = to_bytes(place.text)
+        else:
+            data = bytes(msgspec.json.decode(line.raw, type=_Raw).body)
+        try:
+            body = decode_body(data)
+        except CodecError as error:
+            raise ValueError(str(error)) from error
+        return e.Entry(place.seq, place.at_us, body)

@@ -1,0 +1,373 @@
+"""Bringing a journal that was made elsewhere into a store, as far as it is not there yet.
+
+A source is a sequence of units: a whole turn, or one entry outside of turns, with the seqs that it
+would have in a journal of its own. They are compared with what is stored, in order:
+
+Rule 1: what is there already is passed over; entries about the session that were added here
+        (a title, tags, a note) do not stand in the way.
+Rule 2: where the stored journal ends, the rest is appended: a source that has grown.
+Rule 3: where the two part, the rest goes into a fork of what they share. The fork's id is made
+        from where and how they part, so the next import finds it again.
+Rule 4: seqs inside of entries are those of the source; each is written with its place here.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from killick.errors import SessionDeleted, SessionNotFound
+from killick.exchange.report import Action
+from killick.journal.codec import encode
+from killick.journal.kinds import digest, identity, keyed_id, same_content
+from killick.model import entries as e
+from killick.session.sync import Session, Store
+
+_PAGE: Final = 200
+_BATCH: Final = 256
+_BATCH_BYTES: Final = 1024 * 1024
+"""How much is written in one transaction, unless one turn alone is more."""
+
+_ABOUT: Final[tuple[type[e.KnownBody], ...]] = (
+    e.SessionCreated,
+    e.Renamed,
+    e.Archived,
+    e.Pinned,
+    e.Tagged,
+    e.Moved,
+    e.Restored,
+    e.Deleted,
+    e.Note,
+    e.Imported,
+    e.Visibility,
+)
+
+
+class Unit(msgspec.Struct):
+    """A whole turn, or one entry outside of turns, and the blobs that it names."""
+
+    entries: list[e.Entry]
+    blobs: dict[str, bytes] = {}
+
+
+class Merged(msgspec.Struct):
+    """What came of it: the session that holds the journal now, and how many entries were added."""
+
+    session_id: str
+    action: Action
+    added: int = 0
+    fork_of: str | None = None
+    why: str | None = None
+    place: Callable[[int], int] = lambda seq: seq
+    """Where the source's entry at a seq stands here."""
+
+
+class _InUse(Exception):
+    """A turn runs here in the part that is to be compared."""
+
+
+def merge(
+    store: Store,
+    session_id: str,
+    units: Iterable[Unit],
+    *,
+    dry_run: bool = False,
+    known: set[str] | None = None,
+    passing: tuple[type[e.KnownBody], ...] = (),
+) -> Merged:
+    """Bring in what is not there yet. If interrupted: whole units are there, call it again.
+
+    `known` are the ids of all sessions there are, for who brings in many: asking a store for one
+    that is not there makes it look for the nearest. Stored entries of the kinds in `passing` stand
+    in nobody's way, as a title does not.
+    """
+    try:
+        merging = _Merging(store, session_id, known, (*_ABOUT, *passing), dry_run=dry_run)
+        for unit in units:
+            merging.take(unit)
+        return merging.finish()
+    except SessionDeleted:
+        return Merged(session_id, "left", why="it was deleted here")
+    except _InUse:
+        return Merged(session_id, "left", why="a turn of it runs here")
+
+
+class _Merging:
+    """One journal on its way in."""
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        known: set[str] | None,
+        passing: tuple[type[e.KnownBody], ...],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._store = store
+        self._known = known
+        self._passing = passing
+        self._dry_run = dry_run
+        self.session_id = session_id
+        self.added = 0
+        self._fork_of: str | None = None
+        self._place = _Places()
+        self._reached = 0
+        self._batch: list[e.Entry] = []
+        self._batch_bytes = 0
+        self._is_new = False
+        self._stored: _Stored | None = None
+        self._next = 1
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._stored = _Stored(self._session(self.session_id), self._passing)
+        except SessionDeleted:  # it is a SessionNotFound too, and must not be taken for one
+            raise
+        except SessionNotFound:
+            self._stored, self._is_new = None, True
+
+    def _session(self, session_id: str) -> Session:
+        if self._known is not None and session_id not in self._known:
+            raise SessionNotFound(session_id)
+        return self._store.session(session_id)
+
+    def take(self, unit: Unit) -> None:
+        if self._stored is not None:
+            seqs = self._find(unit)
+            if seqs is not None:
+                for entry, seq in zip(unit.entries, seqs, strict=True):
+                    self._note_place(entry.seq, seq)
+                return
+        self._add(unit)
+
+    def _find(self, unit: Unit) -> list[int] | None:
+        """Where this unit is stored; None when it is not, and it can be appended."""
+        assert self._stored is not None
+        seqs = self._stored.find(unit, self._place)
+        if seqs is not None:
+            return seqs
+        if self._stored.at_end:
+            self._next = self._stored.head + 1
+            self._stored = None
+            return None
+        self._part(unit)
+        return self._find(unit) if self._stored is not None else None
+
+    def _part(self, unit: Unit) -> None:
+        """The two journals part here: go on in a fork of what they share."""
+        shared = self._reached
+        content = encode([encode(entry.body).hex() for entry in unit.entries])
+        name = keyed_id("ses", self.session_id, f"{shared}/{digest(content)}")
+        original, self._fork_of = self.session_id, self.session_id
+        self.session_id = name
+        self._open_fork(original, name, shared)
+
+    def _open_fork(self, original: str, name: str, shared: int) -> None:
+        self._is_new = False
+        try:
+            self._stored = _Stored(self._session(name), self._passing, after=shared)
+        except SessionDeleted:
+            raise
+        except SessionNotFound:
+            self._stored, self._is_new = None, True
+            self._next = shared + 2 if shared else 1
+            if shared and not self._dry_run:
+                self._next = self._store.session(original).fork(shared, id=name).head + 1
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _add(self, unit: Unit) -> None:
+        if not self._dry_run:
+            for data in unit.blobs.values():
+                self._store.put_blob(data)
+        for entry in unit.entries:
+            self._note_place(entry.seq, self._next)
+            body = relocated(entry.body, self._place)
+            self._batch.append(e.Entry(self._next, entry.at_us, body))
+            self._batch_bytes += len(encode(body))
+            self._next += 1
+        self.added += len(unit.entries)
+        if len(self._batch) >= _BATCH or self._batch_bytes >= _BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._batch and not self._dry_run:
+            self._store.import_entries(self.session_id, self._batch)
+        self._batch, self._batch_bytes = [], 0
+
+    def finish(self) -> Merged:
+        self._flush()
+        if self._is_new and not self.added and self._fork_of is None:
+            return Merged(self.session_id, "left", why="nothing of it can be read")
+        if self._known is not None and not self._dry_run:
+            self._known.add(self.session_id)
+        action: Action = "unchanged"
+        if self._fork_of is not None and self._is_new:
+            action = "forked"
+        elif self.added:
+            action = "new" if self._is_new else "grown"
+        return Merged(self.session_id, action, self.added, self._fork_of, place=self._place)
+
+    def _note_place(self, seq: int, place: int) -> None:
+        self._reached = place
+        self._place.note(seq, place)
+
+
+class _Places:
+    """Where the source's entries stand here, by their seqs; 0 is no seq there.
+
+    A seq that the source has lost is where the one before it is.
+    """
+
+    def __init__(self) -> None:
+        self._there = array("q")
+
+    def note(self, seq: int, place: int) -> None:
+        while seq and len(self._there) < seq:
+            self._there.append(self.last or place)
+        if seq:
+            self._there[seq - 1] = place
+
+    @property
+    def last(self) -> int:
+        return self._there[-1] if self._there else 0
+
+    def knows(self, seq: int) -> bool:
+        return 1 <= seq <= len(self._there)
+
+    def __call__(self, seq: int) -> int:
+        return self._there[seq - 1] if self.knows(seq) else min(seq, 0)
+
+
+class _Ahead:
+    """The same, with what would be noted if a unit were found to be stored."""
+
+    def __init__(self, places: _Places) -> None:
+        self._places = places
+        self._seqs: list[int] = []
+        self._there: list[int] = []
+
+    def note(self, seq: int, place: int) -> None:
+        if seq:
+            self._seqs.append(seq)
+            self._there.append(place)
+
+    def forget(self, seq: int) -> None:
+        """What was noted last, of this seq, does not hold."""
+        if seq:
+            self._seqs.pop()
+            self._there.pop()
+
+    def __call__(self, seq: int) -> int:
+        before = bisect_right(self._seqs, seq)
+        if before:
+            return self._there[before - 1]
+        if self._seqs and seq > 0 and not self._places.knows(seq):
+            return self._places.last or self._there[0]
+        return self._places(seq)
+
+
+class _Stored:
+    """The stored journal, read from front to back beside the source's."""
+
+    def __init__(
+        self, session: Session, passing: tuple[type[e.KnownBody], ...], after: int = 0
+    ) -> None:
+        self._session = session
+        self._passing = passing
+        self.head = after
+        self._page: list[e.Entry] = []
+        self._open_turns = {one.id for one in session.turns() if one.status == "running"}
+        self._full = True
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left, but for what was added here about the session."""
+        while self._peek() is not None:
+            if not isinstance(self._page[0].body, self._passing):
+                return False
+            self._drop(1)
+        return True
+
+    def find(self, unit: Unit, places: _Places) -> list[int] | None:
+        """Where the unit stands; None when something else stands there, or nothing."""
+        seqs: list[int] = []
+        at = 0
+        place = _Ahead(places)
+        for entry in unit.entries:
+            found = self._match(entry, at, place)
+            if found is None:
+                return None
+            seqs.append(self._page[found].seq)
+            at = found + 1
+        self._drop(at)
+        return seqs
+
+    def _match(self, entry: e.Entry, at: int, place: _Ahead) -> int | None:
+        """The place in the page of the entry that this is; ours about the session are passed."""
+        while True:
+            stored = self._peek(at)
+            if stored is None:
+                return None
+            place.note(entry.seq, stored.seq)  # as it was noted before it was written
+            body = relocated(entry.body, place)
+            if is_same(stored.body, body):
+                if isinstance(body, e.TurnStarted) and body.turn_id in self._open_turns:
+                    raise _InUse
+                return at
+            place.forget(entry.seq)
+            if not isinstance(stored.body, self._passing):
+                return None
+            at += 1
+
+    def _peek(self, at: int = 0) -> e.Entry | None:
+        while at >= len(self._page) and self._full:
+            last = self._page[-1].seq if self._page else self.head
+            more = self._session.entries(after=last, limit=_PAGE)
+            self._full = len(more) == _PAGE
+            self._page += more
+        return self._page[at] if at < len(self._page) else None
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self.head = self._page[count - 1].seq
+            del self._page[:count]
+
+
+def is_same(stored: e.Body, offered: e.Body) -> bool:
+    """Whether a stored entry is the one that is offered; what was redacted cannot be compared."""
+    if type(stored) is not type(offered) or identity(stored) != identity(offered):
+        return False
+    if not isinstance(stored, e.Unknown) and stored.redacted:
+        return True
+    if isinstance(stored, e.SessionCreated | e.TurnStarted) or same_content(stored, offered):
+        return True  # a source may say more of a session's beginning than it did before
+    return encode(stored) == encode(offered)  # a list in a note was a tuple before it was stored
+
+
+def relocated(body: e.Body, place: Callable[[int], int]) -> e.Body:
+    """The entry with every seq in it as it is here."""
+    replace = msgspec.structs.replace
+    match body:
+        case e.ToolFinished(started=int() as started) | e.LateResult(started=int() as started):
+            return replace(body, started=place(started))
+        case e.Compacted():
+            return replace(
+                body,
+                first=place(body.first),
+                through=place(body.through),
+                keep=tuple(map(place, body.keep)),
+                rest=tuple(map(place, body.rest)),
+            )
+        case e.Rewound():
+            return replace(body, through=place(body.through), keep=tuple(map(place, body.keep)))
+        case e.Undone():
+            return replace(body, seq=place(body.seq))
+        case e.Visibility():
+            return replace(body, seq=place(body.seq), entries=tuple(map(place, body.entries)))
+        case _:
+            return body

@@ -1,0 +1,291 @@
+"""Which names have come by, in little memory: a journal may have millions of them."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from killick.errors import IdConflict, InvalidEntry, KillickError
+from killick.exchange.merge import Unit
+from killick.exchange.report import Place, Report
+from killick.journal import rules
+from killick.journal.codec import encode
+from killick.journal.kinds import blobs_of, identity, message_identity, named_identity
+from killick.journal.turn_state import TurnState
+from killick.model import entries as e
+from killick.model.messages import BLOB_PARTS, OWN_PROVIDER, File, Image, Opaque, Part, ToolResult
+
+_RECENT: Final = 1 << 16
+_RUN: Final = 1 << 19
+"""Larger runs are not merged any more: merging takes memory of its own."""
+
+
+def hashed(name: str) -> int:
+    """A number for a name; that two names share one is less likely than a broken disk."""
+    data = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(data, "big")
+
+
+class Seen:
+    """A set of such numbers that only grows: the newest as a set, the rest in sorted runs."""
+
+    def __init__(self) -> None:
+        self._recent: set[int] = set()
+        self._runs: list[array[int]] = []
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._recent or any(_has(run, number) for run in self._runs)
+
+    def add(self, number: int) -> None:
+        self._recent.add(number)
+        if len(self._recent) >= _RECENT:
+            self._fold()
+
+    def _fold(self) -> None:
+        run = array("Q", sorted(self._recent))
+        self._recent = set()
+        while self._runs and len(self._runs[-1]) <= len(run) < _RUN:
+            run = array("Q", sorted(chain(self._runs.pop(), run)))
+        self._runs.append(run)
+
+
+def _has(run: "array[int]", number: int) -> bool:
+    at = bisect_left(run, number)
+    return at < len(run) and run[at] == number
+
+
+HOLDER: Final = "import"
+"""Who holds a turn that begins here without a holder of its own; it is over already."""
+
+LOST: Final = "ending_lost"
+"""The reason of a turn whose ending could not be read."""
+
+IN_TURN: Final = (
+    e.MessageRecorded
+    | e.MessageStarted
+    | e.MessageEnded
+    | e.ModelCallStarted
+    | e.ModelCallEnded
+    | e.ToolCalled
+    | e.ToolStarted
+    | e.ToolOutput
+    | e.ToolFinished
+    | e.ApprovalAsked
+    | e.StopAsked
+    | e.PromptTaken
+    | e.TurnEnded
+)
+
+
+class Placed(msgspec.Struct):
+    """An entry with the seq that its source gives it, and where it stands there.
+
+    A seq of 0 is no seq: nothing in the source can speak of this entry.
+    """
+
+    entry: e.Entry
+    place: Place
+    blobs: dict[str, bytes] = {}
+
+
+class Mender:
+    """Takes a source's entries in order and gives whole units."""
+
+    def __init__(self, report: Report, has_blob: Callable[[str], bool]) -> None:
+        self._report = report
+        self._has_blob = has_blob
+        self._seen = Seen()
+        self._over = Seen()
+        self._turns: dict[str, TurnState] = {}
+        self._running: TurnState | None = None
+        self._unit = Unit([])
+        self._fence = 0
+        self._begun = False
+        self._deleted = False
+        self._last_us = 0
+
+    def mend(self, placed: Iterable[Placed], *, close: bool) -> Iterator[Unit]:
+        """The units; a turn that is open at the end is closed, or left out."""
+        place = Place("")
+        for one in placed:
+            place = one.place
+            yield from self._begin(one)
+            yield from self._take(one)
+        if self._running is None:
+            return
+        if close:
+            yield from self._close(place)
+        else:
+            self._running = None
+
+    def _begin(self, one: Placed) -> Iterator[Unit]:
+        if self._begun:
+            return
+        self._begun = True
+        if not isinstance(one.entry.body, e.SessionCreated):
+            self._report.repair(one.place, "the session's beginning was lost; it begins here")
+            self._see(e.SessionCreated())
+            yield Unit([e.Entry(0, one.entry.at_us, e.SessionCreated())])
+
+    def _take(self, one: Placed) -> Iterator[Unit]:
+        body = one.entry.body
+        self._last_us = one.entry.at_us
+        if isinstance(body, e.TurnStarted) and self._running is not None:
+            yield from self._close(one.place)
+        elif isinstance(body, IN_TURN) and not self._knows(body.turn_id):
+            if self._running is not None:
+                yield from self._close(one.place)
+            yield from self._reopen(one.place, body.turn_id, one.entry.at_us)
+        try:
+            body = self._checked(one)
+        except KillickError as error:
+            self._report.skip(one.place, f"{e.kind_of(body)}: {error}")
+            return
+        yield from self._keep(one, body)
+
+    def _knows(self, turn_id: str) -> bool:
+        return turn_id in self._turns or hashed(turn_id) in self._over
+
+    def _checked(self, one: Placed) -> e.Body:
+        """The entry as it can be recorded. Raises what a store would raise."""
+        body = one.entry.body
+        self._check_new(body)
+        rules.check_content(body)
+        rules.check_live(session_id="", deleted=self._deleted and not isinstance(body, e.Restored))
+        self._check_rules(one.entry)
+        for name in blobs_of(body):
+            if name not in one.blobs and name not in self._unit.blobs and not self._has_blob(name):
+                self._report.repair(one.place, f"blob {name} is missing; its part keeps the name")
+                body = _without_blob(body, name)
+        return body
+
+    def _check_new(self, body: e.Body) -> None:
+        if _key(body) in self._seen:
+            raise IdConflict("it is there twice")
+
+    def _check_late(self, body: e.LateResult | e.LateText) -> None:
+        turn = self._turns.get(body.turn_id)
+        if turn is not None:
+            rules.admit_late(turn, body)
+        elif hashed(body.turn_id) not in self._over:
+            raise InvalidEntry(f"turn {body.turn_id!r} is not there")
+        elif isinstance(body, e.LateResult):
+            raise InvalidEntry(f"turn {body.turn_id!r} was complete already")
+        elif hashed(message_identity(body.message_id)) not in self._seen:
+            raise InvalidEntry(f"turn {body.turn_id!r} has no message {body.message_id!r}")
+
+    def _check_rules(self, entry: e.Entry) -> None:
+        body, running = entry.body, self._running
+        match body:
+            case e.LateResult() | e.LateText():
+                self._check_late(body)
+            case e.TurnEnded() if body.status != "completed" and not body.reason:
+                raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
+            case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body):
+                raise InvalidEntry(f"prompt {body.id!r} does not wait there")
+            case e.Compacted() | e.Rewound() if entry.seq and body.through >= entry.seq:
+                raise InvalidEntry("it reaches beyond itself")
+            case _:
+                pass
+        if isinstance(body, IN_TURN):
+            if running is None or running.id != body.turn_id:
+                raise InvalidEntry(f"turn {body.turn_id!r} does not run there")
+            rules.admit(running, body)
+
+    def _keep(self, one: Placed, body: e.Body) -> Iterator[Unit]:
+        entry = msgspec.structs.replace(one.entry, body=body)
+        self._see(body)
+        self._deleted = isinstance(body, e.Deleted) or (
+            self._deleted and not isinstance(body, e.Restored)
+        )
+        if isinstance(body, e.TurnStarted):
+            self._fence = body.fence
+            self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
+        elif isinstance(body, e.LateResult | e.LateText):
+            if body.turn_id in self._turns:
+                self._turns[body.turn_id].apply(entry.seq, body)
+        elif self._running is not None:
+            self._running.apply(entry.seq, body)
+        self._unit.entries.append(entry)
+        named = blobs_of(body)
+        self._unit.blobs.update({name: one.blobs[name] for name in named if name in one.blobs})
+        if isinstance(body, e.TurnEnded):
+            self._forget()
+            self._running = None
+        if self._running is None:
+            yield self._finished()
+
+    def _forget(self) -> None:
+        """Of a turn for which no result can come late, its name is enough."""
+        turn = self._running
+        assert turn is not None
+        assert turn.ended is not None
+        if turn.ended.status == "completed" and turn.is_answered:
+            self._over.add(hashed(turn.id))
+            del self._turns[turn.id]
+
+    def _finished(self) -> Unit:
+        unit, self._unit = self._unit, Unit([])
+        return unit
+
+    def _reopen(self, place: Place, turn_id: str, at_us: int) -> Iterator[Unit]:
+        """What belongs to a turn that never began: its beginning was lost."""
+        self._report.repair(place, f"the beginning of turn {turn_id!r} was lost; it begins here")
+        body = e.TurnStarted(turn_id=turn_id, fence=self._fence + 1, holder=HOLDER)
+        yield from self._keep(Placed(e.Entry(0, at_us, body), place), body)
+
+    def _close(self, place: Place) -> Iterator[Unit]:
+        """Another turn begins, or nothing follows: the ending was lost."""
+        turn = self._running
+        assert turn is not None
+        self._report.repair(place, f"the ending of turn {turn.id!r} was lost; it is interrupted")
+        body = e.TurnEnded(turn_id=turn.id, status="interrupted", reason=LOST)
+        yield from self._keep(Placed(e.Entry(0, self._last_us, body), place), body)
+
+    def _see(self, body: e.Body) -> None:
+        self._seen.add(_key(body))
+
+    def _waits(self, body: e.PromptTaken | e.PromptWithdrawn) -> bool:
+        queued, gone = (self._key_of(body.id, f"prompt_{name}") for name in ("queued", "withdrawn"))
+        return queued in self._seen and gone not in self._seen
+
+    def _key_of(self, entry_id: str, kind: str) -> int:
+        return hashed(named_identity(entry_id, kind))
+
+
+def _key(body: e.Body) -> int:
+    return hashed(identity(body))
+
+
+def _without_blob(body: e.Body, name: str) -> e.Body:
+    replace = msgspec.structs.replace
+    match body:
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+            return replace(body, parts=tuple(_named(part, name) for part in body.parts))
+        case e.ToolFinished() | e.LateResult():
+            return replace(body, result=_named(body.result, name))
+        case e.ModelCallStarted():
+            system = None if body.system == name else body.system
+            return replace(body, system=system, tools=None if body.tools == name else body.tools)
+        case _:
+            return body
+
+
+def _named(part: Part, name: str) -> Part:
+    """A part whose blob is missing, kept as data that no provider is sent."""
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        content = tuple(_kept(inner, name) for inner in part.content)
+        return msgspec.structs.replace(part, content=content)
+    if isinstance(part, BLOB_PARTS):
+        return _kept(part, name)
+    return part
+
+
+def _kept(part: Image | File | Opaque | Part, name: str) -> Opaque | Part:
+    if isinstance(part, BLOB_PARTS) and part.blob == name:
+        return Opaque(OWN_PROVIDER, encode(part))
+    return part

@@ -1,0 +1,292 @@
+"""What is kept of a session beside its journal, so that writing and listing are cheap.
+
+All of it can be computed from the journal again: a store's derived tables are this fold, saved.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from killick.model import entries as e
+from killick.model.sessions import Description, Status, moment
+
+TURNS: Final = 1
+"""The mark of entries that begin and end a turn."""
+
+HISTORY: Final = 2
+"""The mark of entries that change which entries are in view."""
+
+
+class Derived(msgspec.Struct, kw_only=True):
+    """The fold of a session's own entries.
+
+    `turn_seq` is where the running turn started, `stop_seq` the newest request to stop it and
+    `queue_seq` the oldest prompt that was queued since a turn began; None when there is none.
+    """
+
+    about: Description = Description()
+    fence: int = 0
+    updated_at_us: int = 0
+    turn_seq: int | None = None
+    stop_seq: int | None = None
+    queue_seq: int | None = None
+
+
+def mark_of(body: e.Body) -> int | None:
+    """What an entry is found by without reading those around it."""
+    return _MARKS.get(type(body))
+
+
+def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
+    """Take the next entry; whether anything changed."""
+    changed = type(body) in _CHANGES and _advance(derived, seq, at_us, body)
+    if not isinstance(body, e.Unknown) and body.redacted:
+        count = derived.about.redacted + body.redacted
+        derived.about = msgspec.structs.replace(derived.about, redacted=count)
+        return True
+    return changed
+
+
+def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
+    about = describe(derived.about, body, at_us)
+    match body:
+        case e.TurnStarted():
+            derived.fence = body.fence
+            derived.turn_seq = seq
+            derived.stop_seq = derived.queue_seq = None
+        case e.TurnEnded():
+            derived.turn_seq = derived.stop_seq = None
+        case e.StopAsked():
+            derived.stop_seq = seq
+            return True
+        case e.PromptQueued():
+            if derived.queue_seq is not None:
+                return False
+            derived.queue_seq = seq
+        case e.ModelCallStarted():
+            changed, derived.about = about != derived.about, about
+            return changed
+        case _:
+            pass
+    derived.about = about
+    derived.updated_at_us = at_us
+    return True
+
+
+def derive(entries: Iterable[e.Entry]) -> Derived:
+    """What a session's own entries amount to; those of the session it was forked from aside."""
+    derived = Derived()
+    for entry in entries:
+        advance(derived, entry.seq, entry.at_us, entry.body)
+    return derived
+
+
+def describe(about: Description, body: e.Body, at_us: int) -> Description:
+    """The session's description after one more entry."""
+    match body:
+        case e.SessionCreated():
+            return _begin(body, about.redacted)
+        case e.Renamed():
+            if about.titled_by == "person" and body.by != "person":
+                return about  # a person's title is never replaced by a generated one
+            return msgspec.structs.replace(about, title=body.title, titled_by=body.by)
+        case e.Archived():
+            return msgspec.structs.replace(about, archived=body.archived)
+        case e.Pinned():
+            return msgspec.structs.replace(about, pinned=body.pinned)
+        case e.Tagged():
+            return msgspec.structs.replace(about, tags=retagged(about.tags, body))
+        case e.Moved():
+            return msgspec.structs.replace(about, project=body.project)
+        case e.Deleted():
+            return msgspec.structs.replace(about, deleted_at_us=at_us)
+        case e.Restored():
+            return msgspec.structs.replace(about, deleted_at_us=None)
+        case e.TurnStarted():
+            return _with_status(about, "running")
+        case e.TurnEnded():
+            return _with_status(about, body.status)
+        case e.ModelCallStarted():
+            return _with_call(about, body)
+        case _:
+            return about
+
+
+def retagged(tags: tuple[str, ...], body: e.Tagged) -> tuple[str, ...]:
+    """The tags after some were taken off and some put on, each once, in order."""
+    kept = [tag for tag in tags if tag not in body.remove]
+    return tuple(dict.fromkeys([*kept, *body.add]))
+
+
+def _begin(body: e.SessionCreated, redacted: int) -> Description:
+    return Description(
+        redacted=redacted,
+        title=body.title,
+        titled_by=body.titled_by,
+        type=body.type,
+        project=body.project,
+        tags=tuple(dict.fromkeys(body.tags)),
+        extra=body.extra,
+        parent=body.parent,
+        fork=body.fork,
+    )
+
+
+def _with_status(about: Description, status: Status) -> Description:
+    return msgspec.structs.replace(about, status=status)
+
+
+def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
+    """Most calls ask the model that was asked before, with the same system prompt."""
+    models, system = about.models, body.system or about.system
+    if body.model is not None and body.model not in models:
+        models = (*models, body.model)
+    if models == about.models and system == about.system:
+        return about
+    return msgspec.structs.replace(about, models=models, system=system)
+
+
+_MARKS: Final[dict[type, int]] = {
+    e.TurnStarted: TURNS,
+    e.TurnEnded: TURNS,
+    e.Compacted: HISTORY,
+    e.Rewound: HISTORY,
+    e.Undone: HISTORY,
+    e.Visibility: HISTORY,
+}
+
+_CHANGES: Final = frozenset(
+    {
+        e.SessionCreated,
+        e.Renamed,
+        e.Archived,
+        e.Pinned,
+        e.Tagged,
+        e.Moved,
+        e.Deleted,
+        e.Restored,
+        e.Note,
+        e.Imported,
+        e.TurnStarted,
+        e.StopAsked,
+        e.TurnEnded,
+        e.PromptQueued,
+        e.ModelCallStarted,
+        e.Compacted,
+        e.Rewound,
+        e.Undone,
+        e.Visibility,
+    }
+)
+
+
+_DAY_US: Final = 86_400_000_000
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Model calls of one model on one day (numbered from 1970, in UTC), added up."""
+
+    day: int
+    provider: str = ""
+    model: str = ""
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Both together, under the first one's name."""
+        return msgspec.structs.replace(
+            self,
+            calls=self.calls + other.calls,
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+            cost=other.cost if self.cost is None else self.cost + (other.cost or 0.0),
+        )
+
+
+def spent_by(at_us: int, body: e.Body, call: e.ModelCallStarted | None) -> Spent | None:
+    """What one entry adds; `call` is the start of the model call that it ends.
+
+    A call counts when it starts, so that one which never ends is counted; its tokens count when
+    they are known.
+    """
+    day = at_us // _DAY_US
+    match body:
+        case e.ModelCallStarted():
+            return Spent(day, body.provider or "", body.model or "", calls=1)
+        case e.ModelCallEnded(usage=e.Usage() as usage) if call is not None:
+            return _with(Spent(day, call.provider or "", call.model or ""), usage)
+        case e.Compacted() if body.usage is not None or body.model is not None:
+            made = Spent(day, body.provider or "", body.model or "", calls=1)
+            return made if body.usage is None else _with(made, body.usage)
+        case _:
+            return None
+
+
+def fold_usage(entries: Iterable[e.Entry]) -> list[Spent]:
+    """What a session's own entries have cost, a row for each day, provider and model."""
+    calls: dict[str, e.ModelCallStarted] = {}
+    totals: dict[tuple[int, str, str], Spent] = {}
+    for entry in entries:
+        body = entry.body
+        if isinstance(body, e.ModelCallStarted):
+            calls[body.id] = body
+        call = calls.get(body.id) if isinstance(body, e.ModelCallEnded) else None
+        spent = spent_by(entry.at_us, body, call)
+        if spent is not None:
+            name = spent.day, spent.provider, spent.model
+            totals[name] = totals[name].plus(spent) if name in totals else spent
+    return [totals[name] for name in sorted(totals)]
+
+
+class Total(msgspec.Struct, frozen=True):
+    """What was spent under one name: a session, a model, a project or a day."""
+
+    name: str
+    calls: int
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+    cost: float | None
+
+
+def add_up(rows: Iterable[tuple[str, str | None, Spent]], by: str) -> list[Total]:
+    """Rows of (session, project, spent) as totals, in the order of their names."""
+    name_of = _NAMES.get(by)
+    if name_of is None:
+        raise ValueError(f"by={by!r}; it is one of {', '.join(_NAMES)}")
+    totals: dict[str, Spent] = {}
+    for session, project, spent in rows:
+        name = name_of(session, project, spent)
+        totals[name] = totals[name].plus(spent) if name in totals else spent
+    return [
+        Total(name, one.calls, one.input, one.output, one.cached, one.reasoning, one.cost)
+        for name, one in sorted(totals.items())
+    ]
+
+
+_NAMES: Final[dict[str, Callable[[str, str | None, Spent], str]]] = {
+    "session": lambda session, project, spent: session,
+    "model": lambda session, project, spent: spent.model,
+    "project": lambda session, project, spent: project or "",
+    "day": lambda session, project, spent: moment(spent.day * _DAY_US).date().isoformat(),
+    "all": lambda session, project, spent: "",
+}
+
+
+def _with(call: Spent, usage: e.Usage) -> Spent:
+    return msgspec.structs.replace(
+        call,
+        input=usage.input,
+        output=usage.output,
+        cached=usage.cached,
+        reasoning=usage.reasoning,
+        cost=usage.cost,
+    )

@@ -1,0 +1,178 @@
+"""What one turn's entries amount to, as far as a write must know it.
+
+`TurnState` is a fold: feed it the turn's entries in order and it says what is open, which calls
+were made, and how the turn ended. It holds no content, so a turn of ten thousand entries stays
+small. Only entries that are in the journal, or in the transaction under way, may be applied.
+"""
+
+from collections.abc import Iterable
+
+from killick.journal.assembly import is_whole_object
+from killick.model import entries as e
+from killick.model.messages import Message, Part, ToolCall, ToolResult
+
+
+class CallState:
+    """One tool call: made, perhaps asked about, perhaps started, perhaps answered."""
+
+    __slots__ = ("answered", "asked", "call_id", "message_id", "name", "started_seq")
+
+    def __init__(self, message_id: str, call_id: str, name: str) -> None:
+        self.message_id = message_id
+        self.call_id = call_id
+        self.name = name
+        self.asked: str | None = None  # the newest question to a person about it
+        self.started_seq: int | None = None
+        self.answered = False
+
+
+class TurnState:
+    """The standing of one turn after the entries applied so far."""
+
+    __slots__ = (
+        "_calls",
+        "_newest",
+        "_tools",
+        "continues",
+        "ended",
+        "fence",
+        "holder",
+        "id",
+        "left",
+        "messages",
+        "model_calls",
+        "open_messages",
+        "seq",
+        "stop",
+        "waiting",
+    )
+
+    def __init__(self, seq: int, started: e.TurnStarted) -> None:
+        self.id = started.turn_id
+        self.seq = seq
+        self.fence = started.fence
+        self.holder = started.holder
+        self.continues = started.continues
+        self.ended: e.TurnEnded | None = None
+        self.stop: e.StopAsked | None = None
+        self.open_messages: dict[str, int] = {}
+        self.messages: dict[str, int] = {}
+        self.model_calls: dict[str, e.ModelCallStarted] = {}
+        self.left: set[tuple[str, str]] = set()
+        self.waiting: set[str] = set()
+        self._calls: dict[tuple[str, str], CallState] = {}
+        self._newest: dict[str, CallState] = {}
+        self._tools: dict[int, CallState] = {}
+
+    def find_call(self, call_id: str, message_id: str | None = None) -> CallState | None:
+        """The call with this id; of several in one turn, since providers repeat ids, the newest."""
+        if message_id is None:
+            return self._newest.get(call_id)
+        return self._calls.get((message_id, call_id))
+
+    def stream_at(self, seq: int) -> tuple[str, str | None]:
+        """The message, and the call if it is a tool's output, whose stream began at this seq."""
+        for call in self._calls.values():
+            if call.started_seq == seq:
+                return call.message_id, call.call_id
+        return next(message_id for message_id, at in self.messages.items() if at == seq), None
+
+    def tool_at(self, seq: int) -> CallState | None:
+        """The call whose tool was started at this seq."""
+        return self._tools.get(seq)
+
+    def open_tools(self) -> Iterable[CallState]:
+        """Calls that were started and have neither a result nor a recorded leaving."""
+        for key, call in self._calls.items():
+            if call.started_seq is not None and not call.answered and key not in self.left:
+                yield call
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether every call that was made has its result."""
+        return all(call.answered for call in self._calls.values())
+
+    def apply(self, seq: int, body: e.Body) -> None:
+        """Take the turn's next entry. Entries that do not concern this turn change nothing."""
+        match body:
+            case e.MessageRecorded(turn_id=self.id):
+                self.messages[body.id] = seq
+                self._take_parts(body.id, body.parts, complete=True)
+            case e.MessageStarted(turn_id=self.id):
+                self.messages[body.id] = self.open_messages[body.id] = seq
+            case e.MessageEnded(turn_id=self.id):
+                self.open_messages.pop(body.id, None)
+                self._take_parts(body.id, body.parts, complete=body.state == "complete")
+            case e.ToolCalled(turn_id=self.id):
+                self._make(body.message_id, body.call_id, body.name)
+            case e.ToolStarted(turn_id=self.id):
+                self._tools[seq] = call = self._calls[body.message_id, body.call_id]
+                call.started_seq = seq
+            case e.ToolOutput(turn_id=self.id):
+                self.left.add((body.message_id, body.call_id))
+            case e.ToolFinished(turn_id=self.id) | e.LateResult(turn_id=self.id):
+                self._calls[body.message_id, body.result.call_id].answered = True
+            case e.ModelCallStarted(turn_id=self.id):
+                self.model_calls[body.id] = body
+            case e.ModelCallEnded(turn_id=self.id):
+                self.model_calls.pop(body.id, None)
+            case e.ApprovalAsked(turn_id=self.id):
+                self.waiting.add(body.id)
+                asked_about = self._calls.get((body.message_id, body.call_id))
+                if asked_about is not None:
+                    asked_about.asked = body.id
+            case e.ApprovalDecided(turn_id=self.id):
+                self.waiting.discard(body.id)
+            case e.StopAsked(turn_id=self.id):
+                self.stop = self.stop or body
+            case e.TurnEnded(turn_id=self.id):
+                self.ended = body
+                self.open_messages.clear()
+                self.model_calls.clear()
+            case _:
+                pass
+
+    def _take_parts(self, message_id: str, parts: tuple[Part, ...], *, complete: bool) -> None:
+        for part in parts:
+            if isinstance(part, ToolCall):
+                if complete or is_whole_object(part.arguments):
+                    self._make(message_id, part.id, part.name)
+            elif isinstance(part, ToolResult):
+                call = self.find_call(part.call_id)
+                if call is not None:
+                    call.answered = True
+
+    def _make(self, message_id: str, call_id: str, name: str) -> None:
+        if (message_id, call_id) not in self._calls:
+            call = CallState(message_id, call_id, name)
+            self._calls[message_id, call_id] = self._newest[call_id] = call
+
+
+def fold_turn(entries: Iterable[e.Entry]) -> TurnState | None:
+    """The first turn that starts in these entries, as far as they go."""
+    turn: TurnState | None = None
+    for entry in entries:
+        if turn is not None:
+            turn.apply(entry.seq, entry.body)
+        elif isinstance(entry.body, e.TurnStarted):
+            turn = TurnState(entry.seq, entry.body)
+    return turn
+
+
+def waiting(entries: Iterable[e.Entry]) -> dict[str, Message]:
+    """What waits after these entries, by its id, in the order in which it came."""
+    prompts: dict[str, Message] = {}
+    for entry in entries:
+        take(prompts, entry)
+    return prompts
+
+
+def take(prompts: dict[str, Message], entry: e.Entry) -> None:
+    """What waits after one more entry."""
+    match entry.body:
+        case e.PromptQueued() as body:
+            prompts[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
+        case e.PromptTaken() | e.PromptWithdrawn() as body:
+            prompts.pop(body.id, None)
+        case _:
+            pass

@@ -1,0 +1,337 @@
+"""Which entries belong together: a message with its end, its tools and their results."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from killick.journal.assembly import is_whole_object
+from killick.model import entries as e
+from killick.model.messages import Part, ToolCall, ToolResult
+
+
+class Group:
+    """A message, in the place where it began, and everything of it that stands elsewhere."""
+
+    __slots__ = ("ended", "message_id", "model_call_id", "open_calls", "role", "seqs", "turn_id")
+
+    def __init__(self, entry: e.Entry, body: e.MessageRecorded | e.MessageStarted) -> None:
+        self.message_id = body.id
+        self.turn_id = body.turn_id
+        self.model_call_id = body.model_call_id
+        self.role = body.role
+        self.seqs = [entry.seq]
+        self.ended = isinstance(body, e.MessageRecorded)
+        self.open_calls: set[str] = set()
+
+    @property
+    def seq(self) -> int:
+        return self.seqs[0]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of it is still to come, as far as its own entries tell."""
+        return self.ended and not self.open_calls
+
+
+class Groups:
+    """Takes entries in order and says which belong to which message."""
+
+    def __init__(self) -> None:
+        self.all: list[Group] = []
+        self._groups: dict[str, Group] = {}
+        self._calls: dict[str, Group] = {}
+        self._model_calls: dict[str, int] = {}
+
+    def begun_at(self, seq: int) -> Group | None:
+        """The message that begins at this seq."""
+        return next((group for group in self.all if group.seq == seq), None)
+
+    def take(self, entry: e.Entry) -> Group | None:
+        """The group of this entry, if it has one."""
+        body = entry.body
+        match body:
+            case e.MessageRecorded():
+                return self._record(entry, body)
+            case e.MessageStarted():
+                return self._begin(entry, body)
+            case e.ModelCallStarted():
+                self._model_calls[body.id] = entry.seq
+                return None
+            case _:
+                group_id = message_of(body)
+                group = self._groups.get(group_id) if group_id is not None else None
+                if group is not None:
+                    group.seqs.append(entry.seq)
+                    self._apply(group, body)
+                return group
+
+    def _record(self, entry: e.Entry, body: e.MessageRecorded) -> Group:
+        """A message that answers calls belongs to the message that made them."""
+        results = [part for part in body.parts if isinstance(part, ToolResult)]
+        owner = next((self._calls[r.call_id] for r in results if r.call_id in self._calls), None)
+        if owner is None:
+            owner = self._begin(entry, body)
+        else:
+            owner.seqs.append(entry.seq)
+            self._groups[body.id] = owner
+        self._make_calls(owner, body.parts, complete=True)
+        for result in results:
+            self._answer(result.call_id)
+        return owner
+
+    def _begin(self, entry: e.Entry, body: e.MessageRecorded | e.MessageStarted) -> Group:
+        group = self._groups[body.id] = Group(entry, body)
+        self.all.append(group)
+        started = self._model_calls.get(body.model_call_id or "")
+        if started is not None:
+            group.seqs.append(started)
+        return group
+
+    def _apply(self, group: Group, body: e.Body) -> None:
+        match body:
+            case e.MessageEnded():
+                group.ended = True
+                self._make_calls(group, body.parts, complete=body.state == "complete")
+            case e.ToolCalled():
+                self._make(group, body.call_id)
+            case e.ToolFinished() | e.LateResult():
+                group.open_calls.discard(body.result.call_id)
+            case _:
+                pass
+
+    def _make_calls(self, group: Group, parts: Iterable[Part], *, complete: bool) -> None:
+        for part in parts:
+            if not isinstance(part, ToolCall) or self._calls.get(part.id) is group:
+                continue
+            if complete or is_whole_object(part.arguments):
+                self._make(group, part.id)
+
+    def _make(self, group: Group, call_id: str) -> None:
+        self._calls[call_id] = group
+        group.open_calls.add(call_id)
+
+    def _answer(self, call_id: str) -> None:
+        group = self._calls.get(call_id)
+        if group is not None:
+            group.open_calls.discard(call_id)
+
+
+def message_of(body: e.Body) -> str | None:
+    """The message that an entry says it is part of."""
+    match body:
+        case e.MessageRecorded() | e.MessageStarted() | e.MessageEnded():
+            return body.id
+        case (
+            e.ToolCalled()
+            | e.ToolStarted()
+            | e.ToolOutput()
+            | e.ToolFinished()
+            | e.LateResult()
+            | e.LateText()
+            | e.ApprovalAsked()
+        ):
+            return body.message_id
+        case _:
+            return None
+
+
+Audience = Literal["person", "model"]
+
+
+class Compaction:
+    """A compaction in its place."""
+
+    def __init__(self, seq: int, body: e.Compacted) -> None:
+        self.seq = seq
+        self.body = body
+        self._keep = frozenset(body.keep)
+        self._rest = frozenset(body.rest)
+
+    def replaces(self, seq: int) -> bool:
+        if self.body.first <= seq <= self.body.through:
+            return seq not in self._keep
+        return seq in self._rest
+
+    def covers(self, earlier: "Compaction") -> bool:
+        mine, other = self.body, earlier.body
+        within = mine.first <= other.first and other.through <= mine.through
+        return within and self.seq > earlier.seq
+
+
+class Rewind:
+    """A rewind in its place."""
+
+    def __init__(self, seq: int, body: e.Rewound) -> None:
+        self.seq = seq
+        self.body = body
+        self._keep = frozenset(body.keep)
+
+    def drops(self, seq: int) -> bool:
+        return self.body.through < seq < self.seq and seq not in self._keep
+
+
+class Hidden:
+    """The messages that somebody is not shown, by the places where they began."""
+
+    def __init__(self, hidden: Iterable[e.Visibility]) -> None:
+        hidden = list(hidden)
+        self.places = {one.seq for one in hidden}
+        self._seqs = {seq for one in hidden for seq in one.entries}
+        self._ids = {one.message_id for one in hidden if one.entries}
+        self._results = {one.message_id for one in hidden if not one.entries}
+
+    def has(self, entry: e.Entry) -> bool:
+        """Whether an entry belongs to a hidden message. A tool's result hides its content only."""
+        if not self._ids:
+            return False
+        return entry.seq in self._seqs or message_of(entry.body) in self._ids
+
+    def has_result(self, body: e.Body) -> bool:
+        """Whether what a tool printed or returned is hidden, and this is about that tool."""
+        if not self._results:
+            return False
+        match body:
+            case e.ToolStarted() | e.ToolOutput() | e.LateText(call_id=str()):
+                return f"{body.message_id}/{body.call_id}" in self._results
+            case e.ToolFinished() | e.LateResult():
+                return f"{body.message_id}/{body.result.call_id}" in self._results
+            case _:
+                return False
+
+
+class History:
+    """What is in effect of the entries that change which others are in view."""
+
+    def __init__(self, entries: Iterable[e.Entry] = ()) -> None:
+        entries = list(entries)
+        self.undone = {entry.body.seq for entry in entries if isinstance(entry.body, e.Undone)}
+        self._hidden: dict[Audience, dict[int, e.Visibility]] = {"person": {}, "model": {}}
+        self.rewinds: list[Rewind] = []
+        self.compactions: list[Compaction] = []
+        for entry in entries:
+            self._take(entry)
+        self.compactions = [one for one in self.compactions if not self._is_rewound(one)]
+
+    def _take(self, entry: e.Entry) -> None:
+        match entry.body:
+            case e.Rewound() as body if entry.seq not in self.undone:
+                self.rewinds.append(Rewind(entry.seq, body))
+            case e.Compacted() as body if entry.seq not in self.undone:
+                self.compactions.append(Compaction(entry.seq, body))
+            case e.Visibility() as body:
+                self._see("person", body, visible=body.person)
+                self._see("model", body, visible=body.model)
+            case _:
+                pass
+
+    def _see(self, audience: Audience, body: e.Visibility, *, visible: bool | None) -> None:
+        if visible:
+            self._hidden[audience].pop(body.seq, None)
+        elif visible is not None:
+            self._hidden[audience][body.seq] = body
+
+    def _is_rewound(self, compaction: Compaction) -> bool:
+        return any(
+            rewind.seq > compaction.seq and compaction.body.through > rewind.body.through
+            for rewind in self.rewinds
+        )
+
+    def is_in_view(self, seq: int) -> bool:
+        """Whether no rewind has taken this entry out."""
+        return not any(rewind.drops(seq) for rewind in self.rewinds)
+
+    def compacted_by(self, seq: int) -> Compaction | None:
+        """The compaction whose summary stands in for this entry, if one does."""
+        return next((one for one in reversed(self.compactions) if one.replaces(seq)), None)
+
+    def summaries(self) -> list[Compaction]:
+        """The compactions whose summaries a model is sent, in the order of their ranges."""
+        shown = [
+            one for one in self.compactions if not any(o.covers(one) for o in self.compactions)
+        ]
+        return sorted(shown, key=lambda one: (one.body.first, one.seq))
+
+    def skipped(self) -> tuple[int, tuple[int, ...]]:
+        """How far a journal need not be read for a model, and what of that must be all the same."""
+        reach = 0
+        for one in sorted(self.compactions, key=lambda one: one.body.first):
+            if one.body.first <= reach + 1:
+                reach = max(reach, one.body.through)
+        kept = {seq for one in self.compactions for seq in one.body.keep if seq <= reach}
+        return reach, tuple(sorted(seq for seq in kept if self.compacted_by(seq) is None))
+
+    def hides(self, audience: Audience) -> Hidden:
+        return Hidden(self._hidden[audience].values())
+
+
+def in_view(history: History, entries: Iterable[e.Entry]) -> Iterable[e.Entry]:
+    """Entries without those that were rewound."""
+    if not history.rewinds:
+        return entries
+    return (entry for entry in entries if history.is_in_view(entry.seq))
+
+
+class Hiding:
+    """Takes entries in order and gives each as it may be seen.
+
+    A call must have its result, so what is hidden of a result is what it says: `blank` stands for
+    it. What a hidden tool printed goes altogether, and so do results that are recorded as messages
+    for the calls of a hidden message: those messages have ids of their own.
+    """
+
+    def __init__(self, hidden: Hidden, blank: str) -> None:
+        self._hidden = hidden
+        self._blank = blank
+        self._calls: set[tuple[str, str]] = set()
+
+    def see(self, entry: e.Entry) -> e.Entry | None:
+        """The entry without what is hidden; None when nothing of it is left."""
+        if not self._hidden.places:
+            return entry
+        body = entry.body
+        if self._hidden.has(entry):
+            self._calls.update(_calls_of(body))
+            return None
+        self._calls.difference_update(_calls_of(body))  # providers repeat ids
+        match body:
+            case e.ToolOutput() | e.LateText() if self._hidden.has_result(body):
+                return None
+            case e.ToolFinished() | e.LateResult() if self._hidden.has_result(body):
+                blank = msgspec.structs.replace(
+                    body, result=self._blanked(body.result), output=None
+                )
+                return msgspec.structs.replace(entry, body=blank)
+            case e.MessageRecorded():
+                return self._message(entry, body)
+            case _:
+                return entry
+
+    def _message(self, entry: e.Entry, body: e.MessageRecorded) -> e.Entry | None:
+        parts = tuple(part for part in body.parts if not self._answers_hidden(body, part))
+        if entry.seq in self._hidden.places:
+            parts = tuple(
+                self._blanked(part) if isinstance(part, ToolResult) else part
+                for part in parts
+                if isinstance(part, ToolResult | ToolCall)
+            )
+        if parts == body.parts:
+            return entry
+        kept = msgspec.structs.replace(body, parts=parts)
+        return msgspec.structs.replace(entry, body=kept) if parts else None
+
+    def _answers_hidden(self, body: e.MessageRecorded, part: Part) -> bool:
+        return isinstance(part, ToolResult) and (body.turn_id, part.call_id) in self._calls
+
+    def _blanked(self, result: ToolResult) -> ToolResult:
+        return msgspec.structs.replace(result, content=self._blank, structured=None)
+
+
+def _calls_of(body: e.Body) -> set[tuple[str, str]]:
+    match body:
+        case e.MessageRecorded() | e.MessageEnded():
+            return {(body.turn_id, part.id) for part in body.parts if isinstance(part, ToolCall)}
+        case e.ToolCalled():
+            return {(body.turn_id, body.call_id)}
+        case _:
+            return set()

@@ -1,0 +1,1 @@
+"""Looks after a store: erase, retention, backup, examination."""

@@ -1,0 +1,487 @@
+"""Pieces of what was said, as they stand in a file: to look for what should be gone."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from killick.errors import (
+    KillickError,
+    SearchDamaged,
+    SessionAmbiguous,
+    SessionDamaged,
+    SessionNotFound,
+    StoreError,
+)
+from killick.journal import rules
+from killick.journal.codec import encode
+from killick.journal.kinds import blobs_of
+from killick.maintenance.examine import (
+    Finding,
+    Salvaged,
+    about_erasure,
+    about_file,
+    examine,
+    readable,
+    salvage,
+)
+from killick.model import entries as e
+from killick.model.sessions import SessionInfo, moment
+from killick.session.core.history import read_deltas
+from killick.session.core.imports import import_entries
+from killick.session.drive.steps import Flow, read, work, write
+from killick.session.runtime import Runtime, is_dead
+from killick.stores.contract import BackupReceipt, Listing, Reader, SessionRow
+from killick.stores.engine.session_ops import has_forks
+from killick.stores.engine.state import Receipt
+
+if TYPE_CHECKING:
+    from killick.session.core.session import StoreCore
+    from killick.session.options import Progress
+
+FRAGMENTS_MAX: Final = 64
+"""Each costs one pass over the file."""
+
+_PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]{12,48}')
+"""What JSON writes as it is, long enough to be told from anything else."""
+
+
+def fragments(bodies: Iterable[e.Body], blobs: Iterable[bytes] = ()) -> list[bytes]:
+    """Pieces of these entries' texts and of blobs, evenly spread, and every one only once."""
+    found = list(dict.fromkeys([*_of_texts(bodies), *_of_blobs(blobs)]))
+    step = max(1, -(-len(found) // FRAGMENTS_MAX))
+    return found[::step]
+
+
+def _of_texts(bodies: Iterable[e.Body]) -> Iterator[bytes]:
+    for body in bodies:
+        if isinstance(body, e.Unknown):
+            continue
+        for text in _texts(msgspec.to_builtins(body)):
+            pieces = _PLAIN.findall(encode(text))
+            yield from pieces[:1]
+            yield from pieces[-1:]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text that somebody wrote; kinds, ids and hashes are ours."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if isinstance(inner, str):
+                if name in _WRITTEN:
+                    yield inner
+            else:
+                yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+_WRITTEN: Final = frozenset(
+    {"text", "arguments", "content", "output", "summary", "title", "data", "detail"}
+)
+
+
+def _of_blobs(blobs: Iterable[bytes]) -> Iterator[bytes]:
+    for data in blobs:
+        middle = len(data) // 2
+        piece = data[middle : middle + 32] if len(data) > 64 else data[:32]
+        if len(piece) >= 12 and len(set(piece)) > 4:
+            yield piece
+
+
+DELETED_DAYS: Final = 30
+"""How long a deleted session can be restored, unless the caller says otherwise."""
+
+_PAGE: Final = 1_000
+_NEAREST: Final = 5
+
+UNVERIFIED: Final = (
+    "backups and copies of the store that were made elsewhere",
+    "replicas of the disk, and snapshots of the file system",
+    "archives of the store's log",
+    "blocks of the disk that the file no longer uses",
+)
+"""What no search of the store's files can tell."""
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """What was erased, and what was looked at to be sure.
+
+    `remaining` counts, for each file of the store, pieces of the erased text that still stand
+    there. `unverified` is what cannot be looked at from here.
+    """
+
+    sessions: tuple[str, ...]
+    entries: int
+    blobs: int
+    files: tuple[str, ...]
+    pieces: int
+    remaining: dict[str, int]
+    verified: bool
+    unverified: tuple[str, ...] = UNVERIFIED
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """What a rule of retention does to one session, or why it leaves it alone."""
+
+    session_id: str
+    title: str | None
+    action: Literal["delete", "erase"]
+    because: str
+    last_activity_us: int
+    done: bool = False
+    kept_because: str | None = None
+
+    @property
+    def last_activity(self) -> datetime:
+        return moment(self.last_activity_us)
+
+
+class CareCore:
+    """What can be done to look after one store."""
+
+    def __init__(self, store: "StoreCore") -> None:
+        self._store = store
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self._store.runtime()
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def resolve(self, text: str) -> Flow[str]:
+        """The id that this is, or the one id that begins like it."""
+        rules.check_text(text, "an id")
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: resolve(reader, tenant, text)))
+
+    # -- erasing -------------------------------------------------------------------------------
+
+    def erase(self, session_id: str, *, forks: bool) -> Flow[Erasure]:
+        """Remove sessions for good, then see that nothing of them is left in any file."""
+        runtime, tenant = self._runtime, self._runtime.tenant
+        found = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
+        if found is None:  # its rows are gone, but it was interrupted before its bytes were
+            return (yield from self._scrub((session_id,), 0, 0, None))
+        rows, needles = found
+        at = runtime.clock()
+        keys = [row.key for row in rows]
+        entries, blobs = yield from write(lambda engine: engine.erase(keys, at))
+        for key in keys:
+            runtime.verified.pop(key, None)
+        return (yield from self._scrub(tuple(row.id for row in rows), entries, blobs, needles))
+
+    def _scrub(
+        self, sessions: tuple[str, ...], entries: int, blobs: int, pieces: list[bytes] | None
+    ) -> Flow[Erasure]:
+        """Without pieces to look for, a file that was not written anew cannot be judged."""
+        try:
+            yield from write(lambda engine: engine.tidy_index())
+        except SearchDamaged:
+            yield from self._store.rebuild_search(substrings=None, progress=None)
+        needles, tenant = pieces or [], self._runtime.tenant
+        waiting = yield from read(lambda reader: reader.unscrubbed(tenant))
+        emptied = yield from work(lambda database: database.scrub(), exclusive=True)
+        traces = yield from work(lambda database: database.find_traces(needles))
+        copies = [file for file in traces.files if _is_backup(file)]
+        remaining: dict[str, int] = {}
+        for file, which in traces.found.items():
+            if not _is_backup(file):  # somebody else may have said the same
+                which = yield from read(lambda reader, w=which: _unexplained(reader, w))  # type: ignore[misc]
+            if which:
+                remaining[file] = len(which)
+        verified = emptied and not remaining and not (copies and pieces is None)
+        if verified:
+            at, gone = self._runtime.clock(), sessions if copies else waiting
+            yield from write(lambda engine: engine.scrubbed(tenant, gone, at))
+        return Erasure(
+            sessions=sessions,
+            entries=entries,
+            blobs=blobs,
+            files=traces.files,
+            pieces=len(needles),
+            remaining=remaining,
+            verified=verified,
+            unverified=(*UNVERIFIED, *traces.unverified, *(copies if pieces is None else ())),
+        )
+
+    # -- retention -----------------------------------------------------------------------------
+
+    def clean_up(
+        self,
+        *,
+        deleted_after: timedelta | None,
+        idle_after: timedelta | None,
+        archived_after: timedelta | None,
+        dry_run: bool,
+    ) -> Flow[list[Removal]]:
+        """What rules of retention remove, by the last activity that the journals know of."""
+        runtime = self._runtime
+        now = runtime.clock()
+        rules = [
+            (_listing(runtime.tenant, deleted=True), deleted_after, "erase", "deleted"),
+            (_listing(runtime.tenant, archived=True), archived_after, "delete", "archived"),
+            (_listing(runtime.tenant, archived=None), idle_after, "delete", "idle"),
+        ]
+        removals: dict[str, Removal] = {}
+        for listing, after, action, because in rules:
+            if after is None:
+                continue
+            if after < timedelta(0):
+                raise ValueError("rules of retention count from zero")
+            due = now - after // timedelta(microseconds=1)
+            found = yield from read(
+                lambda reader, a=listing, d=due, n=(action, because): [  # type: ignore[misc]
+                    _removal(reader, info, *n) for info in _due(reader, a, d)
+                ]
+            )
+            for removal in found:
+                removals.setdefault(removal.session_id, removal)
+        if dry_run:
+            return list(removals.values())
+        done = []
+        for removal in removals.values():
+            done.append((yield from self._try_to_remove(removal)))
+        erased = tuple(one.session_id for one in done if one.done and one.action == "erase")
+        if erased:
+            yield from self._scrub(erased, 0, 0, None)
+        return done
+
+    def _try_to_remove(self, removal: Removal) -> Flow[Removal]:
+        """One that is damaged, or that somebody works with again, keeps no other from going."""
+        try:
+            return (yield from self._remove(removal))
+        except StoreError:
+            raise
+        except KillickError as error:
+            return msgspec.structs.replace(removal, kept_because=str(error))
+
+    def _remove(self, removal: Removal) -> Flow[Removal]:
+        if removal.kept_because is not None:
+            return removal
+        runtime, as_of = self._runtime, removal.last_activity_us
+        if removal.action == "delete":
+            yield from self._store.delete_session(
+                removal.session_id, f"retention: {removal.because}", as_of
+            )
+        else:
+            key = yield from read(lambda reader: _key(reader, runtime.tenant, removal.session_id))
+            at = runtime.clock()
+            yield from write(lambda engine: engine.erase([key], at, as_of_us=as_of))
+        return msgspec.structs.replace(removal, done=True)
+
+    # -- entries from elsewhere ----------------------------------------------------------------
+
+    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
+        return import_entries(self._runtime, session_id, entries)
+
+    # -- backups -------------------------------------------------------------------------------
+
+    def back_up(
+        self, target: str | os.PathLike[str], progress: Callable[[int, int], None] | None
+    ) -> Flow[BackupReceipt]:
+        path = Path(target).expanduser()
+        return (yield from work(lambda database: database.back_up(path, progress)))
+
+    # -- damage --------------------------------------------------------------------------------
+
+    def check_file(self) -> Flow[list[Finding]]:
+        """What SQLite itself finds wrong with the file."""
+        lines = yield from work(lambda database: database.check())
+        left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
+        return [*(about_file(line) for line in lines), *(about_erasure(one) for one in left)]
+
+    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
+        return self._store.rebuild_search(substrings=substrings, progress=progress)
+
+    def rebuild_indexes(self) -> Flow[None]:
+        yield from work(lambda database: database.reindex(), exclusive=True)
+
+    def session_ids(self) -> Flow[list[str]]:
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _ids(reader, tenant)))
+
+    def session_info(self, session_id: str) -> Flow[SessionInfo]:
+        """What a list says of a session, without opening it."""
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: _info(reader, tenant, session_id)))
+
+    def salvage(self, session_id: str) -> Flow[Salvaged]:
+        """A session as far as it can be read, deleted ones too."""
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: salvage(reader, _key(reader, tenant, session_id))))
+
+    def examine(self, session_id: str, *, rebuild: bool) -> Flow[list[Finding]]:
+        """What is wrong with one session, and with what is derived from it."""
+        runtime = self._runtime
+        key = yield from read(lambda reader: _key(reader, runtime.tenant, session_id))
+        found = yield from read(lambda reader: examine(reader, key))
+        if not rebuild or not any(one.kind == "derived" for one in found):
+            return found
+        yield from write(lambda engine: engine.rebuild(key))
+        return [
+            msgspec.structs.replace(one, mended=True) if one.kind == "derived" else one
+            for one in found
+        ]
+
+
+# -- finding -------------------------------------------------------------------------------------
+
+
+def resolve(reader: Reader, tenant: str, text: str) -> str:
+    """Raises SessionAmbiguous or SessionNotFound, with the nearest candidates."""
+    found = reader.find_ids(tenant, text, _NEAREST + 1) if text else []
+    if text in found:
+        return text
+    if len(found) == 1:
+        return found[0]
+    if found:
+        more = " …" if len(found) > _NEAREST else ""
+        raise SessionAmbiguous(
+            f"{text!r} begins several ids: {', '.join(found[:_NEAREST])}{more}; write more of it",
+            candidates=tuple(found[:_NEAREST]),
+        )
+    raise not_found(reader, tenant, text)
+
+
+def not_found(reader: Reader, tenant: str, text: str) -> SessionNotFound:
+    """The error that names the ids and titles which are nearest."""
+    from difflib import get_close_matches  # for those who mistyped
+
+    newest = reader.sessions(_listing(tenant, archived=None))
+    ids = get_close_matches(text, [info.id for info in newest], _NEAREST, 0.7)
+    folded = text.casefold()
+    titled = [one.id for one in newest if folded and folded in (one.title or "").casefold()]
+    near = list(dict.fromkeys([*titled[:_NEAREST], *ids]))[:_NEAREST]
+    hint = f"the nearest are {', '.join(near)}" if near else "store.sessions() lists them"
+    return SessionNotFound(f"no session {text!r} in this store; {hint}")
+
+
+def _listing(tenant: str, *, archived: bool | None = False, deleted: bool = False) -> Listing:
+    return Listing(
+        tenant=tenant, archived=None if deleted else archived, deleted=deleted, limit=_PAGE
+    )
+
+
+def info_of(row: SessionRow) -> SessionInfo:
+    """A session's row as a line of a list."""
+    return SessionInfo(
+        id=row.id,
+        about=row.about,
+        tenant=row.tenant,
+        created_at_us=row.created_at_us,
+        updated_at_us=row.updated_at_us,
+    )
+
+
+def _info(reader: Reader, tenant: str, session_id: str) -> SessionInfo:
+    row = reader.find_session(tenant, session_id)
+    if row is None:
+        raise not_found(reader, tenant, session_id)
+    return info_of(row)
+
+
+def _key(reader: Reader, tenant: str, session_id: str) -> int:
+    key = reader.find_key(tenant, session_id)
+    if key is None:
+        raise not_found(reader, tenant, session_id)
+    return key
+
+
+def _ids(reader: Reader, tenant: str) -> list[str]:
+    rows = (reader.origin(key) for key in reader.session_keys())
+    return [row.id for row in rows if row.tenant == tenant]
+
+
+# -- erasing ---------------------------------------------------------------------------------------
+
+
+def _rows(reader: Reader, tenant: str, session_id: str) -> list[SessionRow]:
+    """The session and all that is made of it, forks first."""
+    keys = [_key(reader, tenant, session_id)]
+    for key in keys:
+        keys += reader.forks_of(key)
+    return [reader.origin(key) for key in reversed(keys)]
+
+
+def _doomed(
+    reader: Reader, tenant: str, session_id: str, *, forks: bool
+) -> tuple[list[SessionRow], list[bytes]] | None:
+    if reader.find_key(tenant, session_id) is None and session_id in reader.unscrubbed(tenant):
+        return None
+    rows = _rows(reader, tenant, session_id)
+    if len(rows) > 1 and not forks:
+        raise has_forks(session_id, reader, [row.key for row in rows[:-1]])
+    bodies, blobs = list[e.Body](), list[bytes]()
+    for row in rows:
+        entries, _ = readable(reader, row)
+        bodies += [entry.body for entry in entries]
+        bodies += _streaming(reader, row.key, entries)
+        names = {name for entry in entries for name in blobs_of(entry.body)}
+        blobs += [data for name in sorted(names) if (data := reader.blob(tenant, name)) is not None]
+    return rows, fragments(bodies, blobs)
+
+
+def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.Body]:
+    """The text of streams that are still open, as the entries that it would become."""
+    for entry in entries:
+        if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
+            deltas = tuple(read_deltas(reader, key, entry.seq))
+            yield e.LateText(turn_id="", message_id="", deltas=deltas)
+
+
+def _is_backup(file: str) -> bool:
+    """A copy of the store as it was before it was migrated; nothing is ever removed from one."""
+    return "-backup-" in file
+
+
+def _unexplained(reader: Reader, needles: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Those that no row which is left accounts for."""
+    return tuple(needle for needle in needles if not reader.holds(needle))
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+
+def _due(reader: Reader, listing: Listing, due_us: int) -> list[SessionInfo]:
+    """Sessions whose last activity, or whose deletion, lies before this time."""
+    found: list[SessionInfo] = []
+    while True:
+        page = reader.sessions(listing)
+        found += [
+            info for info in page if (info.about.deleted_at_us or info.updated_at_us) < due_us
+        ]
+        if len(page) < listing.limit:
+            return found
+        last = page[-1]
+        listing = msgspec.structs.replace(listing, before=(last.updated_at_us, last.id))
+
+
+def _is_held(reader: Reader, info: SessionInfo) -> bool:
+    """Whether somebody is there who runs its turn, or nobody can say."""
+    try:
+        row = reader.find_session(info.tenant, info.id)
+        return row is not None and not is_dead(reader, row)
+    except SessionDamaged:
+        return True
+
+
+def _removal(reader: Reader, info: SessionInfo, action: str, because: str) -> Removal:
+    kept = "it is pinned" if info.pinned else None
+    if info.status == "running" and _is_held(reader, info):
+        kept = "a turn runs in it"
+    if action == "erase" and reader.forks_of(_key(reader, info.tenant, info.id)):
+        kept = "forks are made of its entries"
+    return Removal(
+        session_id=info.id,
+        title=info.title,
+        action="erase" if action == "erase" else "delete",
+        because=because,
+        last_activity_us=info.updated_at_us,
+        kept_because=kept,
+    )

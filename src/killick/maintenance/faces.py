@@ -1,0 +1,302 @@
+"""The part of a store's two faces that looks after it: erase, clean up, back up, examine."""
+
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from killick.maintenance.erase import DELETED_DAYS, CareCore, Erasure, Removal
+from killick.maintenance.examine import Finding, Salvaged
+from killick.model import entries as e
+from killick.model.sessions import SessionInfo
+from killick.session.drive.steps import Flow
+from killick.session.feeds import Feed
+from killick.session.options import Progress
+from killick.stores.contract import BackupReceipt
+from killick.stores.engine.state import Receipt
+from killick.stores.ops import Figures
+
+if TYPE_CHECKING:
+    from killick.session.aio_feeds import AsyncFeed
+    from killick.session.core.queries import ActiveDay, ActivityFilters
+    from killick.session.core.session import StoreCore
+
+T = TypeVar("T")
+
+
+class Upkeep:
+    """The synchronous face."""
+
+    _care: CareCore
+    _core: "StoreCore"
+
+    def _run(self, flow: Flow[T]) -> T:
+        raise NotImplementedError
+
+    def resolve_id(self, text: str) -> str:
+        """The id that this is, or the one id that begins like it.
+
+        Raises SessionAmbiguous or SessionNotFound, which name the nearest.
+        """
+        return self._run(self._care.resolve(text))
+
+    def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+        """Remove a session for good, and see that nothing of it is left in the store's files.
+
+        Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
+        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
+        erasing it again makes sure of the bytes.
+        """
+        return self._run(self._care.erase(session_id, forks=forks))
+
+    def clean_up(
+        self,
+        *,
+        deleted_after: timedelta | None = timedelta(days=DELETED_DAYS),
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+        dry_run: bool = True,
+    ) -> list[Removal]:
+        """What rules of retention remove: each session, by which rule, or why it is kept.
+
+        Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
+        those that forks are made of. Nothing is done unless `dry_run` is False.
+
+        If interrupted: each session is removed or it is not; call it again. What was erased may
+        still be in the file: `check_file` says so, and erasing it again makes sure.
+        """
+        flow = self._care.clean_up(
+            deleted_after=deleted_after,
+            idle_after=idle_after,
+            archived_after=archived_after,
+            dry_run=dry_run,
+        )
+        return self._run(flow)
+
+    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+        """Append entries that were made elsewhere, with their own times, in the places they name.
+
+        All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
+        rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
+        change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+        """
+        return self._run(self._care.import_entries(session_id, entries))
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackupReceipt:
+        """Copy the store to a new file while it is in use, and check the copy.
+
+        If interrupted: there is no file of that name, or a whole and checked one.
+        """
+        return self._run(self._care.back_up(target, progress))
+
+    def session_ids(self) -> list[str]:
+        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        return self._run(self._care.session_ids())
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return self._run(self._care.session_info(session_id))
+
+    def salvage(self, session_id: str) -> Salvaged:
+        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        return self._run(self._care.salvage(session_id))
+
+    def check_file(self) -> list[Finding]:
+        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        return self._run(self._care.check_file())
+
+    def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
+
+    def rebuild_indexes(self) -> None:
+        """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""
+        return self._run(self._care.rebuild_indexes())
+
+    def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
+        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+
+        `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
+        """
+        return self._run(self._care.examine(session_id, rebuild=rebuild))
+
+    @property
+    def figures(self) -> Figures:
+        """What this opening of the store has written so far, and what it has open now."""
+        return self._core.runtime().figures()
+
+    def feed(self) -> Feed:
+        """Many sessions as they happen, read together; it begins with none."""
+        return Feed(self._core.runtime())
+
+    def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """How these sessions begin, by id: the first words of the first prompt in view.
+
+        Sessions in which nothing was asked yet are left out. It is what a person knows a session
+        by that has no title.
+        """
+        return self._run(self._core.openings(session_ids))
+
+    def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
+        """How many sessions and turns began, and how turns ended, day by day.
+
+        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
+        deleted sessions; what a fork has inherited does not count twice.
+        """
+        return self._run(self._core.activity(filters))
+
+
+class AsyncUpkeep:
+    """The asynchronous face."""
+
+    _care: CareCore
+    _core: "StoreCore"
+
+    def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
+        raise NotImplementedError
+
+    async def resolve_id(self, text: str) -> str:
+        """The id that this is, or the one id that begins like it.
+
+        Raises SessionAmbiguous or SessionNotFound, which name the nearest.
+        """
+        return await self._run(self._care.resolve(text))
+
+    async def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+        """Remove a session for good, and see that nothing of it is left in the store's files.
+
+        Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
+        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
+        erasing it again makes sure of the bytes.
+        """
+        return await self._run(self._care.erase(session_id, forks=forks))
+
+    async def clean_up(
+        self,
+        *,
+        deleted_after: timedelta | None = timedelta(days=DELETED_DAYS),
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+        dry_run: bool = True,
+    ) -> list[Removal]:
+        """What rules of retention remove: each session, by which rule, or why it is kept.
+
+        Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
+        those that forks are made of. Nothing is done unless `dry_run` is False.
+
+        If interrupted: each session is removed or it is not; call it again. What was erased may
+        still be in the file: `check_file` says so, and erasing it again makes sure.
+        """
+        flow = self._care.clean_up(
+            deleted_after=deleted_after,
+            idle_after=idle_after,
+            archived_after=archived_after,
+            dry_run=dry_run,
+        )
+        return await self._run(flow)
+
+    async def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+        """Append entries that were made elsewhere, with their own times, in the places they name.
+
+        All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
+        rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
+        change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+        """
+        return await self._run(self._care.import_entries(session_id, entries))
+
+    async def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackupReceipt:
+        """Copy the store to a new file while it is in use, and check the copy.
+
+        If interrupted: there is no file of that name, or a whole and checked one.
+        """
+        return await self._run(self._care.back_up(target, progress))
+
+    async def session_ids(self) -> list[str]:
+        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        return await self._run(self._care.session_ids())
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """What a list says of a session, without opening it: of a deleted or damaged one too.
+
+        Raises SessionNotFound, and SessionDamaged if not even that can be read.
+        """
+        return await self._run(self._care.session_info(session_id))
+
+    async def salvage(self, session_id: str) -> Salvaged:
+        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        return await self._run(self._care.salvage(session_id))
+
+    async def check_file(self) -> list[Finding]:
+        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        return await self._run(self._care.check_file())
+
+    async def rebuild_search(
+        self, *, substrings: bool | None = None, progress: Progress | None = None
+    ) -> int:
+        """Make the search index anew while others write; how many entries were gone through.
+
+        `substrings` says from now on whether parts of words can be found too, at several times the
+        size; None leaves it as it is. `progress` is called with entries done and all of them.
+
+        If interrupted: the index is behind, and catches up in idle moments.
+        """
+        return await self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
+
+    async def rebuild_indexes(self) -> None:
+        """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""
+        return await self._run(self._care.rebuild_indexes())
+
+    async def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
+        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+
+        `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
+        """
+        return await self._run(self._care.examine(session_id, rebuild=rebuild))
+
+    @property
+    def figures(self) -> Figures:
+        """What this opening of the store has written so far, and what it has open now."""
+        return self._core.runtime().figures()
+
+    def feed(self) -> "AsyncFeed":
+        """Many sessions as they happen, read together; it begins with none."""
+        from killick.session.aio_feeds import AsyncFeed
+
+        return AsyncFeed(self._core.runtime())
+
+    async def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """How these sessions begin, by id: the first words of the first prompt in view.
+
+        Sessions in which nothing was asked yet are left out. It is what a person knows a session
+        by that has no title.
+        """
+        return await self._run(self._core.openings(session_ids))
+
+    async def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
+        """How many sessions and turns began, and how turns ended, day by day.
+
+        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
+        deleted sessions; what a fork has inherited does not count twice.
+        """
+        return await self._run(self._core.activity(filters))

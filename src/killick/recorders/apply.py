@@ -1,0 +1,162 @@
+"""Server-sent events out of bytes, for clients that use no SDK."""
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from killick.errors import InvalidEntry
+from killick.model.messages import File, Image
+from killick.recorders.actions import (
+    Action,
+    Call,
+    EndPart,
+    Event,
+    Keep,
+    Media,
+    Reader,
+    Say,
+    Think,
+    unsent,
+)
+from killick.recorders.registry import Kind
+from killick.session.sync_blocks import Deltas
+
+
+class EventLines:
+    """Takes bytes or text in whatever pieces they come; gives the JSON objects that are whole."""
+
+    def __init__(self) -> None:
+        # Pieces may end inside a character; one that is broken for good is shown as such.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line = ""
+        self._data: list[str] = []
+
+    def feed(self, piece: bytes | str) -> list[dict[str, Any]]:
+        text = piece if isinstance(piece, str) else self._decoder.decode(piece)
+        # A "\\r" at the end of a piece stays in the line until its "\\n" is there.
+        lines = (self._line + text).replace("\r\n", "\n").split("\n")
+        self._line = lines.pop()
+        found: list[dict[str, Any]] = []
+        for line in lines:
+            self._take(line, found)
+        return found
+
+    def _take(self, line: str, found: list[dict[str, Any]]) -> None:
+        if line.startswith("data:"):
+            self._data.append(line[5:].removeprefix(" "))
+        elif not line and self._data:
+            data, self._data = "\n".join(self._data), []
+            value = _object(data)
+            if value is not None:
+                found.append(value)
+
+
+def _object(data: str) -> dict[str, Any] | None:
+    """The object that the data is; `[DONE]` and the like are none."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+NO_END: Final = "the stream ended without its end marker"
+LEFT: Final = "the consumer stopped reading"
+
+
+class Taking:
+    """Feeds what comes to a reader, and what the reader says to a stream."""
+
+    def __init__(self, kind: Kind, reply: Deltas) -> None:
+        self._kind = kind
+        self._reply = reply
+        self._reader: Reader = kind.reader(f"call_{reply.id[-12:]}")
+        self._lines: EventLines | None = None
+        self._aliases: dict[str, list[str]] = {}
+
+    def feed(self, item: Any) -> Iterator[Media]:
+        """Record one item of the stream; what is yielded must be placed before going on."""
+        for event in self._events(item):
+            for action in self._read(event):
+                if isinstance(action, Media):
+                    yield action
+                else:
+                    self._apply(action)
+
+    def feed_response(self, response: Any) -> Iterator[Media]:
+        """Record one whole response."""
+        event = self._kind.event(response)
+        for part in self._kind.whole(event) if event is not None else ():
+            yield from self.feed(part)
+
+    def place(self, media: Media, blob: str) -> None:
+        """The bytes are stored under this name: put the part that names them in its place."""
+        kind = Image if media.media_type.startswith("image/") else File
+        self._reply.part(kind(blob, media.media_type))
+
+    def close(self, why: str | None = None) -> Iterator[Media]:
+        """No more comes: say what was held back, and whether the answer is whole."""
+        for action in self._reader.close():
+            if isinstance(action, Media):
+                yield action
+            else:
+                self._apply(action)
+        if self._reader.cut is not None:
+            self._reply.cut_off(self._reader.cut)
+        elif not self._reader.ended:
+            self._reply.cut_off(why or NO_END)
+
+    def _events(self, item: Any) -> list[Event]:
+        if isinstance(item, bytes | bytearray | memoryview | str):
+            if self._lines is None:
+                self._lines = EventLines()
+            return self._lines.feed(item if isinstance(item, str) else bytes(item))
+        event = self._kind.event(item)
+        return [] if event is None else [event]
+
+    def _read(self, event: Event) -> list[Action]:
+        try:
+            return self._reader.read(event)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return [unsent(self._kind.provider, event=event)]
+
+    def _apply(self, action: Action) -> None:
+        try:
+            self._hand_over(action)
+        except InvalidEntry as refused:
+            self._reply.part(unsent(self._kind.provider, refused=action, why=str(refused)).part)
+
+    def _hand_over(self, action: Action) -> None:
+        reply = self._reply
+        match action:
+            case Say(text):
+                reply.text(text)
+            case Think(text, signature, encrypted):
+                reply.reasoning(text, signature=signature, encrypted=encrypted)
+            case Call(call_id, name, arguments, tool_type, done):
+                reply.tool_call(
+                    call_id, name=name, arguments=arguments, tool_type=tool_type, done=done
+                )
+            case Keep(part):
+                reply.part(part)
+            case EndPart():
+                reply.end_part()
+            case Media():
+                raise AssertionError("bytes are placed by the face")
+            case _:
+                reply.finish(
+                    finish_reason=action.finish_reason,
+                    usage=action.usage,
+                    provider_ids=self._named(action.ids),
+                )
+
+    def _named(self, ids: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        """Ids under their names; one that changed is kept beside the first, with a number."""
+        named: dict[str, str] = {}
+        for name, value in ids:
+            known = self._aliases.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+                named[name if len(known) == 1 else f"{name}_{len(known)}"] = value
+        return named

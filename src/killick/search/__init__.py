@@ -1,0 +1,1 @@
+"""Finds messages by their words: the query, the documents, the index behind the writers."""

@@ -1,0 +1,152 @@
+"""What of a journal can be searched: the documents that entries make.
+
+A document is a message as it is found. It is made by one entry, the one that made the message what
+it is: recorded it, ended it, gave a tool's result or a late text. A later one for the same place
+replaces it. What still streams has no document yet; a queued prompt has one when a turn takes it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from killick.journal.assembly import assemble
+from killick.journal.kinds import message_end_identity, message_identity
+from killick.model import entries as e
+from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+
+RESULT_CHARS: Final = 64 * 1024
+"""How much of a tool's result can be searched; all of it is kept."""
+
+DOCUMENT_CHARS: Final = 1024 * 1024
+"""How much of one message can be searched."""
+
+FoundRole = Literal["user", "assistant", "tool", "system", "summary"]
+"""The roles of messages; and `summary` for that of a compaction."""
+
+Lookup = Callable[[str], e.Entry | None]
+"""The session's entry with an identity."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it is found. `place` is where it began, `seq` the entry that made it so."""
+
+    place: int
+    seq: int
+    at_us: int
+    id: str
+    turn_id: str | None
+    role: FoundRole
+    state: Literal["complete", "partial"]
+    text: str
+    reasoning: str
+
+
+def document(entry: e.Entry, find: Lookup) -> Document | None:
+    """The document that this entry makes, if it makes one."""
+    match entry.body:
+        case e.MessageRecorded() as body:
+            return _document(entry, entry.seq, body.id, body.turn_id, body.role, body.parts)
+        case e.MessageEnded() as body:
+            started = _started(find, body.id)
+            if started is None:
+                return None
+            place, role = started
+            parts = body.parts
+            return _document(entry, place, body.id, body.turn_id, role, parts, body.state)
+        case e.LateText(call_id=None) as body:
+            return _late(entry, body, find)
+        case e.ToolFinished() | e.LateResult() as body:
+            message_id = f"{body.message_id}/{body.result.call_id}"
+            place = body.started or entry.seq
+            return _document(entry, place, message_id, body.turn_id, "tool", (body.result,))
+        case e.Compacted() as body:
+            return _document(entry, entry.seq, body.id, None, "summary", (Text(body.summary),))
+        case _:
+            return None
+
+
+def _late(entry: e.Entry, body: e.LateText, find: Lookup) -> Document | None:
+    started = _started(find, body.message_id)
+    if started is None:
+        return None
+    place, role = started
+    ended = find(message_end_identity(body.message_id))
+    stored = ended.body.parts if ended and isinstance(ended.body, e.MessageEnded) else ()
+    parts = assemble(body.deltas, onto=stored)
+    state: Literal["complete", "partial"] = "complete" if body.whole else "partial"
+    return _document(entry, place, body.message_id, body.turn_id, role, parts, state)
+
+
+def _started(find: Lookup, message_id: str) -> tuple[int, FoundRole] | None:
+    started = find(message_identity(message_id))
+    if started is None or not isinstance(started.body, e.MessageStarted):
+        return None
+    return started.seq, started.body.role
+
+
+def _document(
+    entry: e.Entry,
+    place: int,
+    message_id: str,
+    turn_id: str | None,
+    role: FoundRole,
+    parts: Iterable[Part],
+    state: Literal["complete", "partial"] = "complete",
+) -> Document:
+    parts = tuple(parts)
+    text = "\n".join(piece for part in parts for piece in _pieces(part))
+    reasoning = "\n".join(part.text for part in parts if isinstance(part, Reasoning))
+    return Document(
+        place=place,
+        seq=entry.seq,
+        at_us=entry.at_us,
+        id=message_id,
+        turn_id=turn_id or None,
+        role=role,
+        state=state,
+        text=text[:DOCUMENT_CHARS],
+        reasoning=reasoning[:DOCUMENT_CHARS],
+    )
+
+
+def _pieces(part: Part | Text | Image | File) -> Iterator[str]:
+    """What a person could look for in a part; reasoning is kept apart."""
+    match part:
+        case Text():
+            yield part.text
+        case ToolCall():
+            yield part.name
+            yield from _arguments(part.arguments)
+        case ToolResult(content=str() as content):
+            yield content[:RESULT_CHARS]
+        case ToolResult():
+            inside = (piece for one in part.content for piece in _pieces(one))  # type: ignore[arg-type]
+            yield "\n".join(inside)[:RESULT_CHARS]
+        case Image(alt=str() as alt):
+            yield alt
+        case File(name=str() as name):
+            yield name
+        case _:
+            pass
+
+
+def _arguments(text: str) -> Iterator[str]:
+    """Names and values without JSON around them, in which a line break is a letter n."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        value = text  # cut off, or not JSON at all
+    yield " ".join(_leaves(value))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += [piece for pair in reversed(one.items()) for piece in reversed(pair)]
+        elif isinstance(one, list):
+            waiting += reversed(one)
+        elif one is not None:
+            yield str(one)

@@ -1,0 +1,142 @@
+"""The contract of a search index: what every database must do to be searched.
+
+The index is derived from the journals and behind them: an append does not touch it. It is brought
+up to date in slices, each a transaction of its own, in the order in which entries were committed;
+a crash leaves it where it was.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import msgspec
+
+from killick.model.entries import Entry
+
+if TYPE_CHECKING:  # who does not search does not wait for these to be imported
+    from killick.search.documents import Document
+    from killick.search.query import Query
+
+Order = Literal["newest", "best"]
+Made = Sequence[tuple["Unindexed", "Document | None"]]
+"""Entries to be indexed, each with its document; None where there is nothing to find in it."""
+
+SLICE_ENTRIES: Final = 200
+SLICE_SECONDS: Final = 0.005
+"""What one slice takes, about: then whoever waits for the lock comes first."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look for, and where; None filters nothing. `query` is text for a substring."""
+
+    tenant: str
+    query: "Query | str"
+    reasoning: bool = True
+    session: str | None = None
+    role: str | None = None
+    state: str | None = None
+    project: str | None = None
+    interrupted: bool | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    order: Order = "newest"
+    limit: int = 20
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """A session that a search is in: its entries up to `through`."""
+
+    key: int
+    through: int
+
+
+class Unindexed(msgspec.Struct, frozen=True):
+    """An entry that the index does not have; None for one that cannot be read."""
+
+    place: int
+    key: int
+    seq: int
+    entry: Entry | None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What a slice is going to index: read before its transaction begins, which is short then.
+
+    `mark` is how far the index was when it was read. An entry without anything to find has no
+    document, and is passed over.
+    """
+
+    mark: int
+    entries: Made
+
+
+class SearchReader(Protocol):
+    """What a database must do to be searched, as of one moment."""
+
+    def index_behind(self) -> int:
+        """How many entries the index does not have, about; 0 only when it has all.
+
+        Raises SearchDamaged.
+        """
+        ...
+
+    def index_mark(self) -> int:
+        """How far the index is: moves with every slice. Raises SearchDamaged."""
+        ...
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        """The next entries that the index does not have, in the order of their commits."""
+        ...
+
+    def has_substrings(self) -> bool:
+        """Whether this store can be searched for parts of words."""
+        ...
+
+    def find_documents(
+        self, search: Search, lineage: Sequence[Lineage] | None
+    ) -> list[tuple[int, int]]:
+        """The session and the entry of each document, in order. Raises SearchDamaged."""
+        ...
+
+
+class SearchTransaction(SearchReader, Protocol):
+    """What a database must do to be indexed."""
+
+    def put_document(self, key: int, document: "Document") -> None:
+        """Make a document findable, in place of one that has the same place.
+
+        Unless the entry that made it is gone: it may have been erased since it was read.
+        """
+        ...
+
+    def take_slice(self, batch: Batch) -> Made:
+        """What of this the index still lacks, and nobody else indexes meanwhile."""
+        ...
+
+    def index_reached(self, done: Sequence[Unindexed]) -> None:
+        """The index has these, which come in the order in which they were found."""
+        ...
+
+    def unindex(self, key: int) -> None:
+        """Take a session's documents out of the index: for erasing it, in the same transaction.
+
+        Call it before the session's entries are removed. A damaged index is emptied instead, if
+        the transaction can still do that; otherwise rebuild it, then erase. The words are in the
+        file until `tidy_index` and a VACUUM.
+        """
+        ...
+
+    def tidy_index(self) -> None:
+        """Rewrite the index without what was taken out of it; as long as all of it takes."""
+        ...
+
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
+        """An empty index in place of whatever there is; all entries are then unindexed.
+
+        Raises SearchDamaged when what is there is too damaged to be taken apart: `forget` it then,
+        in another transaction.
+        """
+        ...
+
+    def index_is_damaged(self, reason: str) -> None:
+        """Remember that the index must not be used until it is rebuilt."""
+        ...

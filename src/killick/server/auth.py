@@ -1,0 +1,249 @@
+"""Tokens: who may read and who may write, in a file that knows only their hashes."""
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from killick.errors import KillickError, UsageError
+from killick.model.sessions import moment
+from killick.server.endpoint import Refused
+
+May = Literal["read", "write"]
+VARIABLE: Final = "KILLICK_TOKENS"
+_PREFIX: Final = "hf_"
+
+
+class TokenFileDamaged(KillickError):
+    """The file of tokens cannot be read; nobody is let in by it."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What is known of a token: never the token itself. `hash` is its SHA-256."""
+
+    id: str
+    name: str
+    may: May
+    hash: str
+    made_at: str
+
+
+class _File(msgspec.Struct, frozen=True):
+    tokens: tuple[Token, ...] = ()
+
+
+def token_path() -> Path:
+    """Where tokens lie when nobody said where."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("killick", appauthor=False)) / "tokens.json"
+
+
+class Tokens:
+    """The tokens of one file. A running server notices at once when one is made or revoked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read_as: tuple[int, int, int] | None = None
+        self._known: tuple[Token, ...] = ()
+
+    def all(self) -> tuple[Token, ...]:
+        """Every token there is. Raises TokenFileDamaged."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            self._read_as, self._known = None, ()
+            return ()
+        stamp = found.st_mtime_ns, found.st_size, found.st_ino
+        if stamp != self._read_as:
+            self._known = _decode(self.path.read_bytes(), self.path)
+            self._read_as = stamp
+        return self._known
+
+    def any(self) -> bool:
+        """Whether anybody is asked for a token."""
+        return bool(self.all())
+
+    def find(self, secret: str) -> May | None:
+        """What this token allows; None if it is none of ours."""
+        given = _hash(secret)
+        allowed: May | None = None
+        for token in self.all():
+            if hmac.compare_digest(token.hash, given):
+                allowed = token.may
+        return allowed
+
+    def make(self, name: str, may: May, at_us: int) -> tuple[Token, str]:
+        """A new token, and the secret that is shown this once.
+
+        If interrupted: it is there or it is not; one that nobody was shown can be revoked.
+        """
+        number = secrets.token_hex(4)
+        secret = f"{_PREFIX}{number}_{secrets.token_urlsafe(32)}"
+        made_at = moment(at_us).isoformat(timespec="seconds").replace("+00:00", "Z")
+        token = Token(number, name, may, _hash(secret), made_at)
+        with self._changing():
+            self._save((*self.all(), token))
+        return token, secret
+
+    def revoke(self, token_id: str) -> Token:
+        """Take a token away. Raises UsageError. If interrupted: it is revoked or it is not."""
+        with self._changing():
+            found = [one for one in self.all() if token_id in (one.id, one.name)]
+            if not found:
+                raise UsageError(f"no token {token_id!r}; 'killick token list' has them all")
+            if len(found) > 1:
+                raise UsageError(f"several tokens are called {token_id!r}; give the id of one")
+            self._save(tuple(one for one in self.all() if one.id != found[0].id))
+        return found[0]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One process at a time: the file is replaced, so the lock is one beside it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read_as = None
+            yield
+        finally:
+            os.close(lock)
+
+    def _save(self, tokens: tuple[Token, ...]) -> None:
+        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}.new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        self._read_as = None
+
+
+def _decode(data: bytes, path: Path) -> tuple[Token, ...]:
+    try:
+        return msgspec.json.decode(data, type=_File).tokens
+    except msgspec.DecodeError as error:
+        raise TokenFileDamaged(f"{path} is no file of tokens: {error}") from error
+
+
+def _hash(secret: str) -> str:
+    # The secret is 32 random bytes: there is nothing to guess, so nothing to slow down.
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        b"connect-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; "
+        b"form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+"""On every answer."""
+
+
+def is_loopback(host: str) -> bool:
+    if host in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """The rules of one server. Whoever has made a token is asked for one everywhere."""
+
+    def __init__(self, host: str, allowed_hosts: tuple[str, ...], tokens: Tokens) -> None:
+        self._allowed = {host.lower(), *LOOPBACK_NAMES, *(one.lower() for one in allowed_hosts)}
+        self._any_address = not is_loopback(host)
+        self._tokens = tokens
+
+    def check(self, headers: Mapping[str, str], *, navigation: bool) -> None:
+        """Refuse what another site's page can cause. Raises Refused."""
+        host = headers.get("host", "")
+        name = host_name(host)
+        if not (name in self._allowed or (self._any_address and _is_address(name))):
+            raise Refused(
+                421, "wrong_host", "This server does not go by that name; see --allow-host."
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in (
+            f"http://{host.lower()}",
+            f"https://{host.lower()}",
+        ):
+            raise Refused(403, "cross_origin", "Another site may not ask this server.")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not navigation:
+            raise Refused(403, "cross_origin", "Another site may not ask this server.")
+
+    def may(self, headers: Mapping[str, str]) -> May | None:
+        """What this request's token allows; everything when there are none, on loopback alone.
+
+        A server that others reach lets nobody in once its last token was revoked.
+        """
+        if not self._tokens.any():
+            return None if self._any_address else "write"
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        return self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+
+    def still_may_read(self, headers: Mapping[str, str]) -> bool:
+        """Whether the token of a request that goes on was not revoked meanwhile."""
+        try:
+            return self.may(headers) is not None
+        except (KillickError, OSError):
+            return False
+
+    def authorise(
+        self, headers: Mapping[str, str], needs: Literal["open", "read", "write"]
+    ) -> None:
+        """Raises Refused unless the token allows it."""
+        if needs == "open":
+            return
+        may = self.may(headers)
+        if may is None:
+            raise Refused(
+                401, "token_needed", "A token is needed: Authorization: Bearer …",
+                headers={"WWW-Authenticate": "Bearer"},
+            )  # fmt: skip
+        if needs == "write" and may == "read":
+            raise Refused(403, "read_only", "This token may only read.")
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without the port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

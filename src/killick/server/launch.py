@@ -1,0 +1,149 @@
+"""One server from its first line of log to its last: uvicorn, the store, and how it ends."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import uvicorn
+
+from killick.errors import UsageError
+from killick.server.app import make_app
+from killick.server.auth import Guard, Tokens, is_loopback
+from killick.server.runner import Answering
+from killick.server.state import Log, Serving, Settings
+from killick.session.aio import AsyncStore
+
+LAST_SECONDS: Final = 4.0
+"""After the time for turns: how long ending them, the streams and the store may take."""
+
+MakeAnswering = Callable[[AsyncStore], AbstractAsyncContextManager[Answering]]
+"""Starts whoever answers prompts, for as long as the server lasts."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signals: ending begins with the turns, not with the sockets."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def, override, unused-ignore]
+        yield
+
+
+def bind(settings: Settings) -> socket.socket:
+    """The socket to serve on. Raises UsageError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Inherited by every connection: what the kernel keeps for a reader that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2_048)  # who connects before uvicorn is ready waits
+    except OSError as error:
+        listener.close()
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"cannot serve on {where}: {error.strerror}; try --port") from error
+    return listener
+
+
+def check_exposure(settings: Settings, tokens: Tokens) -> None:
+    """Nobody but this machine is served without a token. Raises UsageError."""
+    if not is_loopback(settings.host) and not tokens.any():
+        raise UsageError(
+            f"{settings.host} can be reached from elsewhere, and no token is set; make one with "
+            "'killick token make NAME', or serve on 127.0.0.1"
+        )
+
+
+async def serve(
+    make_store: Callable[[], AsyncStore],
+    answering: MakeAnswering,
+    settings: Settings,
+    tokens: Tokens,
+    ready: Callable[[str], None] = lambda _url: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then end in order: turns, streams, connections, store.
+
+    If interrupted: turns that still run are closed by the next to open their sessions.
+    """
+    check_exposure(settings, tokens)
+    log = Log()
+    listener = bind(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        store = await stack.enter_async_context(make_store())
+        answers = await stack.enter_async_context(answering(store))
+        guard = Guard(settings.host, settings.allowed_hosts, tokens)
+        serving = Serving(store, answers, settings, guard, log)
+        server = _Server(
+            uvicorn.Config(
+                make_app(serving),
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="on",
+                ws="none",
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        async with _ending(serving, server):
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            ready(f"http://{host}:{listener.getsockname()[1]}/")
+            log.info("serving", host=settings.host, port=listener.getsockname()[1], pid=os.getpid())
+            await server.serve(sockets=[listener])
+    log.info("ended")
+
+
+@contextlib.asynccontextmanager
+async def _ending(serving: Serving, server: uvicorn.Server) -> AsyncIterator[None]:
+    """On a signal: begin no turn, let turns finish, stop them, end streams. A second hurries."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    hurry = asyncio.Event()
+
+    def ask(name: str) -> None:
+        (hurry if asked.is_set() else asked).set()
+        serving.log.info("signal", name=name)
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, ask, one.name)
+
+    async def end() -> None:
+        await asked.wait()
+        serving.draining = True
+        _leave_after(serving.settings.drain_seconds + LAST_SECONDS)
+        draining = asyncio.ensure_future(serving.turns.drain(serving.settings.drain_seconds))
+        hurrying = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            draining.cancel()
+            await serving.turns.drain(0)
+        hurrying.cancel()
+        await serving.hub.close()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    try:
+        yield
+    finally:
+        ending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await ending
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+
+
+def _leave_after(seconds: float) -> None:
+    """Whatever hangs, the process is gone by then; what it held is closed by others."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

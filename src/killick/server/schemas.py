@@ -1,0 +1,497 @@
+"""What goes over the wire, as types: requests are decoded by them, answers and the description
+of the interface are made of them. Pure."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from killick.model import entries as e
+from killick.model.limits import ID_BYTES_MAX, TAG_CHARS_MAX, TITLE_CHARS_MAX
+from killick.model.messages import Message, Part, Role, State, Text
+from killick.model.sessions import (
+    Fork,
+    Namer,
+    Parent,
+    Project,
+    SessionInfo,
+    Status,
+    TurnInfo,
+    moment,
+)
+from killick.search.results import Hit
+from killick.session.core.queries import ActiveDay
+from killick.views.neutral import Repair
+from killick.views.transcript import Shown, ShownTool
+
+Title = Annotated[str, msgspec.Meta(max_length=TITLE_CHARS_MAX)]
+Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=TAG_CHARS_MAX)]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+Search = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+Day = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+IfBusy = Literal["refuse", "wait", "queue", "interrupt"]
+
+
+class _In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client sends. A field that is not known is a mistake, and is said to be one."""
+
+
+class _Out(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client is sent: every field, always."""
+
+
+def time_text(at_us: int | None) -> str | None:
+    """ISO 8601, in UTC, to the microsecond."""
+    if at_us is None:
+        return None
+    return moment(at_us).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# -- what clients send -------------------------------------------------------------------------
+
+
+class NewSession(_In, frozen=True, kw_only=True):
+    title: Title | None = None
+    tags: tuple[Tag, ...] = ()
+    project: Project | None = None
+
+
+class SessionChange(_In, frozen=True, kw_only=True):
+    """Only what is given is changed; a title of null takes it away."""
+
+    title: Title | msgspec.UnsetType | None = msgspec.UNSET
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    add_tags: tuple[Tag, ...] = ()
+    remove_tags: tuple[Tag, ...] = ()
+
+
+class NewTurn(_In, frozen=True, kw_only=True):
+    """Without a prompt the turn takes what is queued, or goes on with what was said."""
+
+    prompt: str | None = None
+    if_busy: IfBusy = "refuse"
+    wait_seconds: Seconds = 30.0
+    continues: Id | None = None
+    retry_of: Id | None = None
+
+
+class Stop(_In, frozen=True, kw_only=True):
+    """Without a turn, whichever runs. `wait_seconds` is how long to wait for its ending."""
+
+    turn_id: Id | None = None
+    reason: Reason = "stopped"
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
+
+
+class Decision(_In, frozen=True, kw_only=True):
+    approved: bool
+    reason: Reason | None = None
+
+
+class ForkAt(_In, frozen=True, kw_only=True):
+    at: Seq | None = None
+    title: Title | None = None
+
+
+class RewindTo(_In, frozen=True, kw_only=True):
+    through: Seq
+
+
+class Compact(_In, frozen=True, kw_only=True):
+    """Without a summary, the model that answers here writes one of everything so far."""
+
+    summary: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    through: Seq | None = None
+
+
+class SessionQuery(_In, frozen=True, kw_only=True):
+    """Which sessions are listed. `before` is the `next` of the page before."""
+
+    q: str | None = None
+    type: str | None = None
+    project: str | None = None
+    tag: str | None = None
+    model: str | None = None
+    interrupted: bool | msgspec.UnsetType = msgspec.UNSET
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: Literal["yes", "no", "all"] = "no"
+    deleted: bool = False
+    fork_of: str | None = None
+    limit: Limit = 50
+    before: Id | None = None
+
+
+class MessageQuery(_In, frozen=True, kw_only=True):
+    after: Seq = 0
+
+
+class EventQuery(_In, frozen=True, kw_only=True):
+    after: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)] | None = None
+
+
+class ContextQuery(_In, frozen=True, kw_only=True):
+    format: Literal["anthropic", "openai-chat", "openai-responses", "gemini"] = "openai-chat"
+
+
+class ExportQuery(_In, frozen=True, kw_only=True):
+    to: Literal[
+        "killick",
+        "markdown",
+        "html",
+        "anthropic",
+        "openai-chat",
+        "openai-responses",
+        "gemini",
+    ] = "markdown"
+
+
+class SearchQuery(_In, frozen=True, kw_only=True):
+    q: Search
+    session: str | None = None
+    role: Literal["user", "assistant", "tool", "system", "summary"] | None = None
+    order: Literal["newest", "best"] = "newest"
+    limit: Limit = 20
+
+
+class StatsQuery(_In, frozen=True, kw_only=True):
+    since: Day | None = None
+    until: Day | None = None
+
+
+# -- what clients are sent ---------------------------------------------------------------------
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong: a code that stays the same, and a sentence. The rest where it is known."""
+
+    code: str
+    message: str
+    turn_id: str | None = None
+    holder: str | None = None
+    status: str | None = None
+    reason: str | None = None
+
+
+class Created(_Out, frozen=True, kw_only=True):
+    id: str
+
+
+class SessionOut(_Out, frozen=True, kw_only=True):
+    """`opening` is how a session without a title begins: the first words that were asked."""
+
+    id: str
+    title: str | None
+    opening: str | None
+    titled_by: Namer | None
+    type: str
+    status: Status | None
+    project: Project | None
+    tags: tuple[str, ...]
+    models: tuple[str, ...]
+    archived: bool
+    pinned: bool
+    created_at: str
+    updated_at: str
+    deleted_at: str | None
+    fork: Fork | None
+    parent: Parent | None
+
+    @classmethod
+    def of(cls, info: SessionInfo, opening: str | None) -> "SessionOut":
+        about = info.about
+        return cls(
+            id=info.id,
+            title=about.title,
+            opening=opening,
+            titled_by=about.titled_by,
+            type=about.type,
+            status=about.status,
+            project=about.project,
+            tags=about.tags,
+            models=about.models,
+            archived=about.archived,
+            pinned=about.pinned,
+            created_at=time_text(info.created_at_us) or "",
+            updated_at=time_text(info.updated_at_us) or "",
+            deleted_at=time_text(about.deleted_at_us),
+            fork=about.fork,
+            parent=about.parent,
+        )
+
+
+class SessionPage(_Out, frozen=True, kw_only=True):
+    """`next` is given as `before` for the page after this one; null after the last."""
+
+    sessions: list[SessionOut]
+    next: str | None
+
+
+class MessageOut(_Out, frozen=True, kw_only=True):
+    """`seq` is the place at which the message began."""
+
+    id: str
+    role: Role
+    state: State
+    parts: tuple[Part, ...]
+    text: str
+    turn_id: str | None
+    seq: int
+
+    @classmethod
+    def of(cls, message: Message) -> "MessageOut":
+        return cls(
+            id=message.id,
+            role=message.role,
+            state=message.state,
+            parts=tuple(message.parts),
+            text="".join(part.text for part in message.parts if isinstance(part, Text)),
+            turn_id=message.turn_id,
+            seq=message.seq,
+        )
+
+
+class MessagesOut(_Out, frozen=True, kw_only=True):
+    """`whole` says that these are all messages there are: history was changed."""
+
+    messages: list[MessageOut]
+    head: int
+    whole: bool
+
+
+class TurnOut(_Out, frozen=True, kw_only=True):
+    id: str
+    seq: int
+    status: Status
+    reason: str | None
+    detail: str | None
+    started_at: str
+    ended_at: str | None
+    continues: str | None
+    retry_of: str | None
+
+    @classmethod
+    def of(cls, turn: TurnInfo) -> "TurnOut":
+        return cls(
+            id=turn.id,
+            seq=turn.seq,
+            status=turn.status,
+            reason=turn.reason,
+            detail=turn.detail,
+            started_at=time_text(turn.started_at_us) or "",
+            ended_at=time_text(turn.ended_at_us),
+            continues=turn.continues,
+            retry_of=turn.retry_of,
+        )
+
+
+class ApprovalOut(_Out, frozen=True, kw_only=True):
+    """A call that waits for a person."""
+
+    id: str
+    turn_id: str
+    message_id: str
+    call_id: str
+
+    @classmethod
+    def of(cls, asked: e.ApprovalAsked) -> "ApprovalOut":
+        return cls(
+            id=asked.id,
+            turn_id=asked.turn_id,
+            message_id=asked.message_id,
+            call_id=asked.call_id,
+        )
+
+
+class SessionDetail(_Out, frozen=True, kw_only=True):
+    """A session now: its newest turn, the prompts that wait, what waits for a person."""
+
+    id: str
+    title: str | None
+    head: int
+    session: SessionOut
+    turn: TurnOut | None
+    queued: list[MessageOut]
+    approvals: list[ApprovalOut]
+
+
+class ShownOut(_Out, frozen=True, kw_only=True):
+    """One thing a person sees: a message, an ending that was no completion, or a fold."""
+
+    kind: Literal["message", "ending", "compaction"]
+    id: str | None
+    role: Role
+    state: State
+    parts: tuple[Part, ...]
+    tools: tuple[ShownTool, ...]
+    seq: int
+    turn_id: str | None
+    at: str
+    status: str | None
+    reason: str | None
+    folded: list["ShownOut"]
+
+    @classmethod
+    def of(cls, shown: Shown) -> "ShownOut":
+        return cls(
+            kind=shown.kind,
+            id=shown.id,
+            role=shown.role,
+            state=shown.state,
+            parts=shown.parts,
+            tools=shown.tools,
+            seq=shown.seq,
+            turn_id=shown.turn_id,
+            at=time_text(shown.at_us) or "",
+            status=shown.status,
+            reason=shown.reason,
+            folded=[cls.of(one) for one in shown.folded],
+        )
+
+
+class TranscriptOut(_Out, frozen=True, kw_only=True):
+    """What a person sees. Events after `cursor` go on from here."""
+
+    shown: list[ShownOut]
+    turns: list[TurnOut]
+    undoable: int | None
+    cursor: str
+
+
+class TurnBegun(_Out, frozen=True, kw_only=True):
+    """The prompt is durable and the turn is there; `repeated` says that the key was used before."""
+
+    turn_id: str
+    status: Status
+    reason: str | None
+    repeated: bool
+
+
+class PromptKept(_Out, frozen=True, kw_only=True):
+    """The session is busy; the prompt is durable and the next turn takes it."""
+
+    prompt_id: str
+    turn_id: str
+    holder: str
+
+
+class Stopping(_Out, frozen=True, kw_only=True):
+    """A stop was asked for. `status` says who won, if the turn has ended meanwhile."""
+
+    turn_id: str
+    status: Status
+    reason: str | None
+
+
+class Done(_Out, frozen=True, kw_only=True):
+    """Where the entry stands that says so."""
+
+    seq: int
+
+
+class ContextOut(_Out, frozen=True, kw_only=True):
+    format: str
+    system: str | None
+    messages: list[dict[str, Any]]
+    repairs: list[Repair]
+
+
+class HitOut(_Out, frozen=True, kw_only=True):
+    session_id: str
+    title: str | None
+    seq: int
+    message_id: str
+    turn_id: str | None
+    role: str
+    state: str
+    at: str
+    snippet: str
+    matches: tuple[tuple[int, int], ...]
+    hidden: bool
+
+    @classmethod
+    def of(cls, hit: Hit) -> "HitOut":
+        return cls(
+            session_id=hit.session_id,
+            title=hit.title,
+            seq=hit.seq,
+            message_id=hit.message_id,
+            turn_id=hit.turn_id,
+            role=hit.role,
+            state=hit.state,
+            at=time_text(hit.at_us) or "",
+            snippet=hit.snippet,
+            matches=hit.matches,
+            hidden=hit.hidden or hit.rewound,
+        )
+
+
+class HitsOut(_Out, frozen=True, kw_only=True):
+    """`behind` counts entries that the index has not looked at yet."""
+
+    hits: list[HitOut]
+    behind: int
+
+
+class UsageDay(_Out, frozen=True, kw_only=True):
+    day: str
+    calls: int
+    input: int
+    output: int
+    cost: float | None
+
+
+class StatsOut(_Out, frozen=True, kw_only=True):
+    """Days in UTC; days without anything are left out."""
+
+    activity: list[ActiveDay]
+    usage: list[UsageDay]
+    models: list[UsageDay]
+
+
+class About(_Out, frozen=True, kw_only=True):
+    """`lacks` says what to set where no model answers."""
+
+    version: str
+    model: str | None
+    lacks: str | None
+    may: Literal["read", "write"]
+
+
+class Health(_Out, frozen=True, kw_only=True):
+    status: str
+
+
+class EntryEvent(_Out, frozen=True, kw_only=True):
+    """An entry, as it was recorded. The event is named after its kind, its id is a cursor."""
+
+    kind: str
+    seq: int
+    at: str
+    body: e.KnownBody
+
+
+class DeltaEvent(_Out, frozen=True, kw_only=True):
+    """What was added to a part of a streaming message, or to a running tool's output."""
+
+    kind: Literal["delta"] = "delta"
+    seq: int
+    turn_id: str
+    message_id: str
+    call_id: str | None
+    part: int
+    offset: int
+    type: Literal["text", "reasoning", "arguments", "output", "part"]
+    text: str
+    head: Part | None
+
+
+class ReloadEvent(_Out, frozen=True, kw_only=True):
+    """The reader is too far behind, or its cursor is of no use here: read the session anew."""
+
+    kind: Literal["reload"] = "reload"
+    code: str
+    message: str

@@ -1,0 +1,290 @@
+"""Running the tools that a model calls, for the asynchronous face."""
+
+import inspect
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from killick.errors import TurnEnded, TurnStopped
+from killick.model import entries as e
+from killick.model.messages import Json, Message, ToolCall, ToolResult
+from killick.session.core.session import Content
+from killick.session.core.stream import StreamCore, ToolCore
+from killick.session.core.turn import TurnCore
+from killick.session.drive.drive_async import StopScope, settle
+from killick.session.drive.exit_guard import leaves_awaiting
+from killick.session.drive.steps import Flow, Write
+from killick.session.options import CallSettings, model_call
+from killick.session.sync_blocks import (
+    Calling,
+    Deltas,
+    Outcome,
+    Tools,
+    TurnFacts,
+    bind,
+    failure,
+    outcome,
+    raise_failures,
+    too_late,
+)
+from killick.stores.engine.state import Receipt
+
+
+class AsyncToolRun:
+    """Tools that run beside a reply. Use it as a block; leaving it waits for all of them.
+
+    Each runs in a task of its own, a plain function on a thread. When an exception leaves the
+    block, the tasks are cancelled, and their outcome is unknown; threads cannot be, and what they
+    return then is not kept.
+    """
+
+    def __init__(self, turn: "AsyncTurn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
+        self._turn = turn
+        self._reply = reply
+        self._tools = tools
+        self._in_order = in_order
+        self._manager: AbstractAsyncContextManager[TaskGroup] | None = None
+        self._group: TaskGroup | None = None
+        self._waited = False
+        self._last: anyio.Event | None = None
+        self._failures: list[Exception] = []
+        self.results: dict[str, ToolResult] = {}
+        """The results so far, by the ids of their calls."""
+
+    async def __aenter__(self) -> Self:
+        self._manager = anyio.create_task_group()
+        self._group = await self._manager.__aenter__()
+        self._reply.on_call(self._start)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._manager is not None
+        try:
+            await self._manager.__aexit__(kind, error, trace)
+        except BaseExceptionGroup:
+            # No task raises: it is the exception that leaves the block, in a wrapping of its own.
+            if error is None:
+                raise
+        finally:
+            self._group = None
+        self._waited = error is None
+        if error is None:
+            raise_failures(self._failures)
+
+    def _start(self, call: ToolCall) -> None:
+        if self._waited:
+            raise too_late(call)
+        if self._group is None:
+            return
+        before, done = self._last, anyio.Event()
+        self._last = done
+        self._group.start_soon(self._run, call, before if self._in_order else None, done)
+
+    async def _run(self, call: ToolCall, before: anyio.Event | None, done: anyio.Event) -> None:
+        try:
+            if before is not None:
+                await before.wait()
+            async with self._turn.tool(call.id) as tool:
+                await self._perform(call, tool)
+        except (TurnStopped, TurnEnded):
+            pass  # the turn's own block says so
+        except Exception as error:  # noqa: BLE001  (raised where the block is left)
+            self._failures.append(error)
+        finally:
+            done.set()
+
+    async def _perform(self, call: ToolCall, tool: "AsyncTool") -> None:
+        printed: list[str] = []
+        try:
+            found = await self._call(call, tool, printed)
+        except (TurnStopped, TurnEnded):
+            raise
+        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
+            found = failure(error)
+        await tool.finish(found.content, is_error=found.is_error, structured=found.structured)
+        self.results[call.id] = found.result(call.id, printed)
+
+    async def _call(self, call: ToolCall, tool: "AsyncTool", printed: list[str]) -> Outcome:
+        function = self._tools.get(call.name)
+        bound = bind(call, self._tools)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            value: Any = bound()
+        else:
+            value = await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
+        if inspect.isasyncgen(value):
+            async for piece in value:
+                tool.output(str(piece))
+                printed.append(str(piece))
+            return Outcome(None)
+        if inspect.isgenerator(value):
+            return outcome(await _print_all(value, tool, printed))
+        return outcome(await value if inspect.isawaitable(value) else value)
+
+
+async def _print_all(pieces: Iterator[Any], tool: "AsyncTool", printed: list[str]) -> Any:
+    """What a plain generator yields, step by step on a thread; what it returns is the result."""
+
+    def step() -> tuple[bool, Any]:
+        try:
+            return False, next(pieces)
+        except StopIteration as done:
+            return True, done.value
+
+    while True:
+        over, value = await anyio.to_thread.run_sync(step, abandon_on_cancel=True)
+        if over:
+            return value
+        tool.output(str(value))
+        printed.append(str(value))
+
+
+T = TypeVar("T")
+C = TypeVar("C", StreamCore, ToolCore)
+
+
+class AsyncTurn(TurnFacts):
+    """One prompt and everything until its one ending. Use it as a block."""
+
+    def __init__(self, core: TurnCore) -> None:
+        super().__init__(core)
+        self._scope: StopScope | None = None
+
+    async def __aenter__(self) -> Self:
+        self._core.held_by(self)  # an `async with` statement holds it already
+        await self._run(self._core.enter())
+        if not self._core.over:
+            self._scope = StopScope()
+            self._scope.enter()
+            self._core.on_stop = self._scope.fire
+            if self._core.stop_reason is not None:
+                self._scope.fire()
+        return self
+
+    @leaves_awaiting
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        scope = self._scope
+        if scope is None:
+            await self._run(self._core.leave(error))
+            return
+        try:
+            stopped_here = scope.leave(error)
+        except RuntimeError:
+            # trio found its scopes left in another order than entered: a generator was closed.
+            await self._run(self._core.leave(error))
+            raise
+        if stopped_here:
+            reason = self._core.stop_reason or "stopped"
+            stopped = TurnStopped(f"the turn was asked to stop: {reason}", reason=reason)
+            await self._run(self._core.leave(stopped))
+            raise stopped from error
+        try:
+            await self._run(self._core.leave(error))
+        except BaseException as late:
+            # The stop came while the ending was being written: the ending has won.
+            if not scope.absorb(late):
+                raise
+
+    async def record(self, message: Message) -> Receipt:
+        """Record a whole message, durable on return.
+
+        If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
+        changes nothing.
+        """
+        return await self._run(self._core.record(message))
+
+    def stream(self, **settings: Unpack[CallSettings]) -> "AsyncStream":
+        """One model call and its answer as it comes, as a block."""
+        return AsyncStream(StreamCore(self._core, model_call(settings)))
+
+    def tool(self, call_id: str, *, of: str | None = None) -> "AsyncTool":
+        """A run of the tool the model called, as a block: started before the block runs.
+
+        `of` is the turn that made the call, if this turn continues it: a call that was never
+        started there can be started here, and its result belongs to that call.
+        """
+        return AsyncTool(ToolCore(self._core, call_id, of))
+
+    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "AsyncToolRun":
+        """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
+
+        All at once, or with `in_order` one after another. `tools` are functions by name, which
+        take the call's arguments; what a generator yields is output. Leaving the block waits.
+
+        If interrupted: no further tool is started; a result that is not there yet is unknown.
+        """
+        return AsyncToolRun(self, reply, tools, in_order=in_order)
+
+    async def put_blob(self, data: bytes) -> str:
+        """Keep the bytes of an image or a file that came in this turn; the name for its part.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return await self._run(self._core.put_blob(data))
+
+    async def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
+        """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
+        return await self._run(self._core.ask_approval(call_id, arguments))
+
+    def _run(self, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
+        return settle(self._core.runtime, flow)
+
+
+class AsyncBlock(Generic[C]):
+    """What is entered and left around work: a stream, or a tool."""
+
+    _core: C
+
+    async def __aenter__(self) -> Self:
+        await settle(self._core.turn.runtime, self._core.enter())
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await settle(self._core.turn.runtime, self._core.leave(error))
+
+
+class AsyncStream(Deltas, AsyncBlock[StreamCore]):
+    """A model's answer as it comes. Use it as a block."""
+
+    def __init__(self, core: StreamCore) -> None:
+        self._core = core
+
+
+class AsyncTool(AsyncBlock[ToolCore]):
+    """A tool that runs. Use it as a block, and finish it."""
+
+    def __init__(self, core: ToolCore) -> None:
+        self._core = core
+
+    def output(self, text: str) -> None:
+        """A piece of what the tool prints; does not wait."""
+        self._core.output(text)
+
+    async def finish(
+        self, content: Content | None = None, *, is_error: bool = False, structured: Json = None
+    ) -> Receipt:
+        """Record the result, durable on return; without content, what was printed is the result.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish(content, is_error=is_error, structured=structured)
+        return await settle(self._core.turn.runtime, flow)

@@ -1,0 +1,121 @@
+"""Sessions as they happen, for the asynchronous face: one of them, or many read together."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from killick.session.core.session import SessionCore
+from killick.session.drive.drive_async import settle
+from killick.session.drive.steps import Flow, Pause
+from killick.session.feeds import REST_SECONDS, HasCore, Interest
+from killick.session.follow import Fed, FeedCore, Followed, Follower, Place, Seen, look
+from killick.stores.contract import Reader
+
+if TYPE_CHECKING:
+    from killick.session.runtime import Runtime
+
+
+class AsyncFollowing:
+    """What `follow` gives: an iterator that may simply be dropped, on every event loop."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        self._follower = Follower(core.key, after)
+        self._seen: deque[Seen] = deque()
+        self._interest = Interest(core.runtime(), core.key)
+        self.cursor = str(after)
+        """Where `follow(after=…)` goes on after what was given last, mid-message too."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Followed:
+        runtime = self._interest.runtime
+        while not self._seen:
+            if self._interest.over:
+                raise StopAsyncIteration
+            since = runtime.watcher.generation
+            await settle(runtime, look(runtime, self._look))
+            if not self._seen and self._follower.live:
+                await settle(runtime, _rest(since))
+        item, self.cursor = self._seen.popleft()
+        return item
+
+    async def now(self) -> list[Seen]:
+        """What is there now, each with its cursor, a page of it; nothing once all was given."""
+        runtime = self._interest.runtime
+        while not self._seen:
+            await settle(runtime, look(runtime, self._look))
+            if self._follower.live:
+                break
+        given = list(self._seen)
+        self._seen.clear()
+        if given:
+            self.cursor = given[-1].cursor
+        return given
+
+    def _look(self, reader: Reader) -> None:
+        # Kept before anybody can be cancelled: it counts as shown now.
+        self._seen.extend(self._follower.poll(reader))
+
+    @property
+    def place(self) -> Place:
+        """What was read so far; it tells what of an item from elsewhere is new."""
+        return self._follower.place
+
+    async def aclose(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
+        self._interest.end()
+
+
+class AsyncFeed:
+    """What `feed` gives: what is new in any of its sessions, each time there is something."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._core = FeedCore()
+        self._interest = Interest(runtime)
+        self._since = 0
+
+    def follow(self, session: HasCore, after: int | str = 0) -> None:
+        """Add a session, or begin anew with it."""
+        core = session._core
+        interest = Interest(core.runtime(), core.key)
+        self._core.follow(core.id, Follower(core.key, after), interest.end)
+        self._interest.runtime.watcher.bump()
+
+    def unfollow(self, session_id: str) -> None:
+        """Leave a session out from now on."""
+        self._core.unfollow(session_id)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Fed]:
+        while not self._interest.over:
+            fed = await self.now()
+            if fed:
+                return fed
+            await self.pause()
+        raise StopAsyncIteration
+
+    async def now(self) -> list[Fed]:
+        """What is new, without waiting for anything."""
+        runtime = self._interest.runtime
+        self._since = runtime.watcher.generation
+        await settle(runtime, look(runtime, self._core.poll))
+        return self._core.take()
+
+    async def pause(self) -> None:
+        """Wait until there may be something that the last look did not see."""
+        if self._core.live:
+            await settle(self._interest.runtime, _rest(self._since))
+
+    def wake(self) -> None:
+        """End a pause."""
+        self._interest.runtime.watcher.bump()
+
+    async def aclose(self) -> None:
+        """Stop; forgetting this object does the same."""
+        self._interest.end()
+
+
+def _rest(since: int) -> Flow[None]:
+    yield Pause(since, REST_SECONDS)

@@ -1,0 +1,1 @@
+"""Sessions, turns, streams and tools, written once for both faces."""

@@ -1,0 +1,318 @@
+"""Changing what is in view: compact, rewind, undo, hide, show, fork. Written once for both faces.
+
+Each looks at the journal first and decides what its entry will name (`journal.planning`), then
+appends it. What lies before a seq never changes, so a plan stays right while others write. Only a
+rewind reaches to the head, and is planned again when the journal has grown meanwhile; a compaction
+is, when what is in view has changed.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypedDict
+
+import msgspec
+
+from killick.errors import InvalidEntry
+from killick.journal import rules
+from killick.journal.compaction import (
+    Compacting,
+    check_in_view,
+    check_seq,
+    plan_compaction,
+    plan_fork,
+    plan_rewind,
+    plan_visibility,
+)
+from killick.journal.fold import Messages
+from killick.journal.kinds import ending_identity
+from killick.journal.summary import HISTORY, TURNS
+from killick.journal.visibility import History, in_view
+from killick.model import entries as e
+from killick.model.messages import Message
+from killick.model.sessions import Fork, Namer
+from killick.session.arguments import check_counts, check_names
+from killick.session.drive.steps import Flow, read, write
+from killick.session.runtime import is_dead
+from killick.stores.contract import Reader, SessionRow
+from killick.stores.engine.state import Receipt
+from killick.stores.engine.turn_ops import Engine
+
+if TYPE_CHECKING:
+    from killick.session.core.session import SessionCore
+
+_PAGE: Final = 100
+
+
+class CompactSettings(TypedDict, total=False):
+    """What is known of a compaction beside its summary.
+
+    `first` is where its range begins, 1 if not given; `keep` are seqs of messages that stay;
+    `as_of` is the head when the summary was begun.
+    """
+
+    first: int
+    as_of: int | None
+    keep: Sequence[int]
+    provider: str | None
+    model: str | None
+    usage: e.Usage | None
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+class ForkSettings(TypedDict, total=False):
+    """What a fork begins with. A title is not inherited."""
+
+    id: str
+    title: str | None
+    titled_by: Namer
+    tags: tuple[str, ...]
+
+
+def read_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
+    """What is stored of the stream that began at this seq."""
+    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
+
+
+def read_history(reader: Reader, key: int) -> History:
+    return History(reader.marked_entries(key, HISTORY))
+
+
+def read_for_model(
+    reader: Reader, key: int, history: History, through: int | None = None
+) -> list[e.Entry]:
+    """The entries that a context may be made of: not those that a summary stands for."""
+    reach, kept = history.skipped()
+    if through is not None and through <= reach:
+        reach, kept = 0, ()
+    stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
+    return [*stay, *reader.entries(key, after=reach, through=through)]
+
+
+def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:
+    """The system prompt that was sent last, by `through`: a fork's row knows its own calls only."""
+    if row.about.system is not None and through is None:
+        return row.about.system
+    before = None if through is None else through + 1
+    while row.about.system is not None:
+        page = reader.newest_entries(row.key, before=before, limit=_PAGE)
+        for entry in reversed(page):
+            if isinstance(entry.body, e.ModelCallStarted) and entry.body.system is not None:
+                return entry.body.system
+        if not page or page[0].seq <= row.base_seq:
+            break
+        before = page[0].seq
+    base = None if row.base is None else reader.session(row.base)
+    if base is None:
+        return None
+    reach = row.base_seq if through is None else min(row.base_seq, through)
+    return read_system(reader, base, reach)
+
+
+class HistoryCore:
+    """What can be done to the history of one session."""
+
+    def __init__(self, session: "SessionCore") -> None:
+        self._session = session
+
+    @property
+    def _key(self) -> int:
+        return self._session.key
+
+    # -- compaction ----------------------------------------------------------------------------
+
+    def compact(self, summary: str, through: int, settings: CompactSettings) -> Flow[Receipt]:
+        check_names(settings, CompactSettings, "compact()")
+        first, chosen = settings.get("first", 1), tuple(settings.get("keep", ()))
+        as_of = settings.get("as_of")
+        body = e.Compacted(
+            id=self._session.runtime().ids("ent"),
+            summary=summary,
+            first=first,
+            through=through,
+            provider=settings.get("provider"),
+            model=settings.get("model"),
+            usage=settings.get("usage"),
+            tokens_before=settings.get("tokens_before"),
+            tokens_after=settings.get("tokens_after"),
+        )
+        rules.check_content(body)
+        while True:
+            head, plan = yield from read(
+                lambda reader: self._plan(reader, first, through, chosen, as_of)
+            )
+            body = msgspec.structs.replace(body, keep=plan.keep, rest=plan.rest)
+            at = self._session.runtime().clock()
+            receipt = yield from write(_compacting(self._key, body, head, at))
+            if receipt is not None:
+                self._session.saw(receipt.seq)
+                return receipt
+
+    def _plan(
+        self,
+        reader: Reader,
+        first: int,
+        through: int,
+        chosen: Sequence[int],
+        as_of: int | None,
+    ) -> tuple[int, Compacting]:
+        head = self._row(reader).head
+        check_seq(through, head, "through")
+        check_seq(first, head, "first")
+        if as_of is not None:
+            check_seq(as_of, head, "as_of")
+        for seq in chosen:
+            check_seq(seq, head, "keep")
+        history = read_history(reader, self._key)
+        check_in_view(history, through, "through")
+        _, end = self._turn_around(reader, through)
+        entries = in_view(history, read_for_model(reader, self._key, history, end))
+        left = (one for one in entries if history.compacted_by(one.seq) is None)
+        plan = plan_compaction(
+            left, history, first=first, through=through, chosen=chosen, as_of=as_of
+        )
+        return head, plan
+
+    # -- rewinding -----------------------------------------------------------------------------
+
+    def rewind(self, through: int) -> Flow[Receipt]:
+        runtime = self._session.runtime()
+        entry_id = runtime.ids("ent")
+        if (yield from read(lambda reader: is_dead(reader, self._row(reader)))):
+            yield from self._session.recover()
+        while True:
+            head, keep = yield from read(lambda reader: self._plan_rewind(reader, through))
+            body = e.Rewound(id=entry_id, through=through, keep=keep)
+            at = runtime.clock()
+            receipt = yield from write(_rewinding(self._key, body, head, at))
+            if receipt is not None:
+                self._session.saw(receipt.seq)
+                return receipt
+
+    def _plan_rewind(self, reader: Reader, through: int) -> tuple[int, tuple[int, ...]]:
+        head = self._row(reader).head
+        check_seq(through, head, "through", least=0)
+        history = read_history(reader, self._key)
+        check_in_view(history, through, "through")
+        after = self._turn_at(reader, through) - 1
+        entries = in_view(history, reader.entries(self._key, after=after))
+        return head, plan_rewind(entries, through=through)
+
+    def undo(self, seq: int | None) -> Flow[Receipt]:
+        check_counts(seq=seq)
+        at = self._session.runtime().clock()
+        return self._session.write(lambda engine: engine.undo(self._key, seq, at))
+
+    # -- hiding --------------------------------------------------------------------------------
+
+    def see(
+        self, message: int | Message, *, person: bool | None, model: bool | None
+    ) -> Flow[Receipt]:
+        """Say who is shown a message from now on; None leaves it as it was."""
+        if person is None and model is None:
+            raise InvalidEntry("say for whom: person, model, or both")
+        seq = message.seq if isinstance(message, Message) else message
+        message_id, entries = yield from read(lambda reader: self._plan_visibility(reader, seq))
+        body = e.Visibility(
+            id=self._session.runtime().ids("ent"),
+            seq=seq,
+            message_id=message_id,
+            entries=entries,
+            person=person,
+            model=model,
+        )
+        return (yield from self._session.describe(body))
+
+    def _plan_visibility(self, reader: Reader, seq: int) -> tuple[str, tuple[int, ...]]:
+        check_seq(seq, self._row(reader).head, "the place of a message")
+        begin, end = self._turn_around(reader, seq)
+        return plan_visibility(reader.entries(self._key, after=begin - 1, through=end), seq)
+
+    # -- forking -------------------------------------------------------------------------------
+
+    def fork(self, at: int | None, settings: ForkSettings) -> Flow[SessionRow | None]:
+        """Begin a session that shares this one's entries up to `at`; its row."""
+        check_names(settings, ForkSettings, "fork()")
+        runtime = self._session.runtime()
+        row, reach, carried = yield from read(lambda reader: self._plan_fork(reader, at))
+        title = settings.get("title")
+        created = e.SessionCreated(
+            type=row.about.type,
+            title=title,
+            titled_by=settings.get("titled_by", "person") if title is not None else None,
+            project=row.about.project,
+            tags=rules.as_tags(settings.get("tags", ())),
+            parent=row.about.parent,
+            fork=Fork(row.id, reach),
+        )
+        rules.check_content(created)
+        given = settings.get("id")
+        minted = runtime.ids("ses") if given is None else given
+        rules.check_id(minted, "session id")
+        now = runtime.clock()
+        return (
+            yield from write(
+                lambda engine: engine.create_session(
+                    session_id=minted,
+                    tenant=runtime.tenant,
+                    created=created,
+                    at_us=now,
+                    base=self._key,
+                    carried=carried,
+                )
+            )
+        )
+
+    def _plan_fork(
+        self, reader: Reader, at: int | None
+    ) -> tuple[SessionRow, int, Sequence[e.Body]]:
+        row = self._row(reader)
+        reach = row.head if at is None else at
+        check_seq(reach, row.head, "at")
+        begin, end = self._turn_around(reader, reach)
+        entries = reader.entries(self._key, after=begin - 1, through=end)
+        if end is not None and end > reach:
+            entries += self._late(reader, entries)
+        deltas = partial(read_deltas, reader, self._key)
+        return row, reach, plan_fork(entries, at=reach, deltas=deltas)
+
+    def _late(self, reader: Reader, entries: Sequence[e.Entry]) -> list[e.Entry]:
+        """What came for these entries after the last of them."""
+        fold = Messages()
+        for entry in entries:
+            fold.take(entry)
+        found = (reader.find_entry(self._key, name) for name in fold.awaiting())
+        late = {one.seq: one for one in found if one is not None and one.seq > entries[-1].seq}
+        return [late[seq] for seq in sorted(late)]
+
+    # -- small things --------------------------------------------------------------------------
+
+    def _row(self, reader: Reader) -> SessionRow:
+        return self._session.row(reader)
+
+    def _turn_at(self, reader: Reader, seq: int) -> int:
+        """Where the turn began that ran at this seq, or ran last before it."""
+        turns = reader.marked_entries(self._key, TURNS)
+        starts = [one.seq for one in turns if isinstance(one.body, e.TurnStarted)]
+        return max((start for start in starts if start <= seq), default=1)
+
+    def _turn_around(self, reader: Reader, seq: int) -> tuple[int, int | None]:
+        """From where to where the turn reaches that ran at this seq, or ran last before it."""
+        begin = self._turn_at(reader, seq)
+        started = reader.entries(self._key, after=begin - 1, limit=1)[0].body
+        if not isinstance(started, e.TurnStarted):
+            return begin, None
+        end = reader.find_entry(self._key, ending_identity(started.turn_id))
+        return begin, None if end is None else max(end.seq, seq)
+
+
+def _compacting(
+    key: int, body: e.Compacted, head: int, at_us: int
+) -> Callable[[Engine], Receipt | None]:
+    return lambda engine: engine.compact(key, body, head, at_us)
+
+
+def _rewinding(
+    key: int, body: e.Rewound, head: int, at_us: int
+) -> Callable[[Engine], Receipt | None]:
+    return lambda engine: engine.rewind(key, body, head, at_us)

@@ -1,0 +1,432 @@
+"""Reads for those who show a store to people: what has changed, what waits, what happened when."""
+
+import gc
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import msgspec
+
+from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreError
+from killick.journal import turn_state
+from killick.journal.closing import waiting
+from killick.journal.fold import Messages, fold_turns
+from killick.journal.summary import HISTORY, TURNS
+from killick.journal.visibility import in_view
+from killick.model import entries as e
+from killick.model.messages import Message
+from killick.model.sessions import SessionInfo, microseconds
+from killick.search.indexer import read_batch
+from killick.search.indexer import search as search_now
+from killick.search.port import Search
+from killick.search.query import parse
+from killick.search.results import Hits
+from killick.search.words import unbroken
+from killick.session.arguments import check_count, check_counts, filters_of
+from killick.session.core.history import read_deltas, read_for_model, read_history, read_system
+from killick.session.drive.steps import Flow, read, write
+from killick.session.options import Progress, SearchFilters
+from killick.session.runtime import Runtime
+from killick.stores.contract import Listing, Reader
+from killick.views.context import Budget, Context, compute
+from killick.views.timeline import TimedTurn, timeline
+from killick.views.transcript import Shown, transcript
+
+if TYPE_CHECKING:
+    from killick.session.core.session import ContextSettings, SessionCore
+
+_PAGE: Final = 1_000
+_OPENING_ENTRIES: Final = 50
+_OPENING_CHARS: Final = 120
+_DAY_US: Final = 86_400_000_000
+_FIRST_DAY: Final = date(1970, 1, 1)
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Messages that began, grew, ended or got a result after a seq, as of `head`.
+
+    `whole` says that history was changed since: these are all there are, forget others.
+    """
+
+    messages: list[Message]
+    head: int
+    whole: bool = False
+
+
+class ActiveDay(msgspec.Struct, frozen=True):
+    """One day, in UTC: sessions that began, turns that began, and how turns ended."""
+
+    day: str
+    sessions: int = 0
+    turns: int = 0
+    completed: int = 0
+    failed: int = 0
+    interrupted: int = 0
+
+
+class ActivityFilters(TypedDict, total=False):
+    """Which days are looked at, in UTC, both ends included; `since` is 29 days ago if not given."""
+
+    since: date
+    until: date
+
+
+# -- what has changed --------------------------------------------------------------------------
+
+
+def changes(session: "SessionCore", after: int) -> Flow[Changes]:
+    check_count("after", after)
+    return (yield from read(lambda reader: _changes(session, reader, after)))
+
+
+def _changes(session: "SessionCore", reader: Reader, after: int) -> Changes:
+    row = session.row(reader)
+    history = read_history(reader, session.key)
+    whole = after > 0 and bool(reader.marked_entries(session.key, HISTORY, after=after))
+    since = 0 if whole else after
+    tail = session.read_entries(reader, since, None)
+    begin = _beginning(reader, session.key, tail, row.turn_seq, since)
+    if begin < since:
+        tail = session.read_entries(reader, begin, None)
+    fold = Messages()
+    for entry in in_view(history, tail):
+        fold.take(entry)
+    touched = _touched(entry for entry in tail if entry.seq > since)
+    messages = [
+        message
+        for message in fold.finish(partial(read_deltas, reader, session.key))
+        if message.seq > since
+        or message.state == "streaming"
+        or message.id in touched
+        or message.seq in touched
+    ]
+    return Changes(messages, row.head, whole)
+
+
+def _beginning(
+    reader: Reader, key: int, tail: list[e.Entry], running: int | None, since: int
+) -> int:
+    """Where to begin to read, so that whatever the tail is about has its start in it."""
+    started = {one.body.turn_id for one in tail if isinstance(one.body, e.TurnStarted)}
+    named = {getattr(one.body, "turn_id", None) for one in tail} - started - {None}
+    begin = since if running is None else min(since, running - 1)
+    if named:
+        for entry in reader.marked_entries(key, TURNS):
+            if isinstance(entry.body, e.TurnStarted) and entry.body.turn_id in named:
+                begin = min(begin, entry.seq - 1)
+    return begin
+
+
+def _touched(entries: Iterable[e.Entry]) -> set[str | int]:
+    """Ids and places of messages that these entries are about."""
+    touched: set[str | int] = set()
+    for entry in entries:
+        match entry.body:
+            case e.MessageEnded() as body:
+                touched.add(body.id)
+            case e.LateText() as body:
+                touched.add(body.message_id)
+            case e.ToolFinished() | e.LateResult() as body if body.started is not None:
+                touched.add(body.started)
+            case _:
+                pass
+    return touched
+
+
+# -- what waits --------------------------------------------------------------------------------
+
+
+def queued(session: "SessionCore") -> Flow[list[Message]]:
+    return (yield from read(lambda reader: _queued(session, reader)))
+
+
+def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
+    since = session.row(reader).queue_seq
+    if since is None:
+        return []
+    return list(turn_state.waiting(session.read_entries(reader, since - 1, None)).values())
+
+
+def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
+    return (yield from read(lambda reader: _approvals(session, reader)))
+
+
+def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
+    session.row(reader)
+    turns = fold_turns(reader.marked_entries(session.key, TURNS))
+    return waiting(reader.entries(session.key, after=turns[-1].seq - 1)) if turns else []
+
+
+# -- what a session without a title is known by ------------------------------------------------
+
+
+def openings(runtime: "Runtime", session_ids: Sequence[str]) -> Flow[dict[str, str]]:
+    return (yield from read(lambda reader: _openings(runtime.tenant, reader, session_ids)))
+
+
+def _openings(tenant: str, reader: Reader, session_ids: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for session_id in session_ids:
+        key = reader.find_key(tenant, session_id)
+        try:
+            text = _opening(reader, key) if key is not None else ""
+        except SessionDamaged:
+            continue  # the others are whole
+        if text:
+            found[session_id] = text
+    return found
+
+
+def _opening(reader: Reader, key: int) -> str:
+    history = read_history(reader, key)
+    hidden = history.hides("person")
+    for entry in in_view(history, reader.entries(key, after=0, limit=_OPENING_ENTRIES)):
+        body = entry.body
+        if isinstance(body, e.MessageRecorded) and body.role == "user" and not hidden.has(entry):
+            words = " ".join(Message(body.role, body.parts).text.split())
+            if words:
+                return words[:_OPENING_CHARS]
+    return ""
+
+
+# -- what happened when ------------------------------------------------------------------------
+
+
+def activity(runtime: "Runtime", filters: ActivityFilters) -> Flow[list[ActiveDay]]:
+    given = filters_of(filters, ActivityFilters, "activity()")
+    until = _number(given["until"]) if "until" in given else _day(runtime.clock())
+    since = _number(given["since"]) if "since" in given else until - 29
+    return (yield from read(lambda reader: _activity(runtime.tenant, reader, since, until)))
+
+
+def _activity(tenant: str, reader: Reader, since: int, until: int) -> list[ActiveDay]:
+    counts: dict[int, dict[str, int]] = {}
+
+    def count(at_us: int, what: str) -> None:
+        day = _day(at_us)
+        if since <= day <= until:
+            of_day = counts.setdefault(day, {})
+            of_day[what] = of_day.get(what, 0) + 1
+
+    for info in _changed_since(tenant, reader, since * _DAY_US):
+        count(info.created_at_us, "sessions")
+        key = reader.find_key(tenant, info.id)
+        inherited = info.fork.at if info.fork is not None else 0
+        if key is None:
+            continue
+        try:
+            turns = fold_turns(reader.marked_entries(key, TURNS, after=inherited))
+        except SessionDamaged:
+            continue  # the others are whole, and opening this one says what is wrong with it
+        for turn in turns:
+            count(turn.started_at_us, "turns")
+            if turn.ended_at_us is not None:
+                count(turn.ended_at_us, turn.status)
+    return [
+        ActiveDay(day=(_FIRST_DAY + timedelta(days=day)).isoformat(), **counts[day])
+        for day in sorted(counts)
+    ]
+
+
+def _changed_since(tenant: str, reader: Reader, since_us: int) -> Iterable[SessionInfo]:
+    before: tuple[int, str] | None = None
+    while True:
+        listing = Listing(
+            tenant=tenant, archived=None, since_us=max(0, since_us), limit=_PAGE, before=before
+        )
+        page = reader.sessions(listing)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        before = page[-1].updated_at_us, page[-1].id
+
+
+def _day(at_us: int) -> int:
+    return at_us // _DAY_US
+
+
+def _number(day: date) -> int:
+    return (day - _FIRST_DAY).days
+
+
+class _Collector:
+    """Keeps the garbage collector from running while a view is made, on any thread.
+
+    A view makes many small objects and no cycles. In a program with a large heap they set off full
+    collections, which take several times as long as the view itself.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._pauses = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._pauses:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._pauses += 1
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
+        with self._mutex:
+            self._pauses -= 1
+            if not self._pauses and self._was_on:
+                gc.enable()
+
+
+_paused = _Collector()
+
+
+def show_context(
+    session: "SessionCore", format_: str, settings: "ContextSettings"
+) -> Flow[Context]:
+    """What a model would be sent now."""
+    return (yield from read(lambda reader: _context(session, reader, format_, settings)))
+
+
+def _context(
+    session: "SessionCore", reader: Reader, format_: str, settings: "ContextSettings"
+) -> Context:
+    row = session.row(reader)
+    history = read_history(reader, session.key)
+    entries = read_for_model(reader, session.key, history)
+    session.saw(row.head)
+    with _paused:
+        return compute(
+            entries,
+            format_,
+            blobs=lambda name: reader.blob(row.tenant, name),
+            history=history,
+            system=read_system(reader, row),
+            budget=Budget(settings.get("max_messages"), settings.get("max_tokens")),
+            partial=settings.get("partial", "note"),
+            reasoning=settings.get("reasoning", True),
+        )
+
+
+def show_transcript(session: "SessionCore") -> Flow[list[Shown]]:
+    """What a person saw."""
+    return (yield from read(lambda reader: _transcript(session, reader)))
+
+
+def _transcript(session: "SessionCore", reader: Reader) -> list[Shown]:
+    deltas = partial(read_deltas, reader, session.key)
+    return transcript(session.read_entries(reader, 0, None), deltas)
+
+
+def show_timeline(session: "SessionCore") -> Flow[list[TimedTurn]]:
+    """When what happened."""
+    return (yield from read(lambda reader: timeline(session.read_entries(reader, 0, None))))
+
+
+WAIT_SECONDS: Final = 0.1
+"""How long a search brings the index up to date before it looks, at most."""
+
+_CATCH_UP_ENTRIES: Final = 500
+_CATCH_UP_SECONDS: Final = 0.01
+"""Somebody waits for these slices, so they are larger than those that are made when it is quiet."""
+
+_SUBSTRING_CHARS_MIN: Final = 3
+
+
+def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
+    given = filters_of(filters, SearchFilters, "search()")
+    seconds = given.pop("wait_seconds", WAIT_SECONDS)
+    wanted = _wanted(runtime.tenant, text, given)
+    yield from _catch_up(runtime, seconds)
+    try:
+        return (yield from read(lambda reader: search_now(reader, wanted)))
+    except SearchDamaged as error:
+        yield from _tell(error)
+        raise
+
+
+def _wanted(tenant: str, text: str, given: dict[str, Any]) -> Search:
+    substring = given.pop("substring", False)
+    for name in ("since", "until"):
+        if name in given:
+            given[f"{name}_us"] = microseconds(given.pop(name))
+    check_counts(limit=given.get("limit"))
+    _check(given, "role", "user", "assistant", "tool", "system", "summary")
+    _check(given, "state", "complete", "partial")
+    _check(given, "order", "newest", "best")
+    if not isinstance(text, str):
+        raise TypeError("search for a text")
+    query = _substring(text) if substring else parse(text)
+    return Search(tenant=tenant, query=query, **given)
+
+
+def _check(given: dict[str, Any], name: str, *allowed: str) -> None:
+    if given.get(name, allowed[0]) not in allowed:
+        raise ValueError(f"{name}={given[name]!r}; it is one of {', '.join(allowed)}")
+
+
+def _substring(text: str) -> str:
+    folded = unbroken(text)
+    if len(folded) < _SUBSTRING_CHARS_MIN or not folded.strip():
+        raise InvalidQuery(
+            f"{text!r} is too short to be looked for inside of words; give at least "
+            f"{_SUBSTRING_CHARS_MIN} characters, or search for word*"
+        )
+    return folded
+
+
+def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
+    """What this process has written is found, unless there is too much of it.
+
+    A store that cannot be written is searched as it is; what is wrong with an index shows there.
+    """
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            if not (yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)):
+                return
+    except (StoreError, SearchDamaged):
+        return
+    runtime.writer.index_soon()
+
+
+def _index(entries: int, seconds: float) -> Flow[bool]:
+    """One slice; whether something was missing. If nothing was, nothing is written."""
+    batch = yield from read(lambda reader: read_batch(reader, entries))
+    if batch.entries:
+        yield from write(lambda engine: engine.index(batch, seconds))
+    return bool(batch.entries)
+
+
+def _tell(error: SearchDamaged) -> Flow[None]:
+    """Let the others know, if that is possible: nobody indexes what cannot be searched."""
+    if error.__cause__ is None:
+        return
+    reason = str(error.__cause__)
+    try:
+        yield from write(lambda engine: engine.index_is_damaged(reason))
+    except (StoreError, SearchDamaged):
+        return
+
+
+def rebuild_search(
+    runtime: Runtime, *, substrings: bool | None, progress: Progress | None
+) -> Flow[int]:
+    """Make the index anew, in slices between which others write; how many entries there were."""
+    try:
+        yield from write(lambda engine: engine.reset_index(substrings=substrings))
+    except SearchDamaged:
+        yield from write(lambda engine: engine.reset_index(substrings=substrings, forget=True))
+    total = behind = yield from read(lambda reader: reader.index_behind())
+    try:
+        while behind:
+            yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)
+            behind = yield from read(lambda reader: reader.index_behind())
+            if progress is not None:
+                progress(max(0, total - behind), total)
+    finally:
+        runtime.writer.index_soon()  # whoever is interrupted here leaves the rest to idle moments
+    return total

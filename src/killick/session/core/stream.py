@@ -1,0 +1,461 @@
+"""A model's answer as it comes, and a tool as it runs: written once for both faces.
+
+Handing a delta over never waits. What it was given is durable within the window, and completely
+when the block is left, in whatever way it is left.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from killick.errors import (
+    ForeignHandle,
+    HandleClosed,
+    InvalidEntry,
+    KillickError,
+    ToolNotFinished,
+    TurnEnded,
+    TurnStopped,
+)
+from killick.journal import rules
+from killick.journal.assembly import ObjectScanner, is_whole_object
+from killick.journal.codec import check_value, encode, to_bytes
+from killick.model import entries as e
+from killick.model.limits import PARTS_MAX
+from killick.model.messages import Json, Part, Role, ToolCall
+from killick.session.core.session import Content, tool_result
+from killick.session.core.turn import TurnCore
+from killick.session.drive.exit_guard import attach, describe, interruption
+from killick.session.drive.steps import Flow, write
+from killick.stores.buffers import StreamBuffer
+from killick.stores.engine.state import Receipt
+from killick.stores.engine.turn_ops import Engine
+from killick.stores.ops import Op
+
+ToolType = Literal["function", "custom", "mcp", "hosted"]
+
+
+class ModelCall:
+    """What one request to a model was made with; the system prompt and tools become blobs."""
+
+    __slots__ = ("attempt", "model", "provider", "retry_of", "role", "settings", "system", "tools")
+
+    def __init__(
+        self,
+        *,
+        provider: str | None,
+        model: str | None,
+        settings: dict[str, Any] | None,
+        system: str | None,
+        tools: Json,
+        attempt: int,
+        retry_of: str | None,
+        role: Role,
+    ) -> None:
+        self.provider = provider
+        self.model = model
+        self.settings = settings or {}
+        self.system = system
+        self.tools = tools
+        self.attempt = attempt
+        self.retry_of = retry_of
+        self.role = role
+
+
+class _Call:
+    """A tool call whose arguments are still coming."""
+
+    __slots__ = ("length", "name", "number", "pieces", "scanner", "sealed", "tool_type")
+
+    def __init__(self, number: int, name: str, tool_type: ToolType) -> None:
+        self.number = number
+        self.name = name
+        self.tool_type = tool_type
+        self.length = 0
+        self.pieces: list[str] = []
+        self.scanner = ObjectScanner()
+        self.sealed = False
+
+
+class StreamCore:
+    """One model call and the message it answers with."""
+
+    def __init__(self, turn: TurnCore, call: ModelCall) -> None:
+        self.turn = turn
+        self._call = call
+        self.id = turn.runtime.ids("msg")
+        self.model_call_id = turn.runtime.ids("call")
+        self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id="")  # known when it begins
+        self._entered = False
+        self._buffer: StreamBuffer | None = None
+        self._mutex = threading.Lock()
+        self._count = 0
+        self._open: Literal["text", "reasoning"] | None = None
+        self._length = 0
+        self._calls: dict[str, _Call] = {}
+        self._cut: str | None = None
+        self.tool_calls: list[ToolCall] = []
+        self._told: list[Callable[[ToolCall], object]] = []
+
+    # -- the block -----------------------------------------------------------------------------
+
+    def enter(self) -> Flow[None]:
+        """Record that the model is asked.
+
+        If interrupted: the call is recorded as begun or it is not; the turn's end closes it.
+        """
+        turn, call = self.turn, self._call
+        turn.check_open()
+        if self._entered:
+            raise HandleClosed("a stream is entered once; its turn has another for the next answer")
+        self._entered = True
+        said, offered, taken = call.system, call.tools, 0
+        if turn.runtime.redactor is not None:
+            said, offered, taken = turn.runtime.redactor.request(said, offered)
+        system = None if said is None else (yield from turn.put_blob(to_bytes(said)))
+        tools = None if offered is None else (yield from turn.put_blob(encode(offered)))
+        receipt = yield turn.append(
+            e.ModelCallStarted(
+                id=self.model_call_id,
+                turn_id=turn.claim.turn_id,
+                attempt=call.attempt,
+                retry_of=call.retry_of,
+                provider=call.provider,
+                model=call.model,
+                settings=call.settings,
+                system=system,
+                tools=tools,
+                redacted=taken,
+            ),
+            e.MessageStarted(
+                id=self.id,
+                turn_id=turn.claim.turn_id,
+                role=call.role,
+                model_call_id=self.model_call_id,
+            ),
+        )
+        self._buffer = turn.open_buffer(receipt.seq)
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Fold what came into the message: complete, or partial if cut off or by an exception.
+
+        If interrupted: the message is written all the same; only the wait for it is given up.
+        """
+        buffer = self._buffer
+        if buffer is None or not self.turn.runtime.is_ours():
+            return
+        self._buffer = None
+        try:
+            outcome = yield from write(self._end_write(buffer, error))
+        except KillickError as failure:
+            # The turn has the buffer still, so its ending keeps the text.
+            if error is None:
+                raise
+            attach(error, failure)
+            return
+        self.turn.close_buffer(buffer)
+        if isinstance(outcome, TurnEnded):
+            if error is None:
+                raise outcome
+            attach(error, outcome)
+            return
+        self.turn.session.saw(outcome.seq)
+        if error is None and self._cut is None:
+            # A complete message makes all its calls whole, whatever their arguments are.
+            for call_id, call in self._calls.items():
+                if not call.sealed:
+                    self._tell(call_id, call)
+
+    def _end_write(
+        self, buffer: StreamBuffer, error: BaseException | None
+    ) -> Callable[[Engine], Receipt | TurnEnded]:
+        turn = self.turn
+        why = self._cut if error is None else describe(error)
+        state: Literal["complete", "partial"] = "complete" if why is None else "partial"
+        after = msgspec.structs.replace(self._ended, turn_id=turn.claim.turn_id, error=why)
+        at = turn.runtime.clock()
+        return lambda engine: engine.end_message(
+            turn.key, turn.claim, self.id, state, buffer, after, at
+        )
+
+    # -- deltas --------------------------------------------------------------------------------
+
+    def text(self, text: str) -> None:
+        rules.check_text(text, "a piece of text")
+        if text:
+            self._grow("text", text)
+
+    def reasoning(self, text: str, signature: str | None, encrypted: str | None) -> None:
+        rules.check_text(text, "reasoning")
+        for name, given in (("signature", signature), ("encrypted", encrypted)):
+            if given is not None:
+                rules.check_text(given, f"the {name} of reasoning")
+        if text or signature or encrypted:
+            self._grow("reasoning", text, signature, encrypted)
+
+    def _grow(
+        self,
+        kind: Literal["text", "reasoning"],
+        text: str,
+        signature: str | None = None,
+        encrypted: str | None = None,
+    ) -> None:
+        buffer = self._writable()
+        with self._mutex:
+            fresh = self._open != kind
+            number = self._new_number() if fresh else self._count - 1
+            offset = 0 if fresh else self._length
+            delta = e.Delta(number, offset, kind, text, None, signature, encrypted)
+            size = buffer.admit(delta)
+            self._count = number + 1
+            self._length = offset + len(text)
+            # A signature closes its part: what is thought next is another thought.
+            self._open = None if signature or encrypted else kind
+            buffer.add(delta, size)
+
+    def tool_call(
+        self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
+    ) -> None:
+        rules.check_text(arguments, "a tool call's arguments")
+        buffer = self._writable()
+        with self._mutex:
+            call = self._calls.get(call_id)
+            head = None
+            if call is None:
+                head = self._new_call(call_id, name, tool_type)
+                call = _Call(self._new_number(), head.name, tool_type)
+            elif call.sealed and arguments.strip():
+                raise InvalidEntry(f"the arguments of tool call {call_id!r} were whole already")
+            if head is not None or arguments:
+                delta = e.Delta(call.number, call.length, "arguments", arguments, head)
+                size = buffer.admit(delta)
+                if head is not None:
+                    self._calls[call_id] = call
+                    self._count, self._open = call.number + 1, None
+                call.length += len(arguments)
+                buffer.add(delta, size)
+            call.pieces.append(arguments)
+            call.scanner.feed(arguments)
+            sealing = not call.sealed and (done or self._is_whole(call))
+            if sealing:
+                call.sealed = True
+                self._seal(buffer, call_id)
+        if sealing:
+            self._tell(call_id, call)
+
+    def end_part(self) -> None:
+        self._writable()
+        with self._mutex:
+            self._open = None
+
+    def part(self, part: Part) -> None:
+        check_value(part, Part, "part")
+        buffer = self._writable()
+        with self._mutex:
+            number = self._new_number()
+            delta = e.Delta(number, 0, "part", "", part)
+            size = buffer.admit(delta)
+            self._count, self._open = number + 1, None
+            buffer.add(delta, size)
+
+    def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
+        rules.check_id(call_id, "tool call id")
+        if not name:
+            raise InvalidEntry(f"the first piece of tool call {call_id!r} needs the tool's name")
+        head = ToolCall(call_id, name, "", tool_type)
+        check_value(head, Part, "tool call")
+        return head
+
+    def _new_number(self) -> int:
+        if self._count >= PARTS_MAX:
+            raise InvalidEntry(f"the message has {PARTS_MAX} parts already; begin another message")
+        return self._count
+
+    def _is_whole(self, call: _Call) -> bool:
+        scanner = call.scanner
+        return scanner.closed and not scanner.broken and is_whole_object("".join(call.pieces))
+
+    def finish(
+        self, reason: str | None, usage: e.Usage | None, provider_ids: dict[str, str] | None
+    ) -> None:
+        """What the provider said at the end; checked now, recorded when the block is left."""
+        self._inside()
+        ended = e.ModelCallEnded(
+            id=self.model_call_id,
+            turn_id=self.turn.claim.turn_id,
+            finish_reason=reason or self._ended.finish_reason,
+            usage=usage or self._ended.usage,
+            provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
+        )
+        rules.check_usage(usage)
+        check_value(ended, e.ModelCallEnded, "end of a model call")
+        self._ended = ended
+
+    def cut_off(self, why: str) -> None:
+        """The answer broke off without an exception: the message will be partial."""
+        self._inside()
+        rules.check_text(why, "a reason")
+        self._cut = why or "cut off"
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None:
+        """Be told of each call as it becomes whole, and at once of those that are."""
+        with self._mutex:
+            known = list(self.tool_calls)
+            self._told.append(tell)
+        for call in known:
+            tell(call)
+
+    def _tell(self, call_id: str, call: _Call) -> None:
+        whole = ToolCall(call_id, call.name, "".join(call.pieces), call.tool_type)
+        with self._mutex:
+            self.tool_calls.append(whole)
+            told = list(self._told)
+        for tell in told:
+            tell(whole)
+
+    def _seal(self, buffer: StreamBuffer, call_id: str) -> None:
+        """Make the call durable at once, without waiting: whoever starts its tool comes after."""
+        turn = self.turn
+        name = self._calls[call_id].name
+        body = e.ToolCalled(
+            turn_id=turn.claim.turn_id, message_id=self.id, call_id=call_id, name=name
+        )
+        at = turn.runtime.clock()
+        op: Op[None] = Op(lambda engine: engine.seal_call(turn.key, turn.claim, body, buffer, at))
+        turn.seals[call_id] = op
+        turn.runtime.writer.submit(op)
+
+    def _writable(self) -> StreamBuffer:
+        buffer = self._inside()
+        try:
+            self.turn.check_open()
+        except TurnStopped as stopped:
+            self._cut = self._cut or describe(stopped)  # what comes now is not in the message
+            raise
+        return buffer
+
+    def _inside(self) -> StreamBuffer:
+        """What is said outside of the block would be recorded nowhere."""
+        if self._buffer is None:
+            raise HandleClosed("the stream is closed; what it is given belongs inside its block")
+        return self._buffer
+
+
+class ToolCore:
+    """One run of a tool that the model called."""
+
+    def __init__(self, turn: TurnCore, call_id: str, of: str | None = None) -> None:
+        self.turn = turn
+        self.call_id = call_id
+        self._of = of if of != turn.claim.turn_id else None
+        self._entered = False
+        self.finished: Receipt | None = None
+        self._buffer: StreamBuffer | None = None
+        self._length = 0
+        self._mutex = threading.Lock()
+
+    def enter(self) -> Flow[None]:
+        """Mark the call as started, durably, before the tool runs.
+
+        If interrupted: the start may be recorded; then the outcome is unknown, and says so.
+        """
+        turn = self.turn
+        turn.check_open()
+        rules.check_id(self.call_id, "tool call id")
+        seal = turn.seals.pop(self.call_id, None)
+        at = turn.runtime.clock()
+        try:
+            receipt, _ = yield from write(
+                lambda engine: engine.start_tool(turn.key, turn.claim, self.call_id, at, self._of)
+            )
+        except LookupError:
+            if seal is not None and seal.error is not None:
+                raise seal.error from None  # the call was made, and could not be made durable
+            raise
+        turn.session.saw(receipt.seq)
+        self._entered = True
+        if self._of is None:
+            self._buffer = turn.open_buffer(receipt.seq)
+
+    def output(self, text: str) -> None:
+        buffer = self._buffer
+        if buffer is None:
+            raise HandleClosed(
+                "the tool has finished; its output belongs before finish()"
+                if self._of is None
+                else "this call is of an earlier turn; give all that it prints to finish()"
+            )
+        self.turn.check_open()
+        rules.check_text(text, "a tool's output")
+        if text:
+            with self._mutex:
+                delta = e.Delta(0, self._length, "output", text)
+                size = buffer.admit(delta)
+                self._length += len(text)
+                buffer.add(delta, size)
+
+    def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:
+        """Record the result, durable on return; after Stop it is kept as late.
+
+        If interrupted: the result is written all the same; only the wait for it is given up.
+        """
+        turn = self.turn
+        if not turn.runtime.is_ours():
+            raise ForeignHandle("this tool was inherited through fork(); the parent finishes it")
+        result = None
+        if content is not None or is_error or structured is not None:
+            result = tool_result(
+                self.call_id,
+                "" if content is None else content,
+                is_error=is_error,
+                structured=structured,
+            )
+        at, buffer = turn.runtime.clock(), self._buffer
+        receipt = yield from write(
+            lambda engine: engine.finish_tool(
+                turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
+            )
+        )
+        self.finished = receipt
+        self._close()
+        turn.session.saw(receipt.seq)
+        return receipt
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Record what an exception that leaves the block means for the call."""
+        if self.finished is not None or not self._entered or not self.turn.runtime.is_ours():
+            return
+        self._entered = False
+        try:
+            if error is not None and interruption(error) is None:
+                yield from self.finish(describe(error), is_error=True, structured=None)
+                return
+            yield from self._leave_unfinished()
+        except KillickError as failure:
+            if error is None:
+                raise
+            attach(error, failure)
+            return
+        if error is None:
+            raise ToolNotFinished(
+                f"the block of tool call {self.call_id!r} was left without finish(); what the tool "
+                "did is recorded as unknown"
+            )
+
+    def _leave_unfinished(self) -> Flow[None]:
+        turn, buffer = self.turn, self._buffer
+        if buffer is None:
+            return
+        if self._length and not turn.over:
+            at = turn.runtime.clock()
+            yield from write(
+                lambda engine: engine.leave_tool(turn.key, turn.claim, self.call_id, buffer, at)
+            )
+        self._close()
+
+    def _close(self) -> None:
+        if self._buffer is not None:
+            self.turn.close_buffer(self._buffer)
+            self._buffer = None

@@ -1,0 +1,425 @@
+"""A turn, written once for both faces: taking the lease, writing inside it, its one ending."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from killick.errors import (
+    ForeignHandle,
+    KillickError,
+    PromptQueued,
+    SessionBusy,
+    StoreError,
+    TurnEnded,
+    TurnStopped,
+)
+from killick.journal import rules
+from killick.journal.kinds import digest, keyed_id
+from killick.model import entries as e
+from killick.model.messages import Message, Prompt
+from killick.session.arguments import check_is
+from killick.session.drive.exit_guard import attach, ending, interruption
+from killick.session.drive.steps import Flow, Pause, Write, read, write
+from killick.session.runtime import is_dead
+from killick.stores.buffers import StreamBuffer
+from killick.stores.contract import Claim, Reader
+from killick.stores.engine.session_ops import interrupted
+from killick.stores.engine.state import Receipt
+from killick.stores.engine.turn_ops import Engine, IfBusy, TurnBegun, TurnStart
+from killick.stores.ops import Op, Parting
+
+if TYPE_CHECKING:
+    from killick.session.core.session import SessionCore
+
+_LOOK_AGAIN_SECONDS: Final = 0.25
+"""How often a caller that waits for a turn checks whether its holder still lives."""
+
+
+class TurnOptions:
+    """How a turn is to begin."""
+
+    __slots__ = ("continues", "if_busy", "key", "retry_of", "wait_seconds")
+
+    def __init__(
+        self,
+        *,
+        key: str | None,
+        if_busy: IfBusy,
+        continues: str | None,
+        retry_of: str | None,
+        wait_seconds: float | None,
+    ) -> None:
+        if if_busy not in ("refuse", "wait", "queue", "interrupt", "take_over"):
+            raise ValueError(
+                f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
+            )
+        if key is not None:
+            rules.check_id(key, "key")
+        if wait_seconds is not None and not isinstance(wait_seconds, int | float):
+            raise TypeError(f"wait_seconds is a number of seconds, and this is {wait_seconds!r}")
+        self.key = key
+        self.if_busy = if_busy
+        self.continues = continues
+        self.retry_of = retry_of
+        self.wait_seconds = wait_seconds
+
+
+class _Append:
+    """The commonest write. Closures would be ten objects for the garbage collector, for each.
+
+    It does not hold the turn: a turn that nobody else holds is over.
+    """
+
+    __slots__ = ("_at_us", "_bodies", "_claim", "_session")
+
+    def __init__(
+        self, session: "SessionCore", claim: Claim, bodies: tuple[e.Body, ...], at_us: int
+    ) -> None:
+        self._session = session
+        self._claim = claim
+        self._bodies = bodies
+        self._at_us = at_us
+
+    def __call__(self, engine: Engine) -> Receipt:
+        return engine.append(self._session.key, self._claim, self._bodies, self._at_us)[-1]
+
+    def done(self, receipt: Receipt) -> None:
+        self._session.saw(receipt.seq)
+
+
+class TurnCore:
+    """A turn from the moment its block is entered until it has its ending."""
+
+    def __init__(self, session: "SessionCore", prompt: Prompt, options: TurnOptions) -> None:
+        self.session = session
+        self.key = session.key
+        self.runtime = session.runtime()
+        self._prompt = prompt
+        self._options = options
+        self._buffers: dict[int, StreamBuffer] = {}
+        self.claim = Claim("", 0)
+        self._attempt: Claim | None = None
+        self._ending: e.TurnEnded | None = None
+        self._parting: Parting | None = None
+        self._outcome: Receipt | TurnEnded | None = None
+        self.repeated = False
+        self.over = True
+        self.status: str = "running"
+        self.reason: str | None = None
+        self.stop_reason: str | None = None
+        self._told_to_stop = False
+        self.on_stop: Callable[[], None] | None = None
+        self.seals: dict[str, Op[None]] = {}
+
+    # -- the block -----------------------------------------------------------------------------
+
+    def enter(self) -> Flow[None]:
+        """Take the lease and make the prompt durable.
+
+        If interrupted: a turn that was begun all the same is ended as interrupted first. If the
+        store fails, it is so as soon as the store can write again.
+        """
+        options = self._options
+        key = options.key
+        turn_id = keyed_id("turn", self.session.id, key) if key else self.runtime.ids("turn")
+        prompt = None
+        if self._prompt is not None:
+            prompt = self.session.prompt(self._prompt, turn_id, key)
+        start = TurnStart(
+            turn_id=turn_id,
+            holder=self.runtime.database.holder,
+            prompt=prompt,
+            key=key,
+            continues=options.continues,
+            retry_of=options.retry_of,
+            if_busy=options.if_busy,
+        )
+        try:
+            begun = yield from self._begin(start)
+            self._begun(begun, start)
+        except GeneratorExit:
+            self.runtime.post(self._undo_begin(turn_id, "closed"))
+            raise
+        except StoreError:
+            # A commit that failed may be stored all the same (a failed sync, a lost server): a turn
+            # that nobody was given must not keep the session busy.
+            self.runtime.writer.owe(self._undo_begin(turn_id, "outcome_unknown"))
+            raise
+        except KillickError:
+            raise  # refused: nothing was begun
+        except BaseException as error:
+            # What a signal handler raises may be of any kind, a timeout of the caller's for one.
+            reason = ending(turn_id, error).reason or "interrupted"
+            yield from self._end_what_began(self._undo_begin(turn_id, reason))
+            raise
+
+    def _end_what_began(self, undo: Callable[[Engine], object]) -> Flow[None]:
+        """Nobody is given the turn. A store that fails owes its ending."""
+        try:
+            yield from write(undo)
+        except GeneratorExit:
+            raise  # long afterwards: this object may stand for another turn by now
+        except BaseException as error:
+            if _store_failed(error):
+                self.runtime.writer.owe(undo)
+            self._is_over()
+            if not isinstance(error, StoreError):
+                raise
+        else:
+            self._is_over()
+
+    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[Engine], object]:
+        at = self.runtime.clock()
+
+        def undo(engine: Engine) -> None:
+            # Behind the beginning in the writer's queue: only here is it known what came of it.
+            if self._attempt is not None and self._attempt.turn_id == turn_id:
+                engine.interrupt_turn(self.key, self._attempt, reason, at)
+
+        return undo
+
+    def _begin(self, start: TurnStart) -> Flow[TurnBegun]:
+        wait = self._options.wait_seconds
+        deadline = None if wait is None else time.monotonic() + wait
+        stopped = None
+        while True:
+            since = self.runtime.watcher.generation
+            at = self.runtime.clock()
+            try:
+                return (yield from write(lambda engine: self._start(engine, start, at)))  # noqa: B023
+            except SessionBusy as busy:
+                if start.if_busy not in ("wait", "interrupt"):
+                    raise
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+                running = busy.turn_id
+            if start.if_busy == "interrupt" and running != stopped:
+                stopped = running
+                yield from self.session.stop(running, "interrupted by the next turn")
+            yield from self._until_free(since, deadline)
+
+    def _start(self, engine: Engine, start: TurnStart, at_us: int) -> TurnBegun:
+        self._attempt = None
+        begun = engine.start_turn(self.key, start, at_us)
+        if not begun.repeated and begun.queued is None:
+            self._attempt = begun.claim
+        return begun
+
+    def _until_free(self, since: int, deadline: float | None) -> Flow[None]:
+        """Wait until the running turn has ended, its holder has died, or time is over."""
+        with self.runtime.watcher.following(self.key):
+            while deadline is None or time.monotonic() < deadline:
+                if (yield from read(self._is_free)):
+                    return
+                yield Pause(since, _LOOK_AGAIN_SECONDS)
+                since = self.runtime.watcher.generation
+
+    def _is_free(self, reader: Reader) -> bool:
+        row = reader.session(self.key)
+        return row is None or is_dead(reader, row) or row.turn_seq is None
+
+    def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
+        if begun.queued is not None:
+            assert begun.busy is not None
+            assert start.prompt is not None
+            turn_id, holder = begun.busy
+            raise PromptQueued(
+                f"session {self.session.id!r} is busy with turn {turn_id!r} in {holder}; the "
+                f"prompt is kept as {start.prompt.id!r} and the next turn takes it",
+                turn_id=turn_id,
+                holder=holder,
+                prompt_id=start.prompt.id,
+            )
+        self.claim = begun.claim
+        self.repeated = begun.repeated
+        self.session.saw(begun.head)
+        if begun.repeated:
+            if begun.ended is not None:
+                self.status, self.reason = begun.ended.status, begun.ended.reason
+            return
+        # The same object may be entered again: that is another turn, and nothing of the last one's.
+        self.over, self._ending, self._told_to_stop = False, None, False
+        self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
+        self.runtime.turn_began(self)
+
+    def leave(self, error: BaseException | None) -> Flow[None]:
+        """Give the turn its one ending.
+
+        If interrupted: the ending is written all the same; only the wait for it is given up.
+        """
+        if self.over or not self.runtime.is_ours():
+            return
+        cause = error
+        # Who was refused something because of a Stop has not done it all, whatever became of that.
+        stopped = self._told_to_stop if error is None else interruption(error) is not None
+        if stopped and self.stop_reason is not None:
+            cause = TurnStopped("asked to stop", reason=self.stop_reason)
+        body = ending(self.claim.turn_id, cause)
+        try:
+            outcome = yield from write(self._end_write(body))
+        except KillickError as failure:
+            if _store_failed(failure):
+                # The store cannot write now: it owes the ending, and the session is free with it.
+                self.runtime.writer.owe(self._end_write(body))
+            self._ended()
+            if error is None:
+                raise
+            attach(error, failure)
+            return
+        except GeneratorExit:
+            raise  # as above
+        except BaseException as cut:
+            # Until the ending is with the writer the turn runs: whoever closes the store, or
+            # collects the turn as garbage, ends it then.
+            owed = _store_failed(cut)
+            if owed:
+                self.runtime.writer.owe(self._end_write(body))
+            if owed or self._ending is not None:
+                # It may fail yet. Then it ends when nobody holds the block any more.
+                self._is_over(self._ending, self._outcome if cut.__cause__ is None else None)
+            raise
+        self._ended(body, outcome)
+        if isinstance(outcome, TurnEnded):
+            if error is None:
+                raise outcome
+            attach(error, outcome)
+
+    def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
+        buffers = list(self._buffers.values())
+        at = self.runtime.clock()
+
+        def end(engine: Engine) -> Receipt | TurnEnded:
+            self._ending = body
+            self._outcome = engine.end_turn(self.key, self.claim, body, buffers, at)
+            return self._outcome
+
+        return end
+
+    def _ended(
+        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+    ) -> None:
+        """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
+        self._is_over(body, outcome)
+        parting, self._parting = self._parting, None
+        if parting is not None:
+            self.runtime.writer.forget(parting)
+
+    def _is_over(
+        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+    ) -> None:
+        self.over = True
+        self.runtime.turn_ended(self.claim.turn_id)
+        if isinstance(outcome, TurnEnded):
+            self.status, self.reason = outcome.status or "interrupted", outcome.reason
+        elif outcome is not None and body is not None:
+            self.status, self.reason = body.status, body.reason
+            self.session.saw(outcome.seq)
+
+    def close_write(self, reason: str) -> Callable[[Engine], object]:
+        """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
+        self.over = True
+        self.status, self.reason = "interrupted", reason
+        return self._end_write(interrupted(self.claim.turn_id, reason))
+
+    def held_by(self, holder: object) -> None:
+        """Let the turn last no longer than `holder` does, unless somebody holds it already."""
+        if self._parting is None or self._parting() is None:
+            self._parting = self.runtime.writer.owe_when_gone(holder, self._end_abandoned)
+
+    def _end_abandoned(self, engine: Engine) -> None:
+        """Nobody will leave the block any more. Behind all that was handed over for the turn."""
+        if self._attempt is not None:
+            self.claim = self._attempt  # whoever was interrupted in beginning it may not know
+        elif self.over:
+            return  # it was never begun
+        body = interrupted(self.claim.turn_id, "abandoned")
+        self._is_over(body, self._end_write(body)(engine))
+
+    def stop(self, reason: str) -> None:
+        """Somebody asked for it: the next call on this turn raises; a waiting task is cancelled."""
+        if self.stop_reason is None and not self.over:
+            self.stop_reason = reason
+            if self.on_stop is not None:
+                self.on_stop()
+
+    # -- inside the block ----------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise what stands in the way of one more write in this turn."""
+        if not self.runtime.is_ours():
+            raise ForeignHandle(
+                "this turn was inherited through fork() and belongs to the parent process; start "
+                "a turn of your own"
+            )
+        if self.stop_reason is not None and not self.over:
+            self._told_to_stop = True
+            raise TurnStopped(
+                f"the turn was asked to stop: {self.stop_reason}", reason=self.stop_reason
+            )
+        if self.over:
+            if self.repeated:
+                raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")
+            raise TurnEnded(f"turn {self.claim.turn_id!r} has ended; start a new turn")
+
+    def append(self, *bodies: e.Body) -> Write[Receipt]:
+        """Fenced entries, all or none; the receipt is that of the last."""
+        self.check_open()
+        for body in bodies:
+            rules.check_content(body)
+        append = _Append(self.session, self.claim, bodies, self.runtime.clock())
+        return Write(append, append.done)
+
+    def record(self, message: Message) -> Write[Receipt]:
+        check_is(message, Message, "what is recorded")
+        body = e.MessageRecorded(
+            id=message.id or self.runtime.ids("msg"),
+            turn_id=self.claim.turn_id,
+            role=message.role,
+            parts=rules.as_parts(message.parts, "the parts of a message are a list"),
+            model_call_id=message.model_call_id,
+        )
+        return self.append(body)
+
+    def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
+        """Record that a call waits for a person, bound to its exact arguments."""
+        self.check_open()
+        rules.check_id(call_id, "tool call id")
+        rules.check_text(arguments, "a tool call's arguments")
+        approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
+        asked, receipt = yield from write(
+            lambda engine: engine.ask_approval(
+                self.key, self.claim, approval_id, call_id, arguments, at
+            )
+        )
+        self.session.saw(receipt.seq)
+        return asked
+
+    def put_blob(self, data: bytes) -> Flow[str]:
+        """Keep bytes of an image or a file that this turn is about to name."""
+        rules.check_blob(data)
+        runtime, name = self.runtime, digest(data)
+        holder = runtime.database.holder
+        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
+        return name
+
+    # -- its streams ---------------------------------------------------------------------------
+
+    def open_buffer(self, seq: int) -> StreamBuffer:
+        buffer = StreamBuffer(
+            key=self.key,
+            seq=seq,
+            claim=self.claim,
+            wake=self.runtime.writer,
+            limit=self.runtime.buffer_bytes,
+            flush_bytes=self.runtime.flush_bytes,
+        )
+        self._buffers[seq] = buffer
+        return buffer
+
+    def close_buffer(self, buffer: StreamBuffer) -> None:
+        self._buffers.pop(buffer.seq, None)
+
+
+def _store_failed(error: BaseException) -> bool:
+    """Whether the store could not write; an interruption has that for its cause."""
+    return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)

@@ -1,0 +1,1 @@
+"""Runs the flows of the core on a thread or in an event loop."""

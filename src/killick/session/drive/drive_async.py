@@ -1,0 +1,316 @@
+"""Awaiting a flow, under asyncio and under trio.
+
+A cancelled caller gets its cancellation after the outcome of the write under way is known, never
+before; its flow then learns of the cancellation where it waited, and cleans up. No `await` is ever
+inside a transaction: those run on the writer's thread.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+
+from killick.session.drive.steps import Flow, Pause, Read, Step, Work, Write
+from killick.session.runtime import Runtime
+from killick.stores.ops import Op, Waiting, finish
+
+T = TypeVar("T")
+Submit = Callable[[Waiting], Op[Any]]
+"""Starts an operation that somebody waits for on an event loop."""
+
+
+def settle(runtime: Runtime, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
+    """Drive a flow to its end, or take its only step."""
+    return _perform(runtime, flow) if isinstance(flow, Write) else _drive(runtime, flow)
+
+
+async def _drive(runtime: Runtime, flow: Flow[T]) -> T:
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            value, error = await _perform(runtime, step), None
+        except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
+            error = caught
+
+
+def in_trio() -> bool:
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
+
+
+def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
+    if isinstance(step, Pause):
+        return _pause(runtime, step)
+    submit = partial(_submit, runtime, step)
+    return _wait_in_trio(submit, step) if in_trio() else _wait_in_asyncio(submit, step)
+
+
+def _submit(
+    runtime: Runtime, step: Write[Any] | Read[Any] | Work[Any], waiting: Waiting
+) -> Op[Any]:
+    if isinstance(step, Write):
+        return runtime.writer.submit(Op(step.apply, waiting))
+    op: Op[Any] = Op(lambda engine: None, waiting)
+    runtime.look_elsewhere(step, op)
+    return op
+
+
+def _outcome(op: Op[Any], step: Step | None) -> Any:
+    value = op.result()
+    if isinstance(step, Write) and step.then is not None:
+        step.then(value)
+    return value
+
+
+# -- asyncio -----------------------------------------------------------------------------------
+
+
+class _AsyncioLoop:
+    """The callers of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+
+    def wake(self, waiting: Sequence["_Wait"]) -> None:
+        """Called on the writer's or a reader's thread."""
+        loop = self._loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed: nobody waits there any more
+                loop.call_soon_threadsafe(self._answer, waiting)
+
+    def _answer(self, waiting: Sequence["_Wait"]) -> None:
+        for one in waiting:
+            if not one.future.done():
+                one.future.set_result(None)
+
+
+class _Wait:
+    """One caller that waits; its future may be replaced after a cancellation."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, future: "asyncio.Future[None]", loop: _AsyncioLoop) -> None:
+        self.future = future
+        self.loop = loop
+
+
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioLoop]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def _wait_in_asyncio(submit: Submit, step: Step | None = None) -> Any:
+    loop = asyncio.get_running_loop()
+    callers = _loops.get(loop)
+    if callers is None:
+        callers = _loops[loop] = _AsyncioLoop(loop)
+    wait = _Wait(loop.create_future(), callers)
+    op = submit(wait)
+    try:
+        await wait.future
+    except asyncio.CancelledError as cancellation:
+        await _outlast(loop, wait, op)
+        raise cancellation from op.error
+    return _outcome(op, step)
+
+
+async def _outlast(loop: asyncio.AbstractEventLoop, wait: _Wait, op: Op[Any]) -> None:
+    """Wait for the outcome although cancelled, however often."""
+    # Without the shield an enclosing anyio scope would cancel again at every step of the loop.
+    with anyio.CancelScope(shield=True):
+        while not op.finished:
+            wait.future = loop.create_future()
+            if op.finished:
+                return
+            try:
+                await wait.future
+            except asyncio.CancelledError:  # task.cancel() does not know the shield
+                continue
+
+
+# -- trio --------------------------------------------------------------------------------------
+
+
+class _TrioLoop:
+    """The callers of one run of trio."""
+
+    def __init__(self, token: Any) -> None:
+        self._token = weakref.ref(token)
+
+    def wake(self, waiting: Sequence["_TrioWait"]) -> None:
+        import trio
+
+        token = self._token()
+        if token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(self._answer, waiting)
+
+    def _answer(self, waiting: Sequence["_TrioWait"]) -> None:
+        for one in waiting:
+            one.event.set()
+
+
+class _TrioWait:
+    """One caller that waits."""
+
+    __slots__ = ("event", "loop")
+
+    def __init__(self, event: Any, loop: _TrioLoop) -> None:
+        self.event = event
+        self.loop = loop
+
+
+_trio_loops: "weakref.WeakKeyDictionary[Any, _TrioLoop]" = weakref.WeakKeyDictionary()
+
+
+async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
+    import trio
+
+    token = trio.lowlevel.current_trio_token()
+    callers = _trio_loops.get(token)
+    if callers is None:
+        callers = _trio_loops[token] = _TrioLoop(token)
+    event = trio.Event()
+    op = submit(_TrioWait(event, callers))
+    with trio.CancelScope(shield=True):
+        await event.wait()
+    try:
+        await trio.lowlevel.checkpoint_if_cancelled()
+    except trio.Cancelled as cancellation:
+        raise cancellation from op.error
+    return _outcome(op, step)
+
+
+# -- both --------------------------------------------------------------------------------------
+
+
+async def _pause(runtime: Runtime, step: Pause) -> None:
+    event = anyio.Event()
+    call_soon = _caller()
+
+    def wake() -> None:
+        call_soon(event.set)
+
+    runtime.watcher.call_on_change(step.since, wake)
+    try:
+        with anyio.move_on_after(step.seconds):
+            await event.wait()
+    finally:
+        runtime.watcher.forget(wake)
+
+
+def _caller() -> Callable[[Callable[[], None]], None]:
+    """How any thread can have a function called on this event loop, as long as it runs."""
+    call_soon: Callable[[Callable[[], None]], object]
+    if in_trio():
+        import trio
+
+        call_soon = trio.lowlevel.current_trio_token().run_sync_soon
+    else:
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def call(function: Callable[[], None]) -> None:
+        # trio's RunFinishedError is a RuntimeError as well.
+        with contextlib.suppress(RuntimeError):
+            call_soon(function)
+
+    return call
+
+
+class StopScope:
+    """Cancels the body of a turn when it is asked to stop, and tells that cancellation from others.
+
+    The same idea as `asyncio.timeout`: the task is cancelled, and when the cancellation reaches the
+    end of the block it is taken back there.
+    """
+
+    def __init__(self) -> None:
+        self._trio_scope: Any = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._fired = False
+        self._left = False
+        self._undelivered = False
+        self._call_soon = _caller()
+
+    def enter(self) -> None:
+        if in_trio():
+            import trio
+
+            self._trio_scope = trio.CancelScope()
+            self._trio_scope.__enter__()
+            return
+        self._task = asyncio.current_task()
+        self._cancelling = 0 if self._task is None else self._task.cancelling()
+
+    def fire(self) -> None:
+        """Somebody asked for a stop; called on any thread."""
+        self._call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._left or self._fired:
+            return
+        self._fired = True
+        if self._trio_scope is not None:
+            self._trio_scope.cancel()
+        elif self._task is not None:
+            self._task.cancel("killick: the turn was asked to stop")
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Whether what leaves the block is this scope's own cancellation, and nothing else's."""
+        self._left = True
+        if self._trio_scope is not None:
+            return self._leave_trio(error)
+        if not self._fired or self._task is None:
+            return False
+        ours = self._task.uncancel() <= self._cancelling
+        if isinstance(error, asyncio.CancelledError):
+            return ours
+        self._undelivered = ours
+        return False
+
+    def _leave_trio(self, error: BaseException | None) -> bool:
+        kind = None if error is None else type(error)
+        trace = None if error is None else error.__traceback__
+        return bool(self._trio_scope.__exit__(kind, error, trace)) and error is not None
+
+    def absorb(self, cancellation: BaseException) -> bool:
+        """Whether a cancellation that came too late, while the block was being left, is ours."""
+        if not self._undelivered or not isinstance(cancellation, asyncio.CancelledError):
+            return False
+        self._undelivered = False
+        assert self._task is not None
+        return self._task.cancelling() <= self._cancelling
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run something that blocks, to its end, whatever cancels the caller meanwhile."""
+    wait = _wait_in_trio if in_trio() else _wait_in_asyncio
+    outcome: T = await wait(lambda waiting: _start_thread(work, waiting))
+    return outcome
+
+
+def _start_thread(work: Callable[[], Any], waiting: Waiting) -> Op[Any]:
+    op: Op[Any] = Op(lambda engine: None, waiting)
+
+    def run() -> None:
+        try:
+            op.value = work()
+        except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
+            op.error = error
+        finish([op])
+
+    threading.Thread(target=run, name="killick-opening").start()
+    return op

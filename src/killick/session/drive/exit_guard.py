@@ -1,0 +1,126 @@
+"""How a turn ends when an exception leaves its block."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from killick.errors import TurnStopped
+from killick.model.entries import TurnEnded
+
+if TYPE_CHECKING:
+    from killick.session.core.turn import TurnCore
+
+_DETAIL_MAX: Final = 2_000
+_REASON_MAX: Final = 200
+
+
+def ending(turn_id: str, error: BaseException | None) -> TurnEnded:
+    """Completed without an exception, interrupted by what interrupts, failed by any other."""
+    if error is None:
+        return TurnEnded(turn_id=turn_id, status="completed")
+    reason = interruption(error)
+    if reason is not None:
+        return TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+    summary = describe(error)
+    return TurnEnded(
+        turn_id=turn_id,
+        status="failed",
+        reason=summary[:_REASON_MAX],
+        detail=summary[:_DETAIL_MAX] if len(summary) > _REASON_MAX else None,
+    )
+
+
+def interruption(error: BaseException) -> str | None:
+    """The reason, if this exception interrupts rather than fails; groups by all their leaves."""
+    if isinstance(error, BaseExceptionGroup):
+        reasons = [interruption(inner) for inner in error.exceptions]
+        return None if None in reasons else reasons[0]
+    if isinstance(error, TurnStopped):
+        return error.reason or "stopped"
+    if isinstance(error, KeyboardInterrupt):
+        return "keyboard_interrupt"
+    if isinstance(error, GeneratorExit):
+        return "closed"
+    if isinstance(error, SystemExit):
+        return "system_exit"
+    return "cancelled" if _is_cancellation(error) else None
+
+
+def describe(error: BaseException) -> str:
+    """One line for a person; never empty, whatever the exception's own words are.
+
+    A group says nothing of what went wrong: what failed in it does.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        failed = [inner for inner in error.exceptions if interruption(inner) is None]
+        return "; ".join(describe(inner) for inner in failed or error.exceptions)
+    name = type(error).__name__ or "Exception"
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001  (an exception that cannot describe itself still has a name)
+        words = ""
+    return f"{name}: {words}" if words.strip() else name
+
+
+def attach(error: BaseException, failure: BaseException) -> None:
+    """A closing write failed while `error` was leaving: it goes on and carries the failure."""
+    error.add_note(f"killick could not record this ending: {describe(failure)}")
+    for note in getattr(failure, "__notes__", ()):
+        error.add_note(note)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    # Neither library is imported for this: an exception of theirs means that it is loaded.
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    return (asyncio is not None and isinstance(error, asyncio.CancelledError)) or (
+        trio is not None and isinstance(error, trio.Cancelled)
+    )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def leaves(method: F) -> F:
+    """Say that this is the method by which the block of a turn is left."""
+    return cast("F", _Leaving(method))
+
+
+def leaves_awaiting(method: F) -> F:
+    """The same for a method that is awaited."""
+    return cast("F", _AsyncLeaving(method))
+
+
+class _Leaving:
+    """Gives a `with` statement a method of its own."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, turn: Any, _owner: type) -> Callable[..., Any]:
+        return self._method if turn is None else self._given_to(turn, turn._core)
+
+    def _given_to(self, turn: Any, core: "TurnCore") -> Callable[..., Any]:
+        # Not a frame of Python's: those are kept by the traceback of what went through them.
+        method = partial(self._method, turn)
+        core.held_by(method)
+        return method
+
+
+class _AsyncLeaving(_Leaving):
+    """The method of an `async with` statement is let go of when it is awaited, so it holds more."""
+
+    def _given_to(self, turn: Any, core: "TurnCore") -> Callable[..., Any]:
+        hold = _Hold()
+        core.held_by(hold)
+        return partial(self._await, turn, hold)
+
+    async def _await(self, turn: Any, hold: "_Hold", *raised: Any) -> Any:
+        try:
+            return await self._method(turn, *raised)
+        finally:
+            del hold  # the frame may be kept by a traceback
+
+
+class _Hold:
+    __slots__ = ("__weakref__",)

@@ -1,0 +1,112 @@
+"""Sessions as they happen, for the synchronous face: one of them, or many read together."""
+
+import weakref
+from collections import deque
+from typing import Protocol, Self
+
+from killick.session.core.session import SessionCore
+from killick.session.drive.drive_sync import run
+from killick.session.follow import Fed, FeedCore, Followed, Follower, Seen, look
+from killick.session.runtime import Runtime
+from killick.stores.contract import Reader
+
+REST_SECONDS = 30.0
+"""The longest pause between two looks. A commit ends it at once, and so does a store that fails."""
+
+
+class HasCore(Protocol):
+    """A session of either face."""
+
+    @property
+    def _core(self) -> SessionCore: ...
+
+
+class Interest:
+    """Keeps the store looking for what others commit, until it is over or forgotten."""
+
+    def __init__(self, runtime: Runtime, key: int = 0) -> None:
+        self.runtime = runtime
+        interest = runtime.watcher.following(key)
+        interest.__enter__()
+        self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
+        self._finaliser.atexit = False
+
+    @property
+    def over(self) -> bool:
+        return self.runtime.watcher.closed or not self._finaliser.alive
+
+    def end(self) -> None:
+        self._finaliser()
+        self.runtime.watcher.bump()  # whoever waits for more, on another thread, is told
+
+
+class Following:
+    """What `follow` gives: an iterator that may simply be dropped."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        self._follower = Follower(core.key, after)
+        self._seen: deque[Seen] = deque()
+        self._interest = Interest(core.runtime(), core.key)
+        self.cursor = str(after)
+        """Where `follow(after=…)` goes on after what was given last, mid-message too."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Followed:
+        runtime = self._interest.runtime
+        while not self._seen:
+            if self._interest.over:
+                raise StopIteration
+            since = runtime.watcher.generation
+            run(runtime, look(runtime, self._look))
+            if not self._seen and self._follower.live:
+                runtime.watcher.wait(since, REST_SECONDS)
+        item, self.cursor = self._seen.popleft()
+        return item
+
+    def _look(self, reader: Reader) -> None:
+        # Kept before anything else can be interrupted: it counts as shown now.
+        self._seen.extend(self._follower.poll(reader))
+
+    def close(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
+        self._interest.end()
+
+
+class Feed:
+    """What `feed` gives: what is new in any of its sessions, each time there is something."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._core = FeedCore()
+        self._interest = Interest(runtime)
+
+    def follow(self, session: HasCore, after: int | str = 0) -> None:
+        """Add a session, or begin anew with it."""
+        core = session._core
+        interest = Interest(core.runtime(), core.key)
+        self._core.follow(core.id, Follower(core.key, after), interest.end)
+        self._interest.runtime.watcher.bump()
+
+    def unfollow(self, session_id: str) -> None:
+        """Leave a session out from now on."""
+        self._core.unfollow(session_id)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> list[Fed]:
+        runtime = self._interest.runtime
+        while not self._interest.over:
+            since = runtime.watcher.generation
+            run(runtime, look(runtime, self._core.poll))
+            fed = self._core.take()
+            if fed:
+                return fed
+            if self._core.live:
+                runtime.watcher.wait(since, REST_SECONDS)
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop; forgetting this object does the same."""
+        self._interest.end()

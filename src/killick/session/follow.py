@@ -1,0 +1,395 @@
+"""How much of a session somebody was shown, and what of the next item is new to them. Pure.
+
+A place is every entry through a seq, and of the streams that were open there, how far each part
+was shown. It has a text form, the cursor, by which a follower goes on later, in the middle of a
+message too, in any process.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from killick.errors import InvalidCursor, KillickError, SessionNotFound, StoreDegraded
+from killick.journal.assembly import merge
+from killick.model import entries as e
+from killick.model.messages import Part, Reasoning, Text, ToolCall
+from killick.session.arguments import check_count
+from killick.session.drive.steps import Flow, Pause, read
+from killick.session.runtime import Runtime
+from killick.stores.contract import Reader
+
+Followed = e.Entry | e.FollowedDelta
+
+
+class Seen(NamedTuple):
+    """Something that is shown, and the cursor that goes on after it."""
+
+    item: Followed
+    cursor: str
+
+
+_CURSOR_CHARS_MAX: Final = 2_000
+"""A longer cursor names no lengths: the open streams are then shown again from their beginning."""
+
+_NUMBER: Final = r"[0-9]{1,15}"
+_PART: Final = rf"{_NUMBER}:{_NUMBER}s?"
+_CURSOR: Final = re.compile(rf"{_NUMBER}(~{_NUMBER}(\.{_PART})+)*")
+
+
+class OpenStream:
+    """How much of one open stream was shown: the length of each part, and which are closed."""
+
+    __slots__ = ("call_id", "flush", "lengths", "message_id", "seq", "signed", "turn_id")
+
+    def __init__(self, seq: int, turn_id: str, message_id: str, call_id: str | None) -> None:
+        self.seq = seq
+        self.turn_id = turn_id
+        self.message_id = message_id
+        self.call_id = call_id
+        self.flush = 0
+        self.lengths: dict[int, int] = {}
+        self.signed: set[int] = set()
+
+    def copy(self) -> "OpenStream":
+        copied = OpenStream(self.seq, self.turn_id, self.message_id, self.call_id)
+        copied.flush, copied.lengths, copied.signed = self.flush, {**self.lengths}, {*self.signed}
+        return copied
+
+    def __str__(self) -> str:
+        parts = "".join(
+            f".{part}:{length}{'s' if part in self.signed else ''}"
+            for part, length in self.lengths.items()
+        )
+        return f"~{self.seq}{parts}" if parts else ""
+
+
+class Place:
+    """Everything through `after`, and part of what is open there. `str()` gives the cursor."""
+
+    def __init__(self, after: int | str = 0) -> None:
+        self.after, self.begun = _parse(after)
+        self.open: dict[str, OpenStream] = {}
+
+    def __str__(self) -> str:
+        text = f"{self.after}" + "".join(map(str, self.open.values()))
+        return text if len(text) <= _CURSOR_CHARS_MAX else f"{self.after}"
+
+    def copy(self) -> "Place":
+        copied = Place(self.after)
+        copied.begun = self.begun
+        copied.open = {name: stream.copy() for name, stream in self.open.items()}
+        return copied
+
+    def find_again(self, entry: e.Entry) -> None:
+        """An entry from before this place: what it opens was open, what it ends was not."""
+        match entry.body:
+            case e.MessageStarted() as body:
+                self._open(OpenStream(entry.seq, body.turn_id, body.id, None))
+            case e.ToolStarted() as body:
+                self._open(OpenStream(entry.seq, body.turn_id, body.message_id, body.call_id))
+            case _:
+                for name in self._ended_by(entry.body):
+                    del self.open[name]
+
+    def take(self, item: Followed) -> list[Seen]:
+        """What of this item was not shown yet; what is missing before an ending comes first."""
+        seen: list[Seen] = []
+        if isinstance(item, e.Entry):
+            if item.seq > self.after:
+                self._take_entry(item, seen)
+            return seen
+        stream = self.open.get(_name(item.message_id, item.call_id))
+        if stream is not None and stream.seq == item.seq:
+            self.show(stream, item.delta, seen, item)
+        return seen
+
+    def show(
+        self,
+        stream: OpenStream,
+        delta: e.Delta,
+        seen: list[Seen],
+        whole: e.FollowedDelta | None = None,
+    ) -> None:
+        """Add what is new in a delta; `whole` is used as it is if all of it is."""
+        known = stream.lengths.get(delta.part)
+        fresh = delta.text if known is None else delta.text[max(0, known - delta.offset) :]
+        closes = bool(delta.signature or delta.encrypted) and delta.part not in stream.signed
+        if known is not None and not fresh and not closes:
+            return
+        if closes:
+            stream.signed.add(delta.part)
+        start = known if known is not None else delta.offset
+        stream.lengths[delta.part] = start + len(fresh)
+        if whole is None or len(fresh) != len(delta.text):
+            cut = e.Delta(
+                delta.part, start, delta.type, fresh, delta.head, delta.signature, delta.encrypted
+            )
+            whole = e.FollowedDelta(
+                stream.seq, stream.turn_id, stream.message_id, stream.call_id, cut
+            )
+        seen.append(Seen(whole, str(self)))
+
+    def _take_entry(self, entry: e.Entry, seen: list[Seen]) -> None:
+        for name in self._ended_by(entry.body):
+            stream = self.open[name]
+            if stream.lengths:
+                for delta in _whole(entry.body):
+                    self.show(stream, delta, seen)
+            del self.open[name]
+        self.after = entry.seq
+        if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
+            self.find_again(entry)
+        seen.append(Seen(entry, str(self)))
+
+    def _open(self, stream: OpenStream) -> None:
+        for part, (length, signed) in self.begun.get(stream.seq, {}).items():
+            stream.lengths[part] = length
+            if signed:
+                stream.signed.add(part)
+        self.open[_name(stream.message_id, stream.call_id)] = stream
+
+    def _ended_by(self, body: e.Body) -> list[str]:
+        match body:
+            case e.MessageEnded():
+                name = _name(body.id, None)
+            case e.ToolOutput():
+                name = _name(body.message_id, body.call_id)
+            case e.ToolFinished():
+                name = _name(body.message_id, body.result.call_id)
+            case e.TurnEnded():
+                return [name for name, one in self.open.items() if one.turn_id == body.turn_id]
+            case _:
+                return []
+        return [name] if name in self.open else []
+
+
+_Lengths = dict[int, tuple[int, bool]]
+
+
+def _parse(after: int | str) -> tuple[int, dict[int, _Lengths]]:
+    """The seq of a cursor, and how far each stream was shown that was open there."""
+    if not isinstance(after, str):
+        check_count("after", after)
+        return after, {}
+    if not _CURSOR.fullmatch(after):
+        raise InvalidCursor(f"{after[:80]!r} is no cursor; give a seq, or a cursor of a follower")
+    seq, *streams = after.split("~")
+    begun: dict[int, _Lengths] = {}
+    for stream in streams:
+        number, *parts = stream.split(".")
+        begun[int(number)] = lengths = {}
+        for part in parts:
+            index, _, length = part.partition(":")
+            lengths[int(index)] = int(length.rstrip("s")), length.endswith("s")
+    return int(seq), begun
+
+
+def _name(message_id: str, call_id: str | None) -> str:
+    return message_id if call_id is None else f"{len(message_id)}:{message_id}{call_id}"
+
+
+def _whole(body: e.Body) -> Sequence[e.Delta]:
+    """The text that an ending carries, as deltas from the beginning."""
+    match body:
+        case e.MessageEnded():
+            return _deltas_of(body.parts)
+        case e.ToolOutput():
+            return [e.Delta(0, 0, "output", body.output)]
+        case e.ToolFinished():
+            return _output_of(body)
+        case _:
+            return ()
+
+
+def _output_of(body: e.ToolFinished) -> list[e.Delta]:
+    text = body.output
+    if text is None and isinstance(body.result.content, str):
+        text = body.result.content  # the output was the result, so it is stored once
+    return [] if text is None else [e.Delta(0, 0, "output", text)]
+
+
+def _deltas_of(parts: Sequence[Part]) -> tuple[e.Delta, ...]:
+    """A message's parts as deltas from the beginning."""
+    deltas = []
+    for number, part in enumerate(parts):
+        if isinstance(part, Text):
+            deltas.append(e.Delta(number, 0, "text", part.text))
+        elif isinstance(part, Reasoning):
+            deltas.append(
+                e.Delta(number, 0, "reasoning", part.text, None, part.signature, part.encrypted)
+            )
+        elif isinstance(part, ToolCall):
+            head = ToolCall(part.id, part.name, "", part.tool_type)
+            deltas.append(e.Delta(number, 0, "arguments", part.arguments, head))
+        else:
+            deltas.append(e.Delta(number, 0, "part", "", part))
+    return merge(deltas)
+
+
+T = TypeVar("T")
+
+_PAGE: Final = 500
+_LOST_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.05
+
+
+def look(runtime: Runtime, poll: Callable[[Reader], T]) -> Flow[T]:
+    """One look, for both faces. One whose connection was lost is made again, as often as it takes;
+    what is not mended after some seconds is raised."""
+    until: float | None = None
+    while True:
+        since = runtime.watcher.generation
+        try:
+            return (yield from read(poll))
+        except StoreDegraded:
+            now = time.monotonic()
+            until = until or now + _LOST_SECONDS
+            if now > until:
+                raise
+        yield Pause(since, _AGAIN_SECONDS)
+
+
+class Follower:
+    """Remembers what was shown; each `poll` returns what is new as of one moment."""
+
+    def __init__(self, key: int, after: int | str) -> None:
+        self._key = key
+        self._begun = False
+        self.place = Place(after)
+        self.live = False
+        """Whether the last poll reached the head of the journal."""
+
+    def poll(self, reader: Reader) -> list[Seen]:
+        """What is new. If it fails, nothing counts as shown, and the next one shows all of it."""
+        before = self._begun, self.place.copy()
+        try:
+            return self._poll(reader)
+        except BaseException:
+            self._begun, self.place = before
+            raise
+
+    def _poll(self, reader: Reader) -> list[Seen]:
+        seen: list[Seen] = []
+        place = self.place
+        if not self._begun:
+            self._begun = True
+            self._find_open(reader)
+        self._show_open(reader, seen)
+        head = reader.head_of(self._key)
+        if not head:
+            raise SessionNotFound("the session does not exist any more; it was erased")
+        if head < place.after:  # what is written next would be passed over
+            raise InvalidCursor(
+                f"after={place.after} is beyond the end of this session, which has {head} entries; "
+                "it is from another session, or from a copy that knew more"
+            )
+        self.live = head == place.after
+        if self.live:
+            return seen
+        page = reader.entries(self._key, after=place.after, limit=_PAGE)
+        for entry in page:
+            seen += place.take(entry)
+        self.live = len(page) < _PAGE
+        if self.live:
+            self._show_open(reader, seen)
+        return seen
+
+    def _find_open(self, reader: Reader) -> None:
+        """What streams already at the place where this follower begins is followed too."""
+        place = self.place
+        row = reader.session(self._key)
+        if row is not None and row.turn_seq is not None and row.turn_seq <= place.after:
+            for entry in reader.entries(self._key, after=row.turn_seq - 1, through=place.after):
+                place.find_again(entry)
+        found = {stream.seq for stream in place.open.values()}
+        for seq in place.begun:
+            if seq not in found and seq <= place.after:  # its turn has ended since
+                for entry in reader.entries(self._key, after=seq - 1, limit=1):
+                    if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
+                        place.find_again(entry)
+
+    def _show_open(self, reader: Reader, seen: list[Seen]) -> None:
+        for stream in self.place.open.values():
+            self._show_deltas(reader, stream, seen)
+
+    def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[Seen]) -> None:
+        for number, flush in reader.deltas(self._key, stream.seq, after=stream.flush):
+            stream.flush = number
+            for delta in flush:
+                self.place.show(stream, delta, seen)
+
+
+class Fed(NamedTuple):
+    """What is new in one of the sessions of a feed; `error` says why nothing more will come."""
+
+    session_id: str
+    seen: list[Seen]
+    error: KillickError | None = None
+
+
+class FeedCore:
+    """Many sessions as they happen, read together: one look at the store serves all of them.
+
+    What a look has found stays here until somebody takes it: who is cancelled meanwhile loses
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._followers: dict[str, Follower] = {}
+        self._ends: dict[str, Callable[[], None]] = {}
+        self._found: list[Fed] = []
+        self.live = True
+
+    def follow(self, session_id: str, follower: Follower, end: Callable[[], None]) -> None:
+        """Add a session; `end` is called when it is followed no longer."""
+        self.unfollow(session_id)
+        with self._mutex:
+            self._followers[session_id], self._ends[session_id] = follower, end
+
+    def unfollow(self, session_id: str) -> None:
+        with self._mutex:
+            self._found = [one for one in self._found if one.session_id != session_id]
+        self._forget(session_id)
+
+    def poll(self, reader: Reader) -> None:
+        """Find what is new in any of them."""
+        with self._mutex:
+            followers = list(self._followers.items())
+        live = True
+        for session_id, follower in followers:
+            try:
+                seen = follower.poll(reader)
+            except StoreDegraded:
+                if not self._found:
+                    raise
+                live = False  # the connection is lost, not the session: it is looked at again
+                break
+            except KillickError as error:  # erased or damaged: the others go on
+                if self._followers.get(session_id) is follower:
+                    self._forget(session_id)
+                self._find(Fed(session_id, [], error))
+                continue
+            live = live and follower.live
+            if seen:
+                self._find(Fed(session_id, seen))
+        self.live = live
+
+    def take(self) -> list[Fed]:
+        """What was found and nobody has taken yet."""
+        with self._mutex:
+            found, self._found = self._found, []
+        return found
+
+    def _find(self, fed: Fed) -> None:
+        with self._mutex:
+            self._found.append(fed)
+
+    def _forget(self, session_id: str) -> None:
+        with self._mutex:
+            self._followers.pop(session_id, None)
+            end = self._ends.pop(session_id, None)
+        if end is not None:
+            end()

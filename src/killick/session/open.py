@@ -1,0 +1,177 @@
+"""From what a user names as a store to an open database."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from killick.errors import StoreError
+from killick.journal import rules
+from killick.journal.redaction import Redact, Redactor, redact_secrets
+from killick.model.limits import (
+    ANSWER_SECONDS,
+    FLUSH_BYTES,
+    LEASE_SECONDS,
+    LOCK_WAIT_SECONDS,
+    STREAM_BUFFER_BYTES,
+    WINDOW_SECONDS,
+)
+from killick.session.arguments import check_numbers
+from killick.session.runtime import Clock, IdSource, Runtime, random_ids, system_clock
+from killick.stores.contract import Database
+
+Durability = Literal["full", "normal"]
+_SERVERS: Final = ("postgresql://", "postgres://")
+Url = str | os.PathLike[str] | Database | None
+
+
+class Options:
+    """Everything about a store that can be set; each has a default that is meant."""
+
+    def __init__(  # noqa: PLR0913  (all by keyword, each with a default)
+        self,
+        *,
+        tenant: str = "default",
+        durability: Durability = "full",
+        window_seconds: float = WINDOW_SECONDS,
+        buffer_bytes: int = STREAM_BUFFER_BYTES,
+        flush_bytes: int = FLUSH_BYTES,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        network: bool = False,
+        indexing: bool = True,
+        clock: Clock = system_clock,
+        ids: IdSource = random_ids,
+        redact: Redact | Literal["secrets"] | None = None,
+    ) -> None:
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
+        rules.check_text(tenant, "the tenant")
+        check_numbers(
+            window_seconds=window_seconds,
+            buffer_bytes=buffer_bytes,
+            flush_bytes=flush_bytes,
+            lock_wait_seconds=lock_wait_seconds,
+            lease_seconds=lease_seconds,
+            answer_seconds=answer_seconds,
+        )
+        self.tenant = tenant
+        self.durability = durability
+        self.window_seconds = window_seconds
+        self.buffer_bytes = buffer_bytes
+        self.flush_bytes = flush_bytes
+        self.lock_wait_seconds = lock_wait_seconds
+        self.lease_seconds = lease_seconds
+        self.answer_seconds = answer_seconds
+        self.network = network
+        self.indexing = indexing
+        self.clock = clock
+        self.ids = ids
+        self.redactor = _redactor(redact)
+
+
+def opener(url: Url, options: Options) -> Callable[[], Runtime]:
+    """What opens the store that `url` names now, and starts what serves it.
+
+    A child after fork() calls it again, in whatever folder it is by then.
+    """
+    named = _settled(url)
+    return lambda: _open(named, options)
+
+
+def _open(named: Path | str | Database | None, options: Options) -> Runtime:
+    return Runtime(
+        _database(named, options),
+        tenant=options.tenant,
+        clock=options.clock,
+        ids=options.ids,
+        window_seconds=options.window_seconds,
+        buffer_bytes=options.buffer_bytes,
+        flush_bytes=options.flush_bytes,
+        redactor=options.redactor,
+        indexing=options.indexing,
+    )
+
+
+def _redactor(redact: Redact | str | None) -> Redactor | None:
+    if redact is None:
+        return None
+    if callable(redact):
+        return Redactor(redact)
+    if redact == "secrets":
+        return Redactor(redact_secrets)
+    raise ValueError(f'redact={redact!r}; it is a function from text to text, or "secrets"')
+
+
+def default_path() -> Path:
+    """Where a store lies when nobody said where."""
+    import platformdirs  # takes a while, and most name their store
+
+    return Path(platformdirs.user_data_dir("killick", appauthor=False)) / "killick.db"
+
+
+def _settled(url: Url) -> Path | str | Database | None:
+    """The same by a name that means it everywhere: a file's whole path, or a server's URL."""
+    named = (os.environ.get("KILLICK_STORE") or None) if url is None else url
+    if isinstance(named, str) and named.startswith(_SERVERS):
+        return named
+    if isinstance(named, str | os.PathLike):
+        return file_path(named).absolute()
+    if named is not None and not hasattr(named, "writing"):
+        raise TypeError(f"a store is a path or a URL, and this is a {type(named).__name__}")
+    return named
+
+
+def _database(named: Path | str | Database | None, options: Options) -> Database:
+    if isinstance(named, str):
+        return _on_server(named, options)
+    if named is not None and not isinstance(named, Path):
+        return named
+    from killick.stores.sqlite import SqliteDatabase
+
+    return SqliteDatabase(
+        named or _made_default(),
+        durability=options.durability,
+        wait_seconds=options.lock_wait_seconds,
+        network=options.network,
+    )
+
+
+def _made_default() -> Path:
+    path = default_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def _on_server(url: str, options: Options) -> Database:
+    try:
+        from killick.stores.postgres import PostgresDatabase
+    except ImportError as error:
+        raise StoreError(
+            f"a store on PostgreSQL needs psycopg ({error}): pip install 'killick[postgres]'"
+        ) from error
+    return PostgresDatabase(
+        url,
+        durability=options.durability,
+        wait_seconds=options.lock_wait_seconds,
+        lease_seconds=options.lease_seconds,
+        answer_seconds=options.answer_seconds,
+    )
+
+
+def file_path(url: str | os.PathLike[str]) -> Path:
+    """The file that a path or URL names. Raises StoreError for what names none."""
+    text = os.fspath(url)
+    if not text:
+        raise StoreError("the name of the store is empty; name a file, or nothing for the default")
+    if text.removeprefix("sqlite:///") == ":memory:":
+        raise StoreError("a store is a file; for tests there is killick.stores.memory.MemoryDisk")
+    if text.startswith(_SERVERS):
+        raise StoreError("a store on a server has no file of its own; name a file")
+    if text.startswith("sqlite:///"):
+        text = text.removeprefix("sqlite:///")
+        # As elsewhere: three slashes and a relative path, or four and an absolute one.
+    elif "://" in text or text.startswith("file:"):
+        raise StoreError(f"{text!r} is no store: name a file, sqlite:///… or postgresql://…")
+    return Path(text).expanduser()

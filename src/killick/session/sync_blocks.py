@@ -1,0 +1,466 @@
+"""Running the tools that a model calls, for the synchronous face; and what both faces share.
+
+A helper that nobody has to use. Each call is started when it is whole, while the reply may still
+stream; its start, its output and its result are recorded apart from those of all others.
+"""
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
+
+import msgspec
+
+from killick.errors import HandleClosed, TurnEnded, TurnStopped
+from killick.journal.assembly import is_whole_object
+from killick.model import entries as e
+from killick.model.messages import (
+    File,
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from killick.session.core.session import Content
+from killick.session.core.stream import StreamCore, ToolCore, ToolType
+from killick.session.core.turn import TurnCore
+from killick.session.drive.drive_sync import run
+from killick.session.drive.exit_guard import describe, leaves
+from killick.session.drive.steps import Flow, Write
+from killick.session.options import CallSettings, model_call
+from killick.stores.engine.state import Receipt
+
+Tools = Mapping[str, Callable[..., Any]]
+"""Functions by name. Each takes the call's arguments as keywords; a custom tool takes its text."""
+
+
+class Calling(Protocol):
+    """A reply that tells of its calls: a stream of ours, or a provider's that is recorded."""
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None: ...
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a tool gave, as it is recorded; no content means that its output is the result."""
+
+    content: str | tuple[Text | Image | File | Opaque, ...] | None
+    is_error: bool = False
+    structured: Json = None
+
+    def result(self, call_id: str, printed: Sequence[str]) -> ToolResult:
+        content = "".join(printed) if self.content is None else self.content
+        return ToolResult(call_id, content, self.is_error, self.structured)
+
+
+def bind(call: ToolCall, tools: Tools) -> Callable[[], Any]:
+    """The function with its arguments. Raises LookupError or ValueError, in words for the model."""
+    function = tools.get(call.name)
+    if function is None:
+        raise LookupError(f"there is no tool named {call.name!r}")
+    if call.tool_type == "custom":
+        return lambda: function(call.arguments)
+    if not call.arguments.strip():
+        return function
+    if not is_whole_object(call.arguments):
+        raise ValueError("the arguments are not a JSON object")
+    arguments = json.loads(call.arguments)
+    return lambda: function(**arguments)
+
+
+def outcome(value: Any) -> Outcome:
+    """What a function returned: text, parts, or anything that JSON can hold."""
+    if value is None or isinstance(value, str):
+        return Outcome(value)
+    if _is_part(value):
+        return Outcome((value,))
+    if isinstance(value, list | tuple) and value and all(_is_part(part) for part in value):
+        return Outcome(tuple(value))
+    return Outcome(json.dumps(value, ensure_ascii=False, default=str), structured=plain(value))
+
+
+def failure(error: BaseException) -> Outcome:
+    return Outcome(describe(error), is_error=True)
+
+
+def plain(value: Any) -> Json:
+    """The value as JSON would give it back; None when it has no such form."""
+    try:
+        found: Json = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return None
+    return found
+
+
+def too_late(call: ToolCall) -> HandleClosed:
+    """The block was left, and its reply goes on: a call in it would never be run."""
+    return HandleClosed(
+        f"tool call {call.id!r} became whole after the block of run_tools() was left, and was not "
+        "run; leave the reply's block first"
+    )
+
+
+def raise_failures(failures: Sequence[BaseException]) -> None:
+    """What went wrong around tools, other than in them: the one failure, or all of them."""
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise BaseExceptionGroup("several tools could not be recorded", failures)
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, Text | Image | File | Opaque)
+
+
+class ToolRun:
+    """Tools that run beside a reply. Use it as a block; leaving it waits for all of them.
+
+    Each runs on a thread of its own. When an exception leaves the block, or the turn is asked to
+    stop, no further tool is started and none is waited for: one that is still running finishes on
+    its own, and its result is kept as late.
+    """
+
+    def __init__(
+        self, turn: "Turn", core: "TurnCore", reply: Calling, tools: Tools, *, in_order: bool
+    ) -> None:
+        self._turn = turn
+        self._core = core
+        self._reply = reply
+        self._tools = tools
+        self._in_order = in_order
+        self._changed = threading.Condition()
+        self._running = 0
+        self._last: threading.Thread | None = None
+        self._closed = self._waited = False
+        self._failures: list[BaseException] = []
+        self.results: dict[str, ToolResult] = {}
+        """The results so far, by the ids of their calls."""
+
+    def __enter__(self) -> Self:
+        self._reply.on_call(self._start)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._wait()
+                self._waited = True
+        finally:
+            self._closed = True
+        if error is None:
+            raise_failures(self._failures)
+
+    def _wait(self) -> None:
+        """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
+        core = self._core
+        before, core.on_stop = core.on_stop, self._wake
+        try:
+            with self._changed:
+                while self._running:
+                    core.check_open()
+                    self._changed.wait()
+            core.check_open()
+        finally:
+            core.on_stop = before
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _start(self, call: ToolCall) -> None:
+        if self._waited:
+            raise too_late(call)
+        before = self._last if self._in_order else None
+        # A daemon: a tool that hangs must not keep the process from ending.
+        thread = threading.Thread(
+            target=self._run, args=(call, before), name=f"killick-tool-{call.name}", daemon=True
+        )
+        with self._changed:
+            thread.start()  # first: one that cannot be started is not waited for
+            self._running += 1
+            self._last = thread
+
+    def _run(self, call: ToolCall, before: threading.Thread | None) -> None:
+        try:
+            if before is not None:
+                before.join()
+            if not self._closed and self._turn.stop_asked is None:
+                with self._turn.tool(call.id) as tool:
+                    self._perform(call, tool)
+        except (TurnStopped, TurnEnded):
+            pass  # the turn's own block says so
+        except BaseException as error:  # noqa: BLE001  (raised where the block is left)
+            self._failures.append(error)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _perform(self, call: ToolCall, tool: "Tool") -> None:
+        printed: list[str] = []
+        try:
+            value = bind(call, self._tools)()
+            if inspect.isgenerator(value):
+                value = _print_all(value, tool, printed)
+            _refuse_asynchronous(call, value)
+            found = outcome(value)
+        except (TurnStopped, TurnEnded):
+            raise
+        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
+            found = failure(error)
+        tool.finish(found.content, is_error=found.is_error, structured=found.structured)
+        self.results[call.id] = found.result(call.id, printed)
+
+
+def _refuse_asynchronous(call: ToolCall, value: Any) -> None:
+    """It has not run, and nothing here can run it: what it is must not pass for its result."""
+    if inspect.iscoroutine(value):
+        value.close()
+    elif not inspect.isawaitable(value) and not inspect.isasyncgen(value):
+        return
+    raise TypeError(f"the tool {call.name!r} is asynchronous, and did not run; use AsyncStore")
+
+
+def _print_all(pieces: Any, tool: "Tool", printed: list[str]) -> Any:
+    """What a generator yields is its tool's output as it runs; what it returns is the result."""
+    try:
+        while True:
+            piece = str(next(pieces))
+            tool.output(piece)
+            printed.append(piece)
+    except StopIteration as done:
+        return done.value
+    finally:
+        pieces.close()
+
+
+T = TypeVar("T")
+C = TypeVar("C", StreamCore, ToolCore)
+
+
+class TurnFacts:
+    """What a turn says of itself, the same on both faces; and its end when nobody holds it."""
+
+    def __init__(self, core: TurnCore) -> None:
+        self._core = core
+
+    @property
+    def id(self) -> str:
+        return self._core.claim.turn_id
+
+    @property
+    def status(self) -> str:
+        """`running` until the block is left; then `completed`, `failed` or `interrupted`."""
+        return self._core.status
+
+    @property
+    def reason(self) -> str | None:
+        return self._core.reason
+
+    @property
+    def repeated(self) -> bool:
+        """Whether this key was used before: the turn exists and must not be run again."""
+        return self._core.repeated
+
+    @property
+    def stop_asked(self) -> str | None:
+        """The reason, once somebody has asked this turn to stop."""
+        return self._core.stop_reason
+
+
+class Turn(TurnFacts):
+    """One prompt and everything until its one ending. Use it as a block."""
+
+    def __enter__(self) -> Self:
+        self._core.held_by(self)  # a `with` statement holds it already
+        try:
+            self._run(self._core.enter())
+        except BaseException as error:
+            # Interrupted after it had begun: nobody will leave the block.
+            run(self._core.runtime, self._core.leave(error), leaving=error)
+            raise
+        return self
+
+    @leaves
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        run(self._core.runtime, self._core.leave(error), leaving=error)
+
+    def record(self, message: Message) -> Receipt:
+        """Record a whole message, durable on return.
+
+        If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
+        changes nothing.
+        """
+        return self._run(self._core.record(message))
+
+    def stream(self, **settings: Unpack[CallSettings]) -> "Stream":
+        """One model call and its answer as it comes, as a block."""
+        return Stream(StreamCore(self._core, model_call(settings)))
+
+    def tool(self, call_id: str, *, of: str | None = None) -> "Tool":
+        """A run of the tool the model called, as a block: started before the block runs.
+
+        `of` is the turn that made the call, if this turn continues it: a call that was never
+        started there can be started here, and its result belongs to that call.
+        """
+        return Tool(ToolCore(self._core, call_id, of))
+
+    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "ToolRun":
+        """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
+
+        All at once, or with `in_order` one after another. `tools` are functions by name, which
+        take the call's arguments; what a generator yields is output. Leaving the block waits.
+
+        If interrupted: no further tool is started. One that runs is not ended: its result is late.
+        """
+        return ToolRun(self, self._core, reply, tools, in_order=in_order)
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep the bytes of an image or a file that came in this turn; the name for its part.
+
+        If interrupted: the blob is stored or it is not; unused ones are collected later.
+        """
+        return self._run(self._core.put_blob(data))
+
+    def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
+        """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
+        return self._run(self._core.ask_approval(call_id, arguments))
+
+    def _run(self, flow: Flow[T] | Write[T]) -> T:
+        return run(self._core.runtime, flow)
+
+
+class Deltas:
+    """What can be handed over while an answer streams: plain calls on both faces, none waits."""
+
+    _core: StreamCore
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self._core.id
+
+    @property
+    def model_call_id(self) -> str:
+        return self._core.model_call_id
+
+    def text(self, text: str) -> None:
+        """A piece of the answer."""
+        self._core.text(text)
+
+    def reasoning(
+        self, text: str = "", *, signature: str | None = None, encrypted: str | None = None
+    ) -> None:
+        """A piece of reasoning; its signature or encrypted content closes the part."""
+        self._core.reasoning(text, signature, encrypted)
+
+    def tool_call(
+        self,
+        call_id: str,
+        *,
+        name: str | None = None,
+        arguments: str = "",
+        tool_type: ToolType = "function",
+        done: bool = False,
+    ) -> None:
+        """A tool call, or a piece of its arguments: after the first piece the id is enough.
+
+        As soon as the arguments are a whole JSON object, or `done` says so, its tool may start.
+        """
+        self._core.tool_call(call_id, name, arguments, tool_type, done=done)
+
+    def part(self, part: Part) -> None:
+        """A whole part: an image, a file, or a provider's opaque data."""
+        self._core.part(part)
+
+    def end_part(self) -> None:
+        """The open part is over: text or reasoning that follows begins one of its own."""
+        self._core.end_part()
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls that are whole so far, in the order in which they became it."""
+        return list(self._core.tool_calls)
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None:
+        """Have a function called with each tool call as soon as it is whole.
+
+        It runs where the last piece is handed over, so it must not wait. Calls that are whole
+        already are told at once.
+        """
+        self._core.on_call(tell)
+
+    def cut_off(self, why: str) -> None:
+        """Say that the answer broke off although no exception did: the message will be partial."""
+        self._core.cut_off(why)
+
+    def finish(
+        self,
+        *,
+        finish_reason: str | None = None,
+        usage: e.Usage | None = None,
+        provider_ids: dict[str, str] | None = None,
+    ) -> None:
+        """What the provider said at the end; recorded when the block is left."""
+        self._core.finish(finish_reason, usage, provider_ids)
+
+
+class Block(Generic[C]):
+    """What is entered and left around work: a stream, or a tool."""
+
+    _core: C
+
+    def __enter__(self) -> Self:
+        run(self._core.turn.runtime, self._core.enter())
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
+
+
+class Stream(Deltas, Block[StreamCore]):
+    """A model's answer as it comes. Use it as a block."""
+
+    def __init__(self, core: StreamCore) -> None:
+        self._core = core
+
+
+class Tool(Block[ToolCore]):
+    """A tool that runs. Use it as a block, and finish it."""
+
+    def __init__(self, core: ToolCore) -> None:
+        self._core = core
+
+    def output(self, text: str) -> None:
+        """A piece of what the tool prints; does not wait."""
+        self._core.output(text)
+
+    def finish(
+        self, content: Content | None = None, *, is_error: bool = False, structured: Json = None
+    ) -> Receipt:
+        """Record the result, durable on return; without content, what was printed is the result.
+
+        If interrupted: it is recorded or it is not; the same content again changes nothing.
+        """
+        flow = self._core.finish(content, is_error=is_error, structured=structured)
+        return run(self._core.turn.runtime, flow)

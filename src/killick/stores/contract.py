@@ -1,0 +1,425 @@
+"""The contract of a store: what the engine and the readers need of a database.
+
+A database is thin. It keeps rows, enforces that an identity occurs once in a session, and makes a
+transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from killick.journal.summary import Derived, Spent
+from killick.model.entries import Delta, Entry
+from killick.model.sessions import SessionInfo
+from killick.search.port import SearchReader, SearchTransaction
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a holder shows with every fenced write."""
+
+    turn_id: str
+    fence: int
+
+
+Flush = tuple[int, int, int, bytes]
+"""What one flush keeps of a stream: its session's key, its seq, the flush's number, the deltas."""
+
+
+class SessionRow(Derived, kw_only=True):
+    """What is kept of a session beside its journal: derived from it, so that writes are cheap.
+
+    A fork's journal begins with the entries of the session `base`, up to `base_seq`.
+    """
+
+    key: int
+    id: str
+    tenant: str
+    head: int
+    created_at_us: int
+    base: int | None = None
+    base_seq: int = 0
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list, newest first; `before` continues after the last one shown.
+
+    `since` and `until` are about the time of the last change. None filters nothing.
+    """
+
+    tenant: str
+    archived: bool | None = False
+    deleted: bool = False
+    type: str | None = None
+    project: str | None = None
+    tag: str | None = None
+    model: str | None = None
+    interrupted: bool | None = None
+    pinned: bool | None = None
+    title: str | None = None
+    parent: str | None = None
+    fork_of: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    limit: int = 100
+    before: tuple[int, str] | None = None
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which model calls to count; None counts all. Days are numbered from 1970, in UTC."""
+
+    tenant: str
+    session: str | None = None
+    project: str | None = None
+    model: str | None = None
+    since_day: int | None = None
+    until_day: int | None = None
+
+
+class Traces(msgspec.Struct, frozen=True):
+    """Where bytes that should be gone were looked for, and which were found in which file.
+
+    `unverified` is what of this database cannot be looked at from here.
+    """
+
+    files: tuple[str, ...] = ()
+    found: dict[str, tuple[bytes, ...]] = {}
+    unverified: tuple[str, ...] = ()
+
+
+class BackupReceipt(msgspec.Struct, frozen=True):
+    """A copy of the store that was checked after it was made."""
+
+    path: str
+    bytes: int
+    sessions: int
+    entries: int
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How often a database wants to be asked for its change mark, in seconds between two looks."""
+
+    busy: float = 0.010
+    quiet: float = 0.030
+    """When the mark has not moved for a while: less than anybody notices who waits."""
+
+
+class Unlocked(Exception):
+    """An operation needs sessions that are not locked yet: lock them, then come back."""
+
+    def __init__(self, keys: Collection[int]) -> None:
+        super().__init__(keys)
+        self.keys = keys
+
+
+class Held(Exception):
+    """Somebody else keeps a session locked that an operation needs: others go first, it comes back.
+
+    After `seconds` whoever waits for it is told.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Restart(Exception):
+    """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
+
+
+class Reader(SearchReader, Protocol):
+    """Reads as of one moment."""
+
+    def is_alive(self, holder: str) -> bool:
+        """Whether the store opening behind this name still has its right to run turns."""
+        ...
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
+    def session(self, key: int) -> SessionRow | None: ...
+    def stopping(self) -> list[tuple[int, int]]:
+        """The sessions whose running turn was asked to stop, each with the seq of that entry."""
+        ...
+
+    def session_keys(self) -> list[int]:
+        """Every session there is, of any tenant, deleted ones too."""
+        ...
+
+    def origin(self, key: int) -> SessionRow:
+        """What of a session's row is not derived from its journal; the rest is empty."""
+        ...
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        """The session's key, also when what is derived of it is damaged."""
+        ...
+
+    def head_of(self, key: int) -> int: ...
+    def labels(self, key: int) -> list[tuple[str, str]]: ...
+    def usage_of(self, key: int) -> list[Spent]: ...
+    def streams(self, key: int) -> list[int]:
+        """Where the streams began that have deltas."""
+        ...
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        """Ids of sessions that begin like this, in order, deleted ones too."""
+        ...
+
+    def forks_of(self, key: int) -> list[int]: ...
+    def unscrubbed(self, tenant: str) -> list[str]:
+        """Sessions that were erased and whose bytes may still be in the file."""
+        ...
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]: ...
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        """Entries in order. Raises SessionDamaged at the first that does not verify."""
+        ...
+
+    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        """The last `limit` entries below `before`, in order."""
+        ...
+
+    def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
+        """The entries with this mark (`journal.derived`), in order."""
+        ...
+
+    def find_entry(self, key: int, identity: str) -> Entry | None: ...
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        """The flushes of the stream that started at `seq`, each with its number, in order."""
+        ...
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        """What was spent, with the session's id and project, a row for each day and model."""
+        ...
+
+    def holds(self, fragment: bytes) -> bool:
+        """Whether any row that is left holds these bytes. Reads everything."""
+        ...
+
+    def blob(self, tenant: str, digest: str) -> bytes | None: ...
+    def has_blob(self, tenant: str, digest: str) -> bool: ...
+    def counts(self) -> dict[str, int]:
+        """Rows by table: for tests, `status` and people."""
+        ...
+
+
+class Transaction(Reader, SearchTransaction, Protocol):
+    """Reads and writes that become durable together or not at all."""
+
+    may_lose_end: bool
+    """Whether what was committed can be missing later, from a journal's end: after a failover."""
+
+    @property
+    def writes(self) -> int:
+        """How many statements have written so far: whether a refused operation left a trace."""
+        ...
+
+    def stamp(self, key: int, expected: int | None = None) -> int:
+        """What is known of this session is still true as long as this number is the same.
+
+        What the caller expects may be taken for granted, if the commit then makes sure of it.
+        Raises Unlocked where sessions are locked one by one, before anything is written, and Held.
+        """
+        ...
+
+    def need(self, keys: Collection[int]) -> None:
+        """Say at once all that an operation is about. Raises Unlocked, as `stamp` does."""
+        ...
+
+    def lock(self, keys: Collection[int]) -> None:
+        """Keep others from writing to these sessions. Raises Restart if that must come first."""
+        ...
+
+    def create_session(self, row: SessionRow) -> int: ...
+    def save_session(self, row: SessionRow) -> None: ...
+    def save_labels(self, row: SessionRow) -> None:
+        """Make the session findable by its tags and models, as they are now."""
+        ...
+
+    def drop_usage(self, key: int) -> None: ...
+    def spend(self, key: int, spent: Spent) -> None:
+        """Add to what is known of a session's model calls."""
+        ...
+
+    def insert_entry(
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
+    ) -> bool:
+        """False, and nothing written, when the session has this identity already."""
+        ...
+
+    def erase_session(self, key: int) -> int:
+        """Remove everything of a session but its blobs; how many entries there were."""
+        ...
+
+    def drop_loose_blobs(self, key: int) -> int:
+        """Remove the blobs that this session alone refers to, and its references; how many."""
+        ...
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None: ...
+    def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
+        """Note that what was erased of this session is gone from the file too."""
+        ...
+
+    def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
+    def drop_deltas(self, key: int, seq: int) -> None: ...
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        """Whether the blob is there; if so, it stays at least until this holder is gone."""
+        ...
+
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        """Keep a blob for this session; False when there is no such blob."""
+        ...
+
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        """Remove blobs that nothing refers to and whose writer is gone; returns how many.
+
+        `if_due` is said by whoever closes a store: where it takes long, others may have done it.
+        """
+        ...
+
+
+class Database(Protocol):
+    """One open database. `writing` is for one thread at a time, `reading` for any number."""
+
+    holder: str
+    """Names this opening of the store; part of every lease it takes."""
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """Commit as the last step, roll back on any exception. Raises StoreError, Restart."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Reader]: ...
+    def explain(self, error: BaseException) -> BaseException:
+        """An error of the driver as one of ours; any other as it is."""
+        ...
+
+    def change_mark(self) -> int:
+        """A number that moves when anybody, in any process, has changed what is watched."""
+        ...
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        """Somebody here waits for every change of some sessions, and for stops in others.
+
+        Does not wait itself. If the database is told of a change it calls `notice`, from any
+        thread, and is asked for its mark at once.
+        """
+        ...
+
+    def pace(self) -> Pace:
+        """How often it must be asked, as things are now."""
+        ...
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself; nothing when it is sound."""
+        ...
+
+    def reindex(self) -> None:
+        """Make every index anew from its table."""
+        ...
+
+    def scrub(self) -> bool:
+        """Make sure that no free space holds what was removed; False when others prevent it."""
+        ...
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        """Look for bytes in every file of the store, however they got there."""
+        ...
+
+    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+        """Copy the store while it is in use, and check the copy."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JournalReader:
+    """Entries of a session with everything it has inherited. A database fills in the rest."""
+
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
+    ) -> list[Entry]:
+        """The session's own rows, in order. Raises SessionDamaged where one is missing."""
+        raise NotImplementedError
+
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        raise NotImplementedError
+
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        raise NotImplementedError
+
+    def own_entry(self, key: int, identity: str) -> Entry | None:
+        raise NotImplementedError
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        """The session that this one was forked from, and how far it reaches."""
+        raise NotImplementedError
+
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
+        """Raise SessionDamaged if these entries do not follow on `after` without a gap."""
+        raise NotImplementedError
+
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        own = self.own_entries(key, after=after, through=through, limit=limit)
+        if own and own[0].seq == after + 1:  # nothing is inherited here, as nearly always
+            self.check_dense(key, own, after)
+            return own
+        base = self.base_of(key)
+        if base is None or after >= base[1]:
+            self.check_dense(key, own, after)
+            return own
+        source, reach = base
+        last = reach if through is None else min(through, reach)
+        inherited = self.entries(source, after=after, through=last, limit=limit)
+        if limit is None:
+            self.check_dense(key, own, reach)
+            return [*inherited, *own]
+        if len(inherited) >= limit:
+            return inherited
+        own = self.own_entries(key, after=reach, through=through, limit=limit - len(inherited))
+        self.check_dense(key, own, reach)
+        return [*inherited, *own]
+
+    def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        own = self.own_newest(key, before=before, limit=limit)
+        if len(own) == limit:
+            return own
+        base = self.base_of(key)
+        if base is None:
+            return own
+        source, reach = base
+        earlier = reach + 1 if before is None else min(before, reach + 1)
+        return [*self.newest_entries(source, before=earlier, limit=limit - len(own)), *own]
+
+    def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
+        own = self.own_marked(key, mark, after)
+        base = self.base_of(key)
+        if base is None or after >= base[1]:
+            return own
+        source, reach = base
+        inherited = self.marked_entries(source, mark, after=after)
+        return [*(entry for entry in inherited if entry.seq <= reach), *own]
+
+    def find_entry(self, key: int, identity: str) -> Entry | None:
+        found = self.own_entry(key, identity)
+        if found is not None:
+            return found
+        base = self.base_of(key)
+        if base is None:
+            return None
+        inherited = self.find_entry(base[0], identity)
+        return inherited if inherited is not None and inherited.seq <= base[1] else None

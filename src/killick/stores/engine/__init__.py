@@ -1,0 +1,1 @@
+"""Every write, as one operation on what is known of a session."""

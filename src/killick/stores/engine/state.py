@@ -1,0 +1,308 @@
+"""What the writer knows of a session while it writes, and how one entry is appended.
+
+A `Standing` is the session's row and its running turn, folded. It is kept from one transaction to
+the next and is valid as long as its stamp is the same; otherwise it is read again, or caught up
+with. It is never written back: what is derived from the journal is saved by the operation that
+appended to it.
+"""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
+from killick.journal import rules
+from killick.journal.assembly import merge
+from killick.journal.codec import CodecError, encode, read_back
+from killick.journal.kinds import (
+    blobs_of,
+    digest,
+    ending_identity,
+    identity,
+    named_identity,
+    same_content,
+    subject,
+    turn_identity,
+)
+from killick.journal.redaction import Redactor, failed
+from killick.journal.summary import advance, mark_of, spent_by
+from killick.journal.turn_state import CallState, TurnState, fold_turn
+from killick.model import entries as e
+from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
+from killick.stores.buffers import StreamBuffer
+from killick.stores.contract import Claim, Flush, SessionRow, Transaction
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a write did: the entry's place, and whether it was there before."""
+
+    seq: int
+    repeated: bool = False
+
+
+class NeedsBody(Exception):
+    """A body is too large for the shared commit; store it first, then come back."""
+
+    def __init__(self, tenant: str, digest: str, data: bytes) -> None:
+        super().__init__(digest)
+        self.tenant = tenant
+        self.digest = digest
+        self.data = data
+
+
+class Standing:
+    """One session as the writer knows it: its row, and the running turn folded."""
+
+    __slots__ = ("last", "row", "stamp", "turn")
+
+    def __init__(self, row: SessionRow, turn: TurnState | None, stamp: int) -> None:
+        self.row = row
+        self.turn = turn
+        self.stamp = stamp
+        self.last = ""  # the identity of the last entry that was folded, if this writer wrote it
+
+
+_STANDINGS_MAX = 4_096
+
+
+class Standings:
+    """The sessions that a writer has to do with; the engine's operations build on it."""
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        self._redactor = redactor
+        self._tx: Transaction
+        self._standings: dict[int, Standing] = {}
+        self._touched: set[int] = set()
+        self._taken: list[tuple[StreamBuffer, bool]] = []
+
+    # -- around a transaction ------------------------------------------------------------------
+
+    def begin(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._touched.clear()
+        self._taken.clear()
+        if len(self._standings) > _STANDINGS_MAX:
+            self._standings.clear()
+
+    def committed(self) -> None:
+        """What was taken from streams is durable."""
+        for buffer, _ in self._taken:
+            buffer.settle()
+        # The next transaction may fail before it begins: it has nothing to give back.
+        self._taken.clear()
+
+    def rolled_back(self) -> None:
+        """Forget what was folded from entries that are not in the journal after all."""
+        for key in self._touched:
+            self._standings.pop(key, None)
+        self.give_back(0)
+
+    def mark(self) -> int:
+        """Where an operation begins, so that what it takes can be given back if it is refused."""
+        return len(self._taken)
+
+    def give_back(self, mark: int) -> None:
+        """What was taken from streams since the mark was not written; they have it again."""
+        while len(self._taken) > mark:
+            buffer, was_closed = self._taken.pop()
+            buffer.give_back()
+            buffer.closed = was_closed
+
+    def need(self, keys: Collection[int]) -> None:
+        """An operation on several sessions begins with saying which."""
+        unknown = [key for key in keys if key not in self._standings]
+        if unknown:
+            self._tx.need(unknown)
+
+    # -- sessions and turns --------------------------------------------------------------------
+
+    def _standing(self, key: int) -> Standing:
+        known = self._standings.get(key)
+        stamp = self._tx.stamp(key, None if known is None else known.stamp)
+        self._touched.add(key)
+        if known is not None and known.stamp == stamp:
+            return known
+        row = self._tx.session(key)
+        if row is None:
+            raise SessionNotFound("the session does not exist any more; it was erased")
+        if known is not None and known.row.turn_seq == row.turn_seq and self._goes_on(known, row):
+            return self._catch_up(known, row, stamp)
+        standing = Standing(row, self._fold_running(row), stamp)
+        self._standings[key] = standing
+        return standing
+
+    def _goes_on(self, known: Standing, row: SessionRow) -> bool:
+        """Whether the journal is what is known of it, and perhaps more."""
+        if known.turn is None or not self._tx.may_lose_end:
+            return True
+        found = self._tx.find_entry(row.key, known.last) if known.last else None
+        return found is not None and found.seq == known.row.head
+
+    def _catch_up(self, known: Standing, row: SessionRow, stamp: int) -> Standing:
+        """The same turn runs, or none: fold only what others have appended since."""
+        if known.turn is not None and known.row.head < row.head:
+            for entry in self._tx.entries(row.key, after=known.row.head):
+                known.turn.apply(entry.seq, entry.body)
+        known.row, known.stamp, known.last = row, stamp, ""
+        return known
+
+    def _fold_running(self, row: SessionRow) -> TurnState | None:
+        if row.turn_seq is None:
+            return None
+        entries = self._tx.entries(row.key, after=row.turn_seq - 1)
+        return fold_turn(entries)
+
+    def _live(self, key: int) -> Standing:
+        standing = self._standing(key)
+        rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
+        return standing
+
+    def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
+        return rules.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
+
+    def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
+        key = standing.row.key
+        start = self._tx.find_entry(key, turn_identity(turn_id))
+        if start is None:
+            raise TurnNotFound(f"session {standing.row.id!r} has no turn {turn_id!r}")
+        end = self._tx.find_entry(key, ending_identity(turn_id))
+        through = None if end is None else end.seq
+        turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
+        assert turn is not None
+        return turn
+
+    def _decision(self, standing: Standing, call: CallState) -> e.ApprovalDecided | None:
+        """What a person has said about a call, also after its turn had ended."""
+        if call.asked is None:
+            return None
+        name = named_identity(call.asked, "approval_decided")
+        entry = self._tx.find_entry(standing.row.key, name)
+        return entry.body if entry and isinstance(entry.body, e.ApprovalDecided) else None
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+        """Append one entry, or find that it is there already.
+
+        Raises InvalidEntry for what could not be read back as it is, and IdConflict.
+        """
+        if self._redactor is not None:
+            body = self._redactor.body(body)
+        try:
+            data = encode(body)
+            body = read_back(body, data)
+        except (CodecError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidEntry(f"this {e.kind_of(body)} cannot be recorded: {error}") from error
+        if len(data) > BODY_BYTES_MAX:
+            raise InvalidEntry(
+                f"the entry has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored in one"
+            )
+        for name in blobs_of(body):
+            if not self._tx.refer(standing.row.key, standing.row.tenant, name):
+                raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
+        return self._insert(standing, body, data, at_us)
+
+    def _write_closing(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+        """Append an entry of a turn that is being closed, which no rule may refuse.
+
+        A blob that does not exist stays a name; the text around it is not lost for it. Raises
+        IdConflict when something else is recorded in its place.
+        """
+        try:
+            body = self._redacted(body)
+        except InvalidEntry:
+            body = failed(body)
+        for name in blobs_of(body):
+            self._tx.refer(standing.row.key, standing.row.tenant, name)
+        return self._insert(standing, body, encode(body), at_us)
+
+    def _redacted(self, body: e.Body) -> e.Body:
+        return body if self._redactor is None else self._redactor.body(body)
+
+    def _insert(self, standing: Standing, body: e.Body, data: bytes, at_us: int) -> Receipt:
+        row, seq = standing.row, standing.row.head + 1
+        large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
+        inline = data if large is None else b""
+        name, mark = identity(body), mark_of(body)
+        inherited = row.base is not None and self._tx.find_entry(row.key, name) is not None
+        if inherited or not self._tx.insert_entry(
+            row.key, seq, name, at_us, inline, blob=large, mark=mark
+        ):
+            repeat = self._repeat_of(standing, body)
+            assert repeat is not None
+            return repeat
+        row.head, standing.stamp, standing.last = seq, self._tx.stamp(row.key), name
+        self._derive(standing, seq, body, at_us)
+        if standing.turn is not None:
+            standing.turn.apply(seq, body)
+        return Receipt(seq)
+
+    def _derive(self, standing: Standing, seq: int, body: e.Body, at_us: int) -> None:
+        """Keep up what is derived from the journal, in the transaction that appends to it."""
+        labels = (standing.row.about.tags, standing.row.about.models)
+        if advance(standing.row, seq, at_us, body):
+            self._tx.save_session(standing.row)
+            if labels != (standing.row.about.tags, standing.row.about.models):
+                self._tx.save_labels(standing.row)
+        call = None
+        if isinstance(body, e.ModelCallEnded) and standing.turn is not None:
+            call = standing.turn.model_calls.get(body.id)
+        spent = spent_by(at_us, body, call)
+        if spent is not None:
+            self._tx.spend(standing.row.key, spent)
+
+    def _large_body(self, row: SessionRow, data: bytes) -> str:
+        name = digest(data)
+        if not self._tx.refer(row.key, row.tenant, name):
+            raise NeedsBody(row.tenant, name, data)
+        return name
+
+    def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
+        """Where this entry is recorded already, if it is. Raises IdConflict."""
+        return self._repeat_of(standing, self._redacted(body))
+
+    def _repeat_of(self, standing: Standing, body: e.Body) -> Receipt | None:
+        stored = self._tx.find_entry(standing.row.key, identity(body))
+        if stored is None:
+            return None
+        if not same_content(stored.body, body):
+            raise IdConflict(
+                f"{e.kind_of(body)} {subject(body)!r} is recorded already at seq {stored.seq}, "
+                "with other content; use another id, or read what is stored"
+            )
+        return Receipt(stored.seq, repeated=True)
+
+    # -- deltas --------------------------------------------------------------------------------
+
+    def _deltas(
+        self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
+    ) -> list[e.Delta]:
+        """Everything a stream was given, to be folded into the entry that ends it."""
+        if seq is None:
+            return []
+        stored = self._stored(standing, seq)
+        return stored if buffer is None else [*stored, *self._take(buffer, last=True)]
+
+    def _stored(self, standing: Standing, seq: int) -> list[e.Delta]:
+        """What of a stream is on the disk."""
+        flushes = self._tx.deltas(standing.row.key, seq)
+        return [delta for _, flush in flushes for delta in flush]
+
+    def _drop(self, standing: Standing, seq: int) -> None:
+        self._tx.drop_deltas(standing.row.key, seq)
+
+    def _flush_of(self, buffer: StreamBuffer) -> Flush | None:
+        """What a stream was given since its last flush, as the one row that it becomes."""
+        deltas = self._take(buffer, last=False)
+        if not deltas:
+            return None
+        merged = merge(deltas)
+        if self._redactor is not None:
+            merged = self._redactor.mask(merged)
+        return buffer.key, buffer.seq, buffer.number, encode(merged)
+
+    def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
+        """What a stream holds; the `last` time, when it is being ended, it is closed as well."""
+        self._taken.append((buffer, buffer.closed))
+        buffer.closed = buffer.closed or last
+        return buffer.take()

@@ -1,0 +1,578 @@
+"""Searching a store without an index, by reading all of it: what every index is compared with."""
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from killick.errors import UsageError
+from killick.journal.codec import decode_body, decode_deltas
+from killick.journal.summary import Spent
+from killick.model.entries import Delta, Entry
+from killick.model.sessions import SessionInfo
+from killick.search.documents import Document, document
+from killick.search.port import Batch, Lineage, Made, Search, Unindexed
+from killick.search.query import Phrase, holds, occurs, phrases
+from killick.search.words import unbroken, words
+from killick.stores.contract import (
+    BackupReceipt,
+    Flush,
+    JournalReader,
+    Listing,
+    Pace,
+    SessionRow,
+    Traces,
+    UsageQuery,
+)
+from killick.stores.engine.session_ops import labels_of
+
+
+class MemorySearch:
+    """Finds what is there now. There is no index, so it is never behind and never damaged."""
+
+    _disk: Any
+    find_entry: Callable[[int, str], Entry | None]
+    _entry: Callable[[int, int], Entry]
+
+    def index_behind(self) -> int:
+        return 0
+
+    def index_mark(self) -> int:
+        return 0
+
+    def has_substrings(self) -> bool:
+        return True
+
+    def find_documents(
+        self, search: Search, lineage: Sequence[Lineage] | None
+    ) -> list[tuple[int, int]]:
+        found = [
+            (key, made)
+            for key, made in self._documents()
+            if _is_among(self._disk.rows[key], made, search, key, lineage)
+            and _matches(made, search)
+        ]
+        found.reverse()
+        if search.order == "best":
+            found.sort(key=lambda one: -_worth(one[1], search))
+        return [(key, made.seq) for key, made in found[: search.limit]]
+
+    def _documents(self) -> Iterator[tuple[int, Document]]:
+        """One for each place, in the order in which they were first made."""
+        made: dict[tuple[int, int], Document] = {}
+        for key, seq in self._disk.order:
+            one = document(self._entry(key, seq), lambda name, key=key: self.find_entry(key, name))  # type: ignore[misc]
+            if one is not None and (one.text or one.reasoning):
+                made[key, one.place] = one
+        return ((key, one) for (key, _), one in made.items())
+
+    # -- there is nothing to keep up -----------------------------------------------------------
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        return []
+
+    def put_document(self, key: int, document: Document) -> None:
+        """Found by reading."""
+
+    def take_slice(self, batch: Batch) -> Made:
+        return ()
+
+    def index_reached(self, done: Sequence[Unindexed]) -> None:
+        """There is no mark."""
+
+    def unindex(self, key: int) -> None:
+        """What is not on the disk is not found."""
+
+    def tidy_index(self) -> None:
+        """Nothing is left behind."""
+
+    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
+        """There is nothing to begin anew."""
+
+    def index_is_damaged(self, reason: str) -> None:
+        """There is nothing that could be."""
+
+
+def _is_among(
+    row: SessionRow, made: Document, search: Search, key: int, lineage: Sequence[Lineage] | None
+) -> bool:
+    about = row.about
+    if lineage is not None:
+        among = any(one.key == key and made.seq <= one.through for one in lineage)
+    else:
+        among = row.tenant == search.tenant and not about.deleted
+    return (
+        among
+        and search.role in (None, made.role)
+        and search.state in (None, made.state)
+        and search.project in (None, about.project and about.project.root)
+        and search.interrupted in (None, about.status == "interrupted")
+        and (search.since_us is None or made.at_us >= search.since_us)
+        and (search.until_us is None or made.at_us < search.until_us)
+    )
+
+
+def _texts(made: Document, search: Search) -> list[str]:
+    return [made.text, made.reasoning] if search.reasoning else [made.text]
+
+
+def _matches(made: Document, search: Search) -> bool:
+    texts = _texts(made, search)
+    query = search.query
+    if isinstance(query, str):
+        return any(query in unbroken(text) for text in texts)
+    lists = [[word.text for word in words(text)] for text in texts]
+    return holds(query, lambda wanted: any(_times(wanted, found) for found in lists))
+
+
+def _times(wanted: Phrase, found: Sequence[str]) -> int:
+    return sum(occurs(wanted, found, at) for at in range(len(found)))
+
+
+def _worth(made: Document, search: Search) -> float:
+    """How well a document fits, roughly: how much of it is what was looked for."""
+    query = search.query
+    lists = [[word.text for word in words(text)] for text in _texts(made, search)]
+    if isinstance(query, str):
+        return 0.0
+    times = sum(_times(wanted, found) for wanted in phrases(query) for found in lists)
+    return times / (1 + sum(map(len, lists)))
+
+
+class MemoryDisk:
+    """Rows that outlive an opening. Not for use across processes."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, SessionRow] = {}
+        self.entries: dict[int, list[tuple[int | None, int, bytes]]] = {}
+        self.erasures: list[list[Any]] = []
+        self.usage: dict[tuple[int, int, str, str], Spent] = {}
+        self.places: dict[tuple[int, str], int] = {}
+        self.order: list[tuple[int, int]] = []
+        self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
+        self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self.references: set[tuple[tuple[str, str], int]] = set()
+        self.alive: set[str] = set()
+        self.commits = 0
+        self.lock = threading.RLock()
+        self.keys: Iterator[int] = itertools.count(1)
+        self._numbers = itertools.count(1)
+
+    def open(self) -> "MemoryDatabase":
+        """A database on this disk, with a life of its own."""
+        holder = f"memory/{next(self._numbers)}"
+        self.alive.add(holder)
+        return MemoryDatabase(self, holder)
+
+
+class MemoryReader(MemorySearch, JournalReader):
+    """Reads of the rows as they are; the disk's lock is held by whoever made this."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+
+    def is_alive(self, holder: str) -> bool:
+        return holder in self._disk.alive
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
+        for row in self._disk.rows.values():
+            if row.tenant == tenant and row.id == session_id:
+                return self.session(row.key)
+        return None
+
+    def session(self, key: int) -> SessionRow | None:
+        row = self._disk.rows.get(key)
+        return None if row is None else msgspec.structs.replace(row, head=self._reach(key)[1])
+
+    def stopping(self) -> list[tuple[int, int]]:
+        rows = self._disk.rows.items()
+        return [(key, row.stop_seq) for key, row in rows if row.stop_seq is not None]
+
+    def session_keys(self) -> list[int]:
+        return sorted(self._disk.rows)
+
+    def origin(self, key: int) -> SessionRow:
+        row = self._disk.rows[key]
+        return SessionRow(
+            key=key,
+            id=row.id,
+            tenant=row.tenant,
+            head=row.base_seq,
+            created_at_us=row.created_at_us,
+            base=row.base,
+            base_seq=row.base_seq,
+        )
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        row = self.find_session(tenant, session_id)
+        return None if row is None else row.key
+
+    def head_of(self, key: int) -> int:
+        return self._reach(key)[1]
+
+    def labels(self, key: int) -> list[tuple[str, str]]:
+        return labels_of(self._disk.rows[key])
+
+    def usage_of(self, key: int) -> list[Spent]:
+        names = sorted(name for name in self._disk.usage if name[0] == key)
+        return [self._disk.usage[name] for name in names]
+
+    def streams(self, key: int) -> list[int]:
+        return sorted(seq for of, seq in self._disk.deltas if of == key)
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        rows = self._disk.rows.values()
+        found = [one.id for one in rows if one.tenant == tenant and one.id.startswith(prefix)]
+        return sorted(found, key=lambda one: one.encode("utf-8", "surrogatepass"))[:limit]
+
+    def forks_of(self, key: int) -> list[int]:
+        return [row.key for row in self._disk.rows.values() if row.base == key]
+
+    def unscrubbed(self, tenant: str) -> list[str]:
+        return [
+            id_ for of, id_, _, scrubbed in self._disk.erasures if of == tenant and not scrubbed
+        ]
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]:
+        found = [
+            SessionInfo(
+                id=row.id,
+                about=row.about,
+                tenant=row.tenant,
+                created_at_us=row.created_at_us,
+                updated_at_us=row.updated_at_us,
+            )
+            for row in self._disk.rows.values()
+            if _is_listed(row, listing)
+        ]
+        found.sort(key=lambda info: (info.updated_at_us, info.id), reverse=True)
+        return found[: listing.limit]
+
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
+    ) -> list[Entry]:
+        first, head = self._reach(key)
+        last = head if through is None else min(through, head)
+        after = max(after, first)
+        if limit is not None:
+            last = min(last, after + limit)
+        return [self._entry(key, seq) for seq in range(after + 1, last + 1)]
+
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
+        """A list has no gaps."""
+
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        first, head = self._reach(key)
+        end = head + 1 if before is None else min(before, head + 1)
+        return [self._entry(key, seq) for seq in range(max(first + 1, end - limit), end)]
+
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        first, _ = self._reach(key)
+        rows = enumerate(self._disk.entries.get(key, []), start=first + 1)
+        return [self._entry(key, n) for n, (has, _, _) in rows if has == mark and n > after]
+
+    def own_entry(self, key: int, identity: str) -> Entry | None:
+        seq = self._disk.places.get((key, identity))
+        return None if seq is None else self._entry(key, seq)
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        row = self._disk.rows.get(key)
+        return None if row is None or row.base is None else (row.base, row.base_seq)
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        found = []
+        for (key, *_), spent in self._disk.usage.items():
+            row = self._disk.rows[key]
+            project = None if row.about.project is None else row.about.project.root
+            if (
+                row.tenant == query.tenant
+                and query.session in (None, row.id)
+                and query.project in (None, project)
+                and query.model in (None, spent.model)
+                and (query.since_day is None or spent.day >= query.since_day)
+                and (query.until_day is None or spent.day <= query.until_day)
+            ):
+                found.append((row.id, project, spent))
+        return sorted(found, key=lambda one: (one[2].day, one[0], one[2].provider, one[2].model))
+
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        flushes = self._disk.deltas.get((key, seq), {})
+        return [(n, decode_deltas(flushes[n])) for n in sorted(flushes) if n > after]
+
+    def holds(self, fragment: bytes) -> bool:
+        bodies = [body for rows in self._disk.entries.values() for _, _, body in rows]
+        return any(fragment in body for body in bodies)
+
+    def blob(self, tenant: str, digest: str) -> bytes | None:
+        found = self._disk.blobs.get((tenant, digest))
+        return None if found is None else found[1]
+
+    def has_blob(self, tenant: str, digest: str) -> bool:
+        return (tenant, digest) in self._disk.blobs
+
+    def counts(self) -> dict[str, int]:
+        disk = self._disk
+        return {
+            "sessions": len(disk.rows),
+            "entries": sum(len(rows) for rows in disk.entries.values()),
+            "deltas": sum(len(flushes) for flushes in disk.deltas.values()),
+            "blobs": len(disk.blobs),
+        }
+
+    def _reach(self, key: int) -> tuple[int, int]:
+        """The seq before a session's own entries, and that of the last one."""
+        base = self.base_of(key)
+        first = 0 if base is None else base[1]
+        return first, first + len(self._disk.entries.get(key, []))
+
+    def _entry(self, key: int, seq: int) -> Entry:
+        _, at_us, body = self._disk.entries[key][seq - self._reach(key)[0] - 1]
+        return Entry(seq, at_us, decode_body(body))
+
+
+class MemoryTransaction(MemoryReader):
+    """Writes that can be undone, the last one first."""
+
+    may_lose_end = False
+
+    def __init__(self, disk: MemoryDisk, generation: int) -> None:
+        super().__init__(disk)
+        self._generation = generation
+        self.undo: list[Callable[[], object]] = []
+
+    @property
+    def writes(self) -> int:
+        return len(self.undo)
+
+    def stamp(self, _key: int, _expected: int | None = None) -> int:
+        return self._generation
+
+    def need(self, _keys: Collection[int]) -> None:
+        """All sessions are there for whoever has the disk's lock."""
+
+    def lock(self, _keys: Collection[int]) -> None:
+        """The whole disk is."""
+
+    def create_session(self, row: SessionRow) -> int:
+        key: int = next(self._disk.keys)
+        self._disk.rows[key] = msgspec.structs.replace(row, key=key)
+        self._disk.entries[key] = []
+        self.undo.append(lambda: (self._disk.rows.pop(key), self._disk.entries.pop(key)))
+        return key
+
+    def save_session(self, row: SessionRow) -> None:
+        before = self._disk.rows[row.key]
+        self._disk.rows[row.key] = msgspec.structs.replace(row)
+        self.undo.append(lambda: self._disk.rows.__setitem__(row.key, before))
+
+    def save_labels(self, row: SessionRow) -> None:
+        """Tags and models are looked up in the row itself."""
+
+    def drop_usage(self, key: int) -> None:
+        self._pop(self._disk.usage, [name for name in self._disk.usage if name[0] == key])
+
+    def spend(self, key: int, spent: Spent) -> None:
+        name = (key, spent.day, spent.provider, spent.model)
+        before = self._disk.usage.get(name)
+        self._disk.usage[name] = spent if before is None else before.plus(spent)
+        if before is None:
+            self.undo.append(lambda: self._disk.usage.pop(name))
+        else:
+            self.undo.append(lambda: self._disk.usage.__setitem__(name, before))
+
+    def insert_entry(
+        self,
+        key: int,
+        seq: int,
+        identity: str,
+        at_us: int,
+        body: bytes,
+        *,
+        blob: str | None,
+        mark: int | None,
+    ) -> bool:
+        if (key, identity) in self._disk.places:
+            return False
+        assert seq == self._reach(key)[1] + 1
+        if blob is not None:
+            stored = self.blob(self._disk.rows[key].tenant, blob)
+            assert stored is not None
+            body = stored
+        self._disk.entries[key].append((mark, at_us, body))
+        self._disk.places[key, identity] = seq
+        self._disk.order.append((key, seq))
+        self.undo.append(
+            lambda: (
+                self._disk.entries[key].pop(),
+                self._disk.places.pop((key, identity)),
+                self._disk.order.pop(),
+            )
+        )
+        return True
+
+    def erase_session(self, key: int) -> int:
+        disk = self._disk
+        entries = len(disk.entries[key])
+        self._pop(disk.rows, [key])
+        self._pop(disk.entries, [key])
+        self._pop(disk.places, [name for name in disk.places if name[0] == key])
+        self._pop(disk.deltas, [name for name in disk.deltas if name[0] == key])
+        self._pop(disk.usage, [name for name in disk.usage if name[0] == key])
+        return entries
+
+    def _pop(self, table: dict[Any, Any], names: Sequence[Any]) -> None:
+        for name in names:
+            self.undo.append(partial(table.__setitem__, name, table.pop(name)))
+
+    def drop_loose_blobs(self, key: int) -> int:
+        mine = {blob for blob, session in self._disk.references if session == key}
+        shared = {blob for blob, session in self._disk.references if session != key}
+        self._pop(self._disk.blobs, sorted(mine - shared))
+        for blob in mine:
+            self._disk.references.discard((blob, key))
+            self.undo.append(partial(self._disk.references.add, (blob, key)))
+        return len(mine - shared)
+
+    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
+        self._disk.erasures.append([row.tenant, row.id, at_us, False])
+        self.undo.append(self._disk.erasures.pop)
+
+    def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
+        for erasure in self._disk.erasures:
+            erasure[3] = erasure[3] or erasure[:2] == [tenant, session_id]
+        self.undo.append(lambda: None)
+
+    def put_deltas(self, flushes: Sequence[Flush]) -> None:
+        for key, seq, number, data in flushes:
+            stored = self._disk.deltas.setdefault((key, seq), {})
+            stored[number] = data
+            self.undo.append(partial(stored.pop, number))
+
+    def drop_deltas(self, key: int, seq: int) -> None:
+        gone = self._disk.deltas.pop((key, seq), {})
+        self.undo.append(lambda: self._disk.deltas.__setitem__((key, seq), gone))
+
+    def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
+        name = (tenant, digest)
+        if name not in self._disk.blobs:
+            return False
+        before = self._disk.blobs[name]
+        self._disk.blobs[name] = (holder, before[1])
+        self.undo.append(lambda: self._disk.blobs.__setitem__(name, before))
+        return True
+
+    def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
+        self._disk.blobs[tenant, digest] = (holder, data)
+        self.undo.append(lambda: self._disk.blobs.pop((tenant, digest)))
+
+    def refer(self, key: int, tenant: str, digest: str) -> bool:
+        reference = ((tenant, digest), key)
+        if not self.has_blob(tenant, digest):
+            return False
+        if reference not in self._disk.references:
+            self._disk.references.add(reference)
+            self.undo.append(lambda: self._disk.references.discard(reference))
+        return True
+
+    def collect_blobs(self, *, if_due: bool = False) -> int:
+        kept = {blob for blob, _ in self._disk.references}
+        loose = [
+            name
+            for name, (holder, _) in self._disk.blobs.items()
+            if name not in kept and holder not in self._disk.alive
+        ]
+        for name in loose:
+            self._collect(name)
+        return len(loose)
+
+    def _collect(self, name: tuple[str, str]) -> None:
+        gone = self._disk.blobs.pop(name)
+        self.undo.append(lambda: self._disk.blobs.__setitem__(name, gone))
+
+
+class MemoryDatabase:
+    """One opening of a disk; give it to `Store` or `AsyncStore` instead of a path."""
+
+    def __init__(self, disk: MemoryDisk, holder: str) -> None:
+        self.disk = disk
+        self.holder = holder
+        self._seen = -1
+        self._generation = 0
+
+    @contextmanager
+    def writing(self) -> Iterator[MemoryTransaction]:
+        with self.disk.lock:
+            self._generation += self._seen != self.disk.commits
+            tx = MemoryTransaction(self.disk, self._generation)
+            try:
+                yield tx
+            except BaseException:
+                for undo in reversed(tx.undo):
+                    undo()
+                raise
+            self.disk.commits += bool(tx.undo)
+            self._seen = self.disk.commits
+
+    @contextmanager
+    def reading(self) -> Iterator[MemoryReader]:
+        with self.disk.lock:
+            yield MemoryReader(self.disk)
+
+    def explain(self, error: BaseException) -> BaseException:
+        return error
+
+    def change_mark(self) -> int:
+        return self.disk.commits
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        """Every commit moves the mark."""
+
+    def pace(self) -> Pace:
+        return Pace()
+
+    def check(self) -> list[str]:
+        return []
+
+    def reindex(self) -> None:
+        """There is none."""
+
+    def scrub(self) -> bool:
+        return True
+
+    def find_traces(self, needles: Sequence[bytes]) -> Traces:
+        return Traces()
+
+    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+        raise UsageError("a store in memory has no file to copy")
+
+    def close(self) -> None:
+        self.disk.alive.discard(self.holder)
+
+
+def _is_listed(row: SessionRow, listing: Listing) -> bool:
+    about = row.about
+    title = None if listing.title is None else listing.title.casefold()
+    return (
+        row.tenant == listing.tenant
+        and about.deleted == listing.deleted
+        and listing.archived in (None, about.archived)
+        and listing.type in (None, about.type)
+        and listing.project in (None, about.project and about.project.root)
+        and listing.interrupted in (None, about.status == "interrupted")
+        and listing.pinned in (None, about.pinned)
+        and (title is None or title in (about.title or "").casefold())
+        and (listing.tag is None or listing.tag in about.tags)
+        and (listing.model is None or listing.model in about.models)
+        and listing.parent in (None, about.parent and about.parent.session_id)
+        and listing.fork_of in (None, about.fork and about.fork.session_id)
+        and (listing.since_us is None or row.updated_at_us >= listing.since_us)
+        and (listing.until_us is None or row.updated_at_us < listing.until_us)
+        and (listing.before is None or (row.updated_at_us, row.id) < listing.before)
+    )

@@ -1,0 +1,277 @@
+"""The thread that listens to the server's notices, while somebody here waits for some sessions.
+
+It sleeps until the server says something or somebody here calls it, whatever it listens to. Once in
+half a minute it asks the writers of the sessions that are followed to go on sending notices.
+"""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from killick.errors import KillickError
+from killick.stores.contract import Pace
+from killick.stores.postgres.connection import Line, run
+from killick.stores.postgres.leases import channel
+from killick.stores.postgres.pool import Pool
+from killick.stores.postgres.reader import columns, of
+from killick.stores.postgres.schema import Queries
+
+_ASKED_SECONDS: Final = 60.0
+"""For how long the writers of a session are asked to send notices; asked again at half of it."""
+
+_GATHER_SECONDS: Final = 0.010
+"""Turns come and go: what of it happens within this time is one change of what is listened to."""
+
+_BUSY_SECONDS: Final = (0.005, 0.5)
+"""Until a session whose row somebody writes to is asked for again: at first, and at most."""
+
+_RETRY_SECONDS: Final = (0.05, 5.0)
+"""Until a connection that was lost is opened again: at first, and at most."""
+
+_CALLS: Final = 4096
+
+
+class Wanted(NamedTuple):
+    """The sessions whose notices are wanted, and those of them whose writers must be asked."""
+
+    keys: frozenset[int]
+    followed: frozenset[int]
+
+
+class Listener:
+    """One thread and one connection, from the first who waits until nobody has for a while.
+
+    Raises OSError if there are no files left.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Line],
+        sql: Queries,
+        schema: str,
+        *,
+        wanted: Callable[["Listener"], Wanted | None],
+        notice: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._sql = sql
+        self._schema = schema
+        self._wanted = wanted
+        self._notice = notice
+        self._line: Line | None = None
+        self._heard: frozenset[int] = frozenset()
+        self._asked: frozenset[int] = frozenset()
+        self._asked_at = 0.0
+        self._busy, self._retry = _BUSY_SECONDS[0], _RETRY_SECONDS[0]
+        self._told = self._called = False
+        self.deaf = False
+        """Whether nothing will ever be heard: a pooler is in between."""
+        self._selector = selectors.DefaultSelector()
+        self._ear, self._bell = socket.socketpair()
+        for end in (self._ear, self._bell):
+            end.settimeout(0)
+        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="killick-listener", daemon=True)
+        self._thread.start()
+
+    def serves(self, wanted: Wanted) -> bool:
+        """Whether all of this is told, as far as is known here."""
+        recently = time.monotonic() - self._asked_at < _ASKED_SECONDS
+        asked = wanted.followed <= self._asked and (recently or not wanted.followed)
+        return wanted.keys <= self._heard and asked
+
+    def call(self) -> None:
+        """Have it look at what is wanted. Does not wait."""
+        if not self._called:
+            self._called = True
+            with contextlib.suppress(OSError):  # it has ended
+                self._bell.send(b"!")
+
+    def join(self, seconds: float) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (wanted := self._wanted(self)) is not None:
+                self._round(wanted)
+        finally:
+            self._drop()
+            for end in (self._selector, self._ear, self._bell):
+                end.close()
+
+    def _round(self, wanted: Wanted) -> None:
+        try:
+            self._hear(self._prepare(wanted))
+            self._retry = _RETRY_SECONDS[0]
+        except (psycopg.Error, KillickError, OSError):
+            self._drop()
+            self._notice()  # from now on nothing is told: it must be asked for
+            self._wait(self._retry)
+            self._retry = min(self._retry * 2, _RETRY_SECONDS[1])
+
+    def _prepare(self, wanted: Wanted) -> float:
+        """Listen to what is wanted. For how long nothing else is to be done."""
+        if self._line is None:
+            self._open()
+        assert self._line is not None
+        if self.deaf:
+            return 0.0
+        served = self.serves(wanted)
+        self._tune(self._line, wanted.keys)
+        if wanted.followed == self._asked and self._left() > 0:
+            seconds = self._left()
+        elif self._ask(self._line, wanted.followed):
+            self._asked, self._asked_at = wanted.followed, time.monotonic()
+            self._busy, seconds = _BUSY_SECONDS[0], self._left()
+        else:
+            seconds = self._busy
+            self._busy = min(self._busy * 2, _BUSY_SECONDS[1])
+        if self._told or (not served and self.serves(wanted)):
+            self._told = False
+            self._notice()  # what came before is found by asking once more
+        return seconds
+
+    def _left(self) -> float:
+        return self._asked_at + _ASKED_SECONDS / 2 - time.monotonic()
+
+    def _open(self) -> None:
+        self._line = self._connect()
+        self.deaf = self._line.pooled
+        self._line.connection.add_notify_handler(self._take)
+        self._selector.register(self._line.connection.fileno(), selectors.EVENT_READ)
+
+    def _take(self, _notice: psycopg.Notify) -> None:
+        self._told = True
+
+    def _tune(self, line: Line, keys: frozenset[int]) -> None:
+        for key in self._heard - keys:
+            run(line.connection, f'UNLISTEN "{channel(self._schema, key)}"')
+        for key in keys - self._heard:
+            run(line.connection, f'LISTEN "{channel(self._schema, key)}"')
+        self._heard = keys
+
+    def _ask(self, line: Line, followed: frozenset[int]) -> bool:
+        """False when some of the sessions were being written to, and have not heard of it."""
+        if not followed:
+            return True
+        asked = {**columns(sorted(followed)), "seconds": _ASKED_SECONDS}
+        row = run(line.connection, self._sql.want_notice, asked).fetchone()
+        assert row is not None
+        return bool(row[0] == 0)
+
+    def _hear(self, seconds: float) -> None:
+        """Sleep until something is said or the time is over; pass on that something was."""
+        if self._wait(seconds) and self._line is not None:
+            server = self._line.connection.pgconn
+            server.consume_input()
+            while server.notifies() is not None:
+                self._told = True
+                server.consume_input()
+            if self._told:
+                self._told = False
+                self._notice()
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether the server has said something."""
+        ready = [key.fileobj for key, _ in self._selector.select(max(0.0, seconds))]
+        if self._ear in ready:
+            time.sleep(_GATHER_SECONDS)
+            self._ear.recv(_CALLS)
+            self._called = False  # and what was wanted before this is found now
+            ready.remove(self._ear)
+        return bool(ready)
+
+    def _drop(self) -> None:
+        line, self._line = self._line, None
+        self._heard = self._asked = frozenset()
+        if line is not None:
+            for key in [*self._selector.get_map().values()]:
+                if key.fileobj is not self._ear:
+                    self._selector.unregister(key.fileobj)
+            with contextlib.suppress(psycopg.Error):
+                line.close()
+
+
+_UNTOLD: Final = Pace(busy=0.2, quiet=0.2)
+_TOLD: Final = Pace(busy=0.2, quiet=1.0)
+_FEW: Final = 4
+_NOTHING: Final = Wanted(frozenset(), frozenset())
+
+
+class Watching:
+    """The change mark of one opening."""
+
+    def __init__(self, pool: Pool, connect: Callable[[], Line], sql: Queries, schema: str) -> None:
+        self._pool = pool
+        self._connect = connect
+        self._sql = sql
+        self._schema = schema
+        self._wanted = _NOTHING
+        self._mutex = threading.Lock()
+        self._listener: Listener | None = None
+        self._deaf = False
+        self._closed = False
+
+    def watch(
+        self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
+    ) -> None:
+        with self._mutex:
+            every = frozenset(followed) - {0}
+            self._wanted = Wanted(every.union(running) - {0}, every)
+            listener = self._listener
+            # Nothing is done about what is not wanted any more: the next turn may want it again.
+            if listener is not None and not listener.serves(self._wanted):
+                listener.call()
+            if listener is None and self._wanted.keys and not (self._deaf or self._closed):
+                self._listen(notice)
+
+    def _listen(self, notice: Callable[[], None]) -> None:
+        # If no file is left, it is asked for until somebody comes who finds one.
+        with contextlib.suppress(OSError):
+            self._listener = Listener(
+                self._connect, self._sql, self._schema, wanted=self._still_wanted, notice=notice
+            )
+
+    def _still_wanted(self, listener: Listener) -> Wanted | None:
+        with self._mutex:
+            self._deaf = self._deaf or listener.deaf
+            if self._wanted.keys and not (self._deaf or self._closed):
+                return self._wanted
+            self._listener = None
+            return None
+
+    def pace(self) -> Pace:
+        listener = self._listener
+        return _TOLD if listener is not None and listener.serves(self._wanted) else _UNTOLD
+
+    def mark(self) -> int:
+        """Another number when one of the watched sessions has changed."""
+        keys = sorted(self._wanted.keys)
+        if not keys:
+            return 0
+        rows = self._pool.ask(lambda line: self._ask(line, keys))
+        return int.from_bytes(blake2b(repr(rows).encode(), digest_size=7).digest())
+
+    def _ask(self, line: Line, keys: list[int]) -> list[Any]:
+        if len(keys) > _FEW:
+            return run(line.connection, self._sql.marks, columns(keys)).fetchall()
+        cursors = [run(line.connection, self._sql.marks_of_one, of(key)) for key in keys]
+        return [cursor.fetchall() for cursor in cursors]
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            listener = self._listener
+        if listener is not None:
+            listener.call()
+            listener.join(5)

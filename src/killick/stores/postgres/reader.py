@@ -1,0 +1,343 @@
+"""The key of a session: its tenant's number and its own, in one.
+
+Both are needed to find a row, and both are random enough to spread over partitions: the first is a
+hash of the tenant's name, the second is drawn when the session is created. Nothing counts them.
+"""
+
+import secrets
+import zlib
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from killick.errors import SessionDamaged
+from killick.journal.codec import CodecError, decode, decode_body, decode_deltas, to_bytes, to_text
+from killick.journal.summary import Spent
+from killick.model.entries import Delta, Entry
+from killick.model.sessions import Description, SessionInfo
+from killick.stores.contract import JournalReader, Listing, SessionRow, UsageQuery
+from killick.stores.postgres.connection import Bigints, Connection, run
+from killick.stores.postgres.schema import Queries
+from killick.stores.postgres.search import PostgresSearch
+from killick.stores.sql import as_bytes, folded, shown
+
+_BITS: Final = 63
+_MASK: Final = (1 << 64) - 1
+
+
+def tenant_number(name: str) -> int:
+    return int.from_bytes(blake2b(to_bytes(name), digest_size=8).digest()) >> 1
+
+
+def new_number() -> int:
+    return secrets.randbits(_BITS)
+
+
+def join(tenant: int, session: int) -> int:
+    return tenant << 64 | session
+
+
+def split(key: int) -> tuple[int, int]:
+    return key >> 64, key & _MASK
+
+
+def of(key: int, **more: Any) -> dict[str, Any]:
+    """The parameters of a statement about one session."""
+    return {"tenant": key >> 64, "session": key & _MASK, **more}
+
+
+def columns(keys: Sequence[int]) -> dict[str, Any]:
+    """The parameters of a statement about several."""
+    return {
+        "tenants": Bigints(key >> 64 for key in keys),
+        "sessions": Bigints(key & _MASK for key in keys),
+    }
+
+
+def identity_key(identity: str) -> bytes:
+    """An identity as the index holds it; the session stands before it there."""
+    return blake2b(to_bytes(identity), digest_size=16).digest()
+
+
+EVERYTHING: Final = 2**62
+
+
+class PostgresReader(PostgresSearch, JournalReader):
+    """Reads on one connection, inside the transaction that whoever made it has opened."""
+
+    def __init__(self, connection: Connection, sql: Queries, names: dict[int, str]) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._names = names
+
+    def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
+        """All rows of one statement; bytes come as they are."""
+        return run(self._connection, sql, bindings, binary=True).fetchall()
+
+    def take_time(self) -> None:
+        """What follows looks at everything, and may take as long as that takes."""
+        self._connection.unhurried = True
+
+    def fetch_one(self, sql: str, bindings: dict[str, Any]) -> Any:
+        found = self.fetch(sql, bindings)
+        return found[0] if found else None
+
+    def _tenant_name(self, tenant: int) -> str:
+        """Names do not change, so each is read once."""
+        known = self._names.get(tenant)
+        if known is None:
+            found = self.fetch_one(self._sql.tenant_name, {"tenant": tenant})
+            known = to_text(found[0])
+            self._remember(tenant, known)
+        return known
+
+    def _remember(self, tenant: int, name: str) -> None:
+        self._names[tenant] = name
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def is_alive(self, holder: str) -> bool:
+        found = self.fetch_one(self._sql.is_alive, {"holder": holder})
+        return found is not None and bool(found[0])
+
+    def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
+        key = self.find_key(tenant, session_id)
+        return None if key is None else self.session(key)
+
+    def session(self, key: int) -> SessionRow | None:
+        row = self.fetch_one(self._sql.session, of(key))
+        return None if row is None else self.as_row(row)
+
+    def as_row(self, row: Any) -> SessionRow:
+        tenant = row[0]
+        key = join(tenant, row[1])
+        return SessionRow(
+            key=key,
+            id=to_text(row[2]),
+            tenant=self._tenant_name(tenant),
+            head=row[3],
+            fence=row[5],
+            turn_seq=row[6],
+            stop_seq=row[7],
+            queue_seq=row[8],
+            created_at_us=row[9],
+            updated_at_us=row[10],
+            base=None if row[11] is None else join(tenant, row[11]),
+            base_seq=row[12],
+            about=self._about(key, row[13]),
+        )
+
+    def _about(self, key: int, data: bytes) -> Description:
+        try:
+            return decode(data, Description)
+        except ValueError as error:
+            raise self._damaged(key, None, error) from error
+
+    def stopping(self) -> list[tuple[int, int]]:
+        found = self.fetch(self._sql.stopping)
+        return [(join(tenant, session), seq) for tenant, session, seq in found]
+
+    def session_keys(self) -> list[int]:
+        return [join(*row) for row in self.fetch(self._sql.session_keys)]
+
+    def origin(self, key: int) -> SessionRow:
+        session_id, created_at_us, base, base_seq = self.fetch_one(self._sql.origin, of(key))
+        tenant = key >> 64
+        return SessionRow(
+            key=key,
+            id=to_text(session_id),
+            tenant=self._tenant_name(tenant),
+            head=base_seq,
+            created_at_us=created_at_us,
+            base=None if base is None else join(tenant, base),
+            base_seq=base_seq,
+        )
+
+    def find_key(self, tenant: str, session_id: str) -> int | None:
+        number = tenant_number(tenant)
+        found = self.fetch_one(self._sql.find_key, {"tenant": number, "id": to_bytes(session_id)})
+        return None if found is None else join(number, found[0])
+
+    def head_of(self, key: int) -> int:
+        head: int = self.fetch_one(self._sql.head_of, of(key))[0]
+        return head
+
+    def labels(self, key: int) -> list[tuple[str, str]]:
+        return [(kind, to_text(label)) for kind, label in self.fetch(self._sql.labels, of(key))]
+
+    def usage_of(self, key: int) -> list[Spent]:
+        return [_spent(row) for row in self.fetch(self._sql.usage_of, of(key))]
+
+    def streams(self, key: int) -> list[int]:
+        return [seq for (seq,) in self.fetch(self._sql.streams, of(key))]
+
+    def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
+        first = to_bytes(prefix)
+        wanted = {"tenant": tenant_number(tenant), "prefix": first, "limit": limit}
+        wanted["beyond"] = _beyond(first)
+        return [to_text(session_id) for (session_id,) in self.fetch(self._sql.find_ids, wanted)]
+
+    def forks_of(self, key: int) -> list[int]:
+        tenant = key >> 64
+        return [join(tenant, fork) for (fork,) in self.fetch(self._sql.forks_of, of(key))]
+
+    def unscrubbed(self, tenant: str) -> list[str]:
+        found = self.fetch(self._sql.unscrubbed, {"tenant": tenant_number(tenant)})
+        return [to_text(session_id) for (session_id,) in found]
+
+    def sessions(self, listing: Listing) -> list[SessionInfo]:
+        before_us, before_id = listing.before or (EVERYTHING, "")
+        rows = self.fetch(
+            self._sql.sessions,
+            {
+                "tenant": tenant_number(listing.tenant),
+                "deleted": listing.deleted,
+                "archived": listing.archived,
+                "type": as_bytes(listing.type),
+                "project": as_bytes(listing.project),
+                "interrupted": listing.interrupted,
+                "pinned": listing.pinned,
+                "title": folded(listing.title),
+                "tag": as_bytes(listing.tag),
+                "model": as_bytes(listing.model),
+                "parent": as_bytes(listing.parent),
+                "fork_of": as_bytes(listing.fork_of),
+                "since_us": listing.since_us,
+                "until_us": listing.until_us,
+                "before_us": before_us,
+                "before_id": to_bytes(before_id),
+                "limit": listing.limit,
+            },
+        )
+        return [
+            SessionInfo(
+                id=to_text(session_id),
+                about=shown(about),
+                tenant=listing.tenant,
+                created_at_us=created_at_us,
+                updated_at_us=updated_at_us,
+            )
+            for session_id, about, created_at_us, updated_at_us in rows
+        ]
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def own_entries(
+        self, key: int, *, after: int, through: int | None, limit: int | None
+    ) -> list[Entry]:
+        last = EVERYTHING if through is None else through
+        bindings = of(key, after=after, through=last, limit=limit)
+        return self._entries(key, self._sql.entries, bindings, after)
+
+    def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
+        if entries and entries[-1].seq != after + len(entries):
+            gap = next(n for n, entry in enumerate(entries, after + 1) if entry.seq != n)
+            raise self._damaged(key, gap, CodecError("an entry is missing"))
+
+    def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
+        below = EVERYTHING if before is None else before
+        bindings = of(key, before=below, limit=limit)
+        return self._entries(key, self._sql.newest_entries, bindings, None)[::-1]
+
+    def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        bindings = of(key, mark=mark, after=after)
+        return self._entries(key, self._sql.marked_entries, bindings, None)
+
+    def own_entry(self, key: int, identity: str) -> Entry | None:
+        bindings = of(key, identity=identity_key(identity))
+        found = self._entries(key, self._sql.find_entry, bindings, None)
+        return found[0] if found else None
+
+    def base_of(self, key: int) -> tuple[int, int] | None:
+        found = self.fetch_one(self._sql.base_of, of(key))
+        return None if found is None else (join(key >> 64, found[0]), found[1])
+
+    def _entries(
+        self, key: int, sql: str, bindings: dict[str, Any], near: int | None
+    ) -> list[Entry]:
+        entries: list[Entry] = []
+        seq = near
+        try:
+            for seq, at_us, crc, body, blob in self.fetch(sql, bindings):
+                entries.append(
+                    Entry(seq, at_us, decode_body(self.whole_body(key, crc, body, blob)))
+                )
+        except (CodecError, TypeError) as error:
+            raise self._damaged(key, seq, error) from error
+        return entries
+
+    def whole_body(self, key: int, crc: int, body: bytes, blob: bytes | None) -> bytes:
+        """A body, wherever it is kept. Raises CodecError if it is not the one that was stored."""
+        if blob is not None:
+            found = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": blob})
+            if found is None:
+                raise CodecError("its body is missing")
+            body = found[0]
+        if zlib.crc32(body) != crc:
+            raise CodecError("its checksum does not match")
+        return body
+
+    def _damaged(self, key: int, seq: int | None, error: Exception) -> SessionDamaged:
+        found = self.fetch_one(self._sql.origin, of(key))
+        session_id = f"number {key}" if found is None else to_text(found[0])
+        return SessionDamaged(
+            f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
+            "unaffected",
+            session_id=session_id,
+            seq=seq,
+        )
+
+    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
+        rows = self.fetch(self._sql.deltas, of(key, seq=seq, after=after))
+        try:
+            return [(number, decode_deltas(body)) for number, body in rows]
+        except ValueError as error:
+            raise self._damaged(key, seq, error) from error
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
+        rows = self.fetch(
+            self._sql.usage,
+            {
+                "tenant": tenant_number(query.tenant),
+                "session": as_bytes(query.session),
+                "project": as_bytes(query.project),
+                "model": as_bytes(query.model),
+                "since_day": query.since_day,
+                "until_day": query.until_day,
+            },
+        )
+        return [
+            (to_text(row[0]), None if row[1] is None else to_text(row[1]), _spent(row[2:]))
+            for row in rows
+        ]
+
+    def holds(self, fragment: bytes) -> bool:
+        self.take_time()
+        return bool(self.fetch_one(self._sql.holds, {"fragment": fragment})[0])
+
+    def blob(self, tenant: str, digest: str) -> bytes | None:
+        wanted = {"tenant": tenant_number(tenant), "digest": to_bytes(digest)}
+        found = self.fetch_one(self._sql.blob, wanted)
+        return None if found is None else found[0]
+
+    def has_blob(self, tenant: str, digest: str) -> bool:
+        wanted = {"tenant": tenant_number(tenant), "digest": to_bytes(digest)}
+        return self.fetch_one(self._sql.has_blob, wanted) is not None
+
+    def counts(self) -> dict[str, int]:
+        self.take_time()
+        names = ("sessions", "entries", "deltas", "blobs")
+        return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
+
+
+def _beyond(prefix: bytes) -> bytes | None:
+    """The first of what comes after all that begins like this; None if nothing does."""
+    whole = prefix.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
+
+
+def _spent(row: Any) -> Spent:
+    day, provider, model, *numbers = row
+    return Spent(day, to_text(provider), to_text(model), *numbers)

@@ -1,0 +1,63 @@
+"""Statements by name: every store keeps its SQL in a file of its own, in blocks with names."""
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import NamedTuple
+
+from killick.journal.codec import decode, to_bytes
+from killick.model.sessions import Description
+
+
+def parse(text: str) -> dict[str, str]:
+    """Blocks by name: a line `-- name --` opens one, other comments are left out."""
+    blocks: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("-- ") and line.endswith(" --"):
+            current = blocks.setdefault(line[3:-3], [])
+        elif not line.startswith("--"):
+            current.append(line)
+    return {name: "\n".join(lines).strip().rstrip(";") for name, lines in blocks.items()}
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    sql: str
+
+
+def numbered(package: str) -> list[Migration]:
+    """All migrations of this package, in order; their numbers are 1, 2, 3 …"""
+    folder = files(package).joinpath("migrations")
+    found = sorted(
+        (item.name, item.read_text(encoding="utf-8"))
+        for item in folder.iterdir()
+        if item.name.endswith(".sql")
+    )
+    all_ = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
+    assert [one.number for one in all_] == list(range(1, len(all_) + 1))
+    return all_
+
+
+def build() -> str:
+    try:
+        return version("killick")
+    except PackageNotFoundError:
+        return "source"
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    return None if text is None else to_bytes(text)
+
+
+def folded(title: str | None) -> bytes | None:
+    """A title as it is searched: without regard to case."""
+    return None if title is None else to_bytes(title.casefold())
+
+
+def shown(about: bytes) -> Description:
+    """A damaged session is listed all the same, and says so when it is opened."""
+    try:
+        return decode(about, Description)
+    except ValueError:
+        return Description(extra={"damaged": True})

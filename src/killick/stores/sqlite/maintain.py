@@ -1,0 +1,154 @@
+"""Looking after a store's file: checks, backups, and making sure that erased bytes are gone."""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from killick.errors import StoreDegraded, UsageError
+from killick.stores.contract import BackupReceipt, Traces
+
+_PIECE: Final = 4 * 1024 * 1024
+_PAGES_A_STEP: Final = 4_096
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, of how much."""
+
+
+def check(connection: apsw.Connection) -> list[str]:
+    """What SQLite finds wrong with the file; nothing when it is sound.
+
+    Each table is checked apart: a damaged page of one ends its check and hides nothing of others.
+    """
+    try:
+        tables = [name for (name,) in connection.execute(_TABLES)]
+    except apsw.Error as error:
+        return [str(error)]
+    found: dict[str, None] = {}
+    for table in tables:
+        try:
+            for (text,) in connection.execute(f"PRAGMA integrity_check('{table}')"):
+                found.update(dict.fromkeys(str(text).splitlines()))
+        except apsw.Error as error:
+            found[f"{table}: {error}"] = None
+    return [line for line in found if line != "ok" and not line.startswith("*** in database")]
+
+
+_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+
+
+def scrub(connection: apsw.Connection) -> bool:
+    """Write the file anew without free space, and empty its log; False when others keep the log.
+
+    If interrupted: the file is as it was, or written anew; nothing that is stored is lost.
+    """
+    connection.execute("VACUUM")
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return False
+    return True
+
+
+def find_traces(path: Path, needles: Sequence[bytes]) -> Traces:
+    """Where in the store's files these bytes still stand."""
+    files = [path, Path(f"{path}-wal"), *sorted(path.parent.glob(f"{path.name}-backup-*"))]
+    there = [file for file in files if file.exists() and file.stat().st_size]
+    found = {file.name: _find(file, needles) for file in there}
+    return Traces(
+        files=tuple(found), found={name: tuple(which) for name, which in found.items() if which}
+    )
+
+
+def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:
+    """Which of the needles are in a file.
+
+    The file is read through SQLite's own layer: a process that opens and closes a database file in
+    any other way gives up the locks that SQLite holds on it.
+    """
+    left = dict.fromkeys(needles)
+    overlap = max((len(needle) for needle in needles), default=1) - 1
+    opened = apsw.VFSFile("", str(file), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        size = opened.xFileSize()
+        for offset in range(0, size, _PIECE):
+            piece = opened.xRead(min(_PIECE + overlap, size - offset), offset)
+            left = {needle: None for needle in left if needle not in piece}
+    finally:
+        opened.xClose()
+    return [needle for needle in needles if needle not in left]
+
+
+def back_up(source: apsw.Connection, target: Path, progress: Progress | None) -> BackupReceipt:
+    """Copy the store while it is in use, verify the copy, and give it its name last.
+
+    If interrupted: there is no file of that name, or a whole and verified one.
+    """
+    _check_free(target)
+    # A name of its own: two backups to the same file must not write into each other's copy.
+    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        _copy(source, partial, progress)
+        receipt = _verify(partial, target)
+        _check_free(target)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+    return receipt
+
+
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise UsageError(f"{target} exists; name a file that does not, nothing was written")
+
+
+def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise UsageError(f"no copy can be made there: {error}; name another file") from error
+    copy = apsw.Connection(str(partial))
+    try:
+        # One read transaction: without it every commit of others would start the copy anew.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM meta").fetchall()
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(_PAGES_A_STEP)
+                if progress is not None:
+                    progress(backup.page_count - backup.remaining, backup.page_count)
+        copy.pragma("journal_mode", "delete")
+    finally:
+        if source.in_transaction:
+            source.execute("ROLLBACK")
+        copy.close()
+
+
+def _verify(partial: Path, target: Path) -> BackupReceipt:
+    copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        wrong = check(copy)
+        if wrong:
+            raise StoreDegraded(f"the copy did not pass its check ({wrong[0]}); it was removed")
+        sessions = copy.execute("SELECT count(*) FROM sessions").get
+        entries = copy.execute("SELECT count(*) FROM entries").get
+    finally:
+        copy.close()
+    return BackupReceipt(
+        path=str(target),
+        bytes=partial.stat().st_size,
+        sessions=int(sessions),
+        entries=int(entries),
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

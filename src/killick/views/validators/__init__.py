@@ -1,0 +1,23 @@
+"""What each provider refuses, said before it is sent.
+
+One function for each format, written from the provider's published rules and error messages::
+
+    from killick.views.validators import anthropic
+
+    context = session.context("anthropic")
+    assert anthropic(context.messages, context.system, complete=True) == []
+
+Each takes the list that the provider's SDK is given and returns a `Violation` for every rule that
+is broken, with its place. A history may end with the assistant's message; `complete=True` asks
+for what a request that is sent now needs besides. `RULES` of each module says, rule by rule, what
+the provider publishes. A list that passes can still be refused for what only the provider knows:
+a signature that is not its own, a model that takes no images, a context that is too long.
+"""
+
+from killick.views.validators.anthropic_messages import anthropic
+from killick.views.validators.chat_completions import openai_chat
+from killick.views.validators.findings import Violation
+from killick.views.validators.gemini_contents import gemini
+from killick.views.validators.responses_items import openai_responses
+
+__all__ = ["Violation", "anthropic", "gemini", "openai_chat", "openai_responses"]
