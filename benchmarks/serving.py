@@ -24,7 +24,7 @@ from killick import AsyncStore
 from killick.server.auth import Tokens
 from killick.server.launch import serve
 from killick.server.runner import Answering
-from killick.server.state import Settings
+from killick.server.state import ServerSettings
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
@@ -51,7 +51,7 @@ async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
 
 
 def run_server(store: str) -> None:
-    settings = Settings(port=0, streams=10_000, drain_seconds=0)
+    settings = ServerSettings(port=0, streams=10_000, drain_seconds=0)
     tokens = Tokens(Path(f"{store}.tokens"))
 
     def ready(url: str) -> None:

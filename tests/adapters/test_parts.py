@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 
 from killick import AsyncStore, Opaque
 from killick.adapters.pydantic_ai import history
-from killick.adapters.pydantic_ai.parts import Taking
+from killick.adapters.pydantic_ai.parts import PartApplier
 
 PDF = BinaryContent(b"%PDF", media_type="application/pdf", identifier="x")
 ANSWERS: dict[str, list[ModelResponsePart]] = {
@@ -40,7 +40,7 @@ def test_an_answer_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
             session = await store.create_session()
             async with session.turn("Hello?") as turn:
                 async with turn.stream(provider="openai") as reply:
-                    taking = Taking(reply, "openai")
+                    taking = PartApplier(reply, "openai")
                     response = ModelResponse(parts=ANSWERS[name])
                     taking.whole(response)
                     taking.end(response, ended=True)
@@ -59,7 +59,7 @@ def test_an_answer_that_was_left_is_partial(tmp_path: Path) -> None:
         async with AsyncStore(tmp_path / "w.db") as store:
             session = await store.create_session()
             async with session.turn("Hello?") as turn, turn.stream() as reply:
-                taking = Taking(reply, "openai")
+                taking = PartApplier(reply, "openai")
                 response = ModelResponse(parts=[TextPart("Hel")])
                 taking.whole(response)
                 taking.end(response, ended=False)
@@ -74,7 +74,7 @@ def test_a_call_that_is_made_twice_does_not_break_the_stream(tmp_path: Path) -> 
             session = await store.create_session()
             twice = ToolCallPart("f", "{}", "c1")
             async with session.turn("Hello?") as turn, turn.stream() as reply:
-                Taking(reply, "openai").whole(ModelResponse(parts=[twice, twice]))
+                PartApplier(reply, "openai").whole(ModelResponse(parts=[twice, twice]))
             parts = (await session.messages())[-1].parts
             assert [type(part) is Opaque for part in parts] == [False, True]
 

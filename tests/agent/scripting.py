@@ -106,4 +106,4 @@ def until_said(session: Session, what: str, after: int = 0) -> None:
 
 
 def ended(body: e.Body) -> bool:
-    return isinstance(body, e.TurnEnded)
+    return isinstance(body, e.TurnEnding)

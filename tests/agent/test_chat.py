@@ -101,7 +101,7 @@ def test_killed_and_resumed(chat: Callable[..., Terminal], store: Store, proxy: 
     terminal.enter(PROMPT)
     said = until_said(session, 0)
     terminal.enter("And how does it end?")
-    until(session, lambda body: isinstance(body, e.PromptQueued))
+    until(session, lambda body: isinstance(body, e.PromptWaiting))
     terminal.kill()
     proxy.free.set()
 
@@ -129,7 +129,7 @@ def test_what_is_typed_meanwhile_is_asked_next(
     terminal.enter("Say hello.")
     until_said(session, 0)
     terminal.enter("Say goodbye.")
-    queued = until(session, lambda body: isinstance(body, e.PromptQueued))
+    queued = until(session, lambda body: isinstance(body, e.PromptWaiting))
     terminal.shows("Queued: Say goodbye.")
     proxy.free.set()
     until(session, lambda body: isinstance(body, e.PromptTaken), after=queued.seq)

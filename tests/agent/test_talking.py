@@ -19,7 +19,7 @@ def session(store: Store, project: Project) -> Session:
 
 
 def queued(body: e.Body) -> bool:
-    return isinstance(body, e.PromptQueued)
+    return isinstance(body, e.PromptWaiting)
 
 
 def test_a_prompt_is_kept_as_it_was_typed(chat: Chat, server: Scripted, session: Session) -> None:

@@ -11,7 +11,7 @@ from prompt_toolkit.output import DummyOutput
 
 from killick import AsyncSession, AsyncStore, Message
 from killick.cli.chat.screen import Screen, rendered
-from killick.cli.chat.view import Shown, View, call_text, whole_blocks
+from killick.cli.chat.view import View, ViewedMessage, call_text, whole_blocks
 from killick.model import entries as e
 from killick.model.messages import Text, ToolCall
 
@@ -49,8 +49,8 @@ def test_what_is_shown_is_what_was_said(tmp_path: Path) -> None:
             shown = await taken(session, lambda kind: kind == "turn_ended")
             prose = "".join(one.text for one in shown if one.kind == "prose")
             assert prose == CODE
-            assert Shown("tool", 'f {"a": 1}') in shown
-            assert Shown("prompt", "Hello?") in shown
+            assert ViewedMessage("tool", 'f {"a": 1}') in shown
+            assert ViewedMessage("prompt", "Hello?") in shown
             (result,) = [one.text for one in shown if one.kind == "result"]
             assert result.splitlines()[-1] == "… 14 more lines"
 
@@ -80,9 +80,9 @@ def test_a_partial_answer_and_a_failure_say_so(tmp_path: Path) -> None:
                     raise OSError("gone")
             shown = await taken(session, lambda kind: kind == "turn_ended")
             assert shown[-3:] == [
-                Shown("prose", "It is"),
-                Shown("note", "(cut off here)"),
-                Shown("warning", "The turn failed: OSError: gone. What came is kept."),
+                ViewedMessage("prose", "It is"),
+                ViewedMessage("note", "(cut off here)"),
+                ViewedMessage("warning", "The turn failed: OSError: gone. What came is kept."),
             ]
 
     asyncio.run(main())
@@ -131,7 +131,7 @@ def test_a_person_is_shown_what_is_asked_about(length: int) -> None:
     assert ("characters are not shown" in shown) is (length == 10_000)
 
 
-async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[Shown]:
+async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[ViewedMessage]:
     view, shown = View(), []
     async for item in session.follow():
         shown += view.take(item)
@@ -149,6 +149,6 @@ def test_nor_is_what_a_person_is_asked_about() -> None:
 
 
 def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:
-    text = rendered(Shown("prose", "a\x1b]0;title\x07b"))
+    text = rendered(ViewedMessage("prose", "a\x1b]0;title\x07b"))
     assert "\x1b]" not in text
     assert "\x07" not in text

@@ -13,7 +13,7 @@ def check_sound(session: Session) -> None:
     entries = session.entries()
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
     started = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnStarted)]
-    ended = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnEnded)]
+    ended = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnEnding)]
     assert len(set(started)) == len(started)
     assert Counter(ended) == Counter(started), "every turn has exactly one ending"
     for turn in session.turns():
@@ -53,7 +53,7 @@ def endings(session: Session) -> list[tuple[str, str | None]]:
     return [
         (entry.body.status, entry.body.reason)
         for entry in session.entries()
-        if isinstance(entry.body, e.TurnEnded)
+        if isinstance(entry.body, e.TurnEnding)
     ]
 
 

@@ -203,7 +203,7 @@ def test_each_kind_of_event(store: Store, path: Path) -> None:
 def test_a_run_ends_as_the_table_says(store: Store, path: Path) -> None:
     report = bring(store, deerflow_database(database(path, everything()), settled=True))
     session = store.session(report.sessions[0].session_id)
-    ended = [one.body for one in session.entries() if isinstance(one.body, e.TurnEnded)]
+    ended = [one.body for one in session.entries() if isinstance(one.body, e.TurnEnding)]
     assert [(one.status, one.reason) for one in ended] == [
         ("completed", None), ("interrupted", "interrupted"), ("failed", "orphan_recovered"),
         ("completed", None), ("completed", None), ("completed", None), ("interrupted", "rollback"),

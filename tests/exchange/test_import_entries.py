@@ -25,7 +25,7 @@ def turn(number: int, first: int, text: str = "Hi.") -> list[Entry]:
     bodies: list[e.Body] = [
         e.TurnStarted(turn_id=f"t{number}", fence=number, holder="import"),
         e.MessageRecorded(id=f"m{number}", turn_id=f"t{number}", role="user", parts=(Text(text),)),
-        e.TurnEnded(turn_id=f"t{number}", status="completed"),
+        e.TurnEnding(turn_id=f"t{number}", status="completed"),
     ]
     return [Entry(first + n, 1_000_000 * (first + n), body) for n, body in enumerate(bodies)]
 

@@ -193,7 +193,7 @@ def _check_accounted(store: Store, data: bytes, report: Report) -> None:
 
 def _whole_turns(journal: list[e.Entry]) -> list[e.Entry]:
     starts = [one for one in journal if isinstance(one.body, e.TurnStarted)]
-    ended = {one.body.turn_id for one in journal if isinstance(one.body, e.TurnEnded)}
+    ended = {one.body.turn_id for one in journal if isinstance(one.body, e.TurnEnding)}
     open_ = [one.seq for one in starts if one.body.turn_id not in ended]  # type: ignore[union-attr]
     return journal[: open_[0] - 1] if open_ else journal
 

@@ -92,7 +92,7 @@ class Ledger:
 
     def _check_turns(self, session: Session, entries: list[e.Entry]) -> None:
         started = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnStarted)]
-        ended = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnEnded)]
+        ended = [x.body.turn_id for x in entries if isinstance(x.body, e.TurnEnding)]
         assert sorted(started) == sorted(ended), "one ending for each turn"
         assert len(set(started)) == len(started)
         ours = {turn_id for turn_id, session_id in self.began.items() if session_id == session.id}

@@ -23,7 +23,7 @@ from killick import (
     Text,
 )
 from killick.stores.postgres import PostgresDatabase
-from killick.stores.postgres.connection import Settings, Silent, connect, read_url
+from killick.stores.postgres.connection import ConnectionSettings, Silent, connect, read_url
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 from tests.servers import Server
@@ -242,7 +242,9 @@ def until_counting(server: Server) -> None:
 
 def test_what_is_slow_is_not_silent(server: Shared) -> None:
     """Silence is measured, not the time that all of it takes; and some things may take any time."""
-    line = connect(read_url(server.server.url()), Settings("full", 30, answer_seconds=0.5))
+    line = connect(
+        read_url(server.server.url()), ConnectionSettings("full", 30, answer_seconds=0.5)
+    )
     trickling = "SELECT repeat('x', 20000) FROM generate_series(1, 10) AS n, pg_sleep(0.15 + 0 * n)"
     assert len(line.connection.execute(trickling).fetchall()) == 10
     line.connection.unhurried = True

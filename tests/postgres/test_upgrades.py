@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from killick import KillickError, Message, SessionBusy, Store, StoreNewer, Text
-from killick.stores.postgres import PostgresDatabase, schema
+from killick.stores.postgres import PostgresDatabase, migrate
 from killick.stores.sql import Migration
 from tests.crash import workload
 from tests.crash.journals import check_store
@@ -46,9 +46,9 @@ def url(server: Shared) -> Iterator[str]:
 
 def become_newer(oldest: int) -> None:
     """This process is of the next version, which says which versions may still run beside it."""
-    known = schema.migrations()
-    schema.migrations = lambda: [*known, MORE]
-    schema.OLDEST = oldest  # type: ignore[misc]
+    known = migrate.migrations()
+    migrate.migrations = lambda: [*known, MORE]
+    migrate.OLDEST = oldest  # type: ignore[misc]
 
 
 def old(parent: Channel, url: str, notes: str, seed: int) -> None:
@@ -187,7 +187,7 @@ def test_one_at_a_time_makes_a_store(server: Shared, url: str) -> None:
     """Whoever comes second waits for the lock that the first one has, and says so to nobody."""
     waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     with psycopg.connect(server.server.conninfo()) as first:
-        first.execute("SELECT pg_advisory_xact_lock(%s)", (schema._lock("rolling"),))
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (migrate._lock("rolling"),))
         opening = threading.Thread(target=lambda: PostgresDatabase(url).close())
         opening.start()
         deadline = time.monotonic() + 20

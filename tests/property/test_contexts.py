@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from killick.journal.summary import HISTORY, mark_of
+from killick.journal.summary import HISTORY, lookup_class
 from killick.model import entries as e
 from killick.model.messages import ToolCall, ToolResult
 from killick.testing.strategies import journals
@@ -91,7 +91,7 @@ def test_what_was_sent_is_a_prefix_of_what_is_sent_next(
     """But for what means to change it: compacting, rewinding, hiding, and undoing these."""
     sent: list[Any] = []
     for place, entry in enumerate(journal):
-        if mark_of(entry.body) == HISTORY:
+        if lookup_class(entry.body) == HISTORY:
             sent = []
         elif isinstance(entry.body, e.ModelCallStarted):
             now = blocks(format_, context(journal[:place], format_).messages)
@@ -111,7 +111,7 @@ def test_the_same_entries_give_the_same_bytes(format_: str, journal: list[e.Entr
 @many
 @given(journals(history=False))
 def test_each_ending_that_was_not_completed_is_told_once(journal: list[e.Entry]) -> None:
-    endings = [entry.body for entry in journal if isinstance(entry.body, e.TurnEnded)]
+    endings = [entry.body for entry in journal if isinstance(entry.body, e.TurnEnding)]
     told = json.dumps(context(journal, "neutral").messages).count("[The turn above ")
     assert told == len([body for body in endings if body.status != "completed"])
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from killick.journal.audit import audit
 from killick.journal.fold import fold_messages
-from killick.journal.summary import HISTORY, mark_of
+from killick.journal.summary import HISTORY, lookup_class
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import Message, Text, ToolCall
@@ -165,7 +165,7 @@ def taken_back(journal: list[e.Entry]) -> list[e.Entry]:
 @many
 @given(journals())
 def test_undoing_everything_shows_everything(journal: list[e.Entry]) -> None:
-    plain = [entry for entry in journal if mark_of(entry.body) != HISTORY]
+    plain = [entry for entry in journal if lookup_class(entry.body) != HISTORY]
     back = taken_back(journal)
     assert fold_messages(in_view(History(back), back), no_deltas) == fold_messages(plain, no_deltas)
     assert transcript(back, no_deltas) == transcript(plain, no_deltas)

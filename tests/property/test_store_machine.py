@@ -95,7 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
             if isinstance(entry.body, e.TurnStarted):
                 assert running is None, "two turns run at once"
                 running = entry.body.turn_id
-            elif isinstance(entry.body, e.TurnEnded):
+            elif isinstance(entry.body, e.TurnEnding):
                 assert running == entry.body.turn_id
                 assert entry.body.turn_id not in ended
                 assert entry.body.status == "completed" or entry.body.reason

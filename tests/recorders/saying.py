@@ -1,18 +1,21 @@
 """A plain answer in each provider's events: some text, then some calls."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tests.recorders.corpora import Event, wire
 from tests.recorders.server import Script
 
-Call = tuple[str, str]
+CallPiece = tuple[str, str]
 """An id and a tool's name; every call has the same small arguments."""
 
 ARGUMENTS = {"place": "here"}
 
 
-def answer(shape: str, words: list[str], calls: list[Call] = [], *, stalls: bool = False) -> Script:  # noqa: B006
+def answer(
+    shape: str, words: list[str], calls: Sequence[CallPiece] = (), *, stalls: bool = False
+) -> Script:
     """The script of one answer; one that stalls never comes to its end."""
     events = _SHAPES[shape](words, calls)
     if stalls:
@@ -20,11 +23,11 @@ def answer(shape: str, words: list[str], calls: list[Call] = [], *, stalls: bool
     return Script(wire(shape, events))
 
 
-def plain_events(shape: str, words: list[str], calls: list[Call] = []) -> list[Event]:  # noqa: B006
+def plain_events(shape: str, words: list[str], calls: Sequence[CallPiece] = ()) -> list[Event]:
     return _SHAPES[shape](words, calls)
 
 
-def _chat(words: list[str], calls: list[Call]) -> list[Event]:
+def _chat(words: list[str], calls: Sequence[CallPiece]) -> list[Event]:
     def chunk(delta: Event, finish: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -40,7 +43,7 @@ def _chat(words: list[str], calls: list[Call]) -> list[Event]:
     return [*events, chunk({}, "tool_calls" if calls else "stop")]
 
 
-def _messages(words: list[str], calls: list[Call]) -> list[Event]:
+def _messages(words: list[str], calls: Sequence[CallPiece]) -> list[Event]:
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     events: list[Event] = [
@@ -64,7 +67,7 @@ def _messages(words: list[str], calls: list[Call]) -> list[Event]:
     return [*events, about | {"_end": True}, {"type": "message_stop", "_end": True}]
 
 
-def _responses(words: list[str], calls: list[Call]) -> list[Event]:
+def _responses(words: list[str], calls: Sequence[CallPiece]) -> list[Event]:
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m"}
     response |= {"status": "in_progress", "output": [], "tools": [], "tool_choice": "auto"}
     response |= {"parallel_tool_calls": True}
@@ -94,7 +97,7 @@ def _responses(words: list[str], calls: list[Call]) -> list[Event]:
     return [event | {"sequence_number": number} for number, event in enumerate(events)]
 
 
-def _gemini(words: list[str], calls: list[Call]) -> list[Event]:
+def _gemini(words: list[str], calls: Sequence[CallPiece]) -> list[Event]:
     def chunk(parts: list[Event], **more: Any) -> Event:
         return {"candidates": [{"content": {"role": "model", "parts": parts}, **more}]}
 

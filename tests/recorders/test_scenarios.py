@@ -66,7 +66,7 @@ def check(session: Session, shape: str, name: str, reason: str) -> None:
         assert messages[-1].text == "".join(WORDS[:SHOWN])
     else:
         assert messages[1].text == "TURN-TEXT"
-    endings = [entry.body for entry in session.entries() if isinstance(entry.body, e.TurnEnded)]
+    endings = [entry.body for entry in session.entries() if isinstance(entry.body, e.TurnEnding)]
     assert [(one.status, one.reason) for one in endings] == [("interrupted", reason)]
     with session.turn("PROMPT-2"):
         pass

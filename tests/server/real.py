@@ -13,8 +13,9 @@ from killick import AsyncStore
 from killick.agent import agent_for
 from killick.server.auth import Tokens
 from killick.server.launch import serve
+from killick.server.log import configure
 from killick.server.runner import Answering
-from killick.server.state import Settings, configure
+from killick.server.state import ServerSettings
 
 
 @contextlib.asynccontextmanager
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     configure()
-    settings = Settings(port=given.port, drain_seconds=1.0, look_seconds=0.2)
+    settings = ServerSettings(port=given.port, drain_seconds=1.0, look_seconds=0.2)
     tokens = Tokens(given.tokens)
 
     def ready(url: str) -> None:

@@ -15,8 +15,9 @@ from killick import AsyncStore
 from killick.model.entries import ApprovalDecided
 from killick.server.auth import Tokens
 from killick.server.launch import serve
+from killick.server.log import configure
 from killick.server.runner import Answering
-from killick.server.state import Settings, configure
+from killick.server.state import ServerSettings
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
@@ -137,7 +138,7 @@ def main() -> None:
     parser.add_argument("--lease", type=float, default=10.0)
     given = parser.parse_args()
     configure()
-    settings = Settings(
+    settings = ServerSettings(
         host=given.host,
         port=given.port,
         drain_seconds=given.drain,

@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 
 from killick import AsyncStore
+from killick.server.log import Log
 from killick.server.runner import Keeper
-from killick.server.state import Log
 from killick.session.runtime import system_clock
 
 _DIES = """

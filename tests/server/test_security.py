@@ -257,7 +257,7 @@ def test_the_log_has_ids_and_never_content(serve: Serve) -> None:
 def test_the_log_has_no_words_of_other_libraries() -> None:
     import logging
 
-    from killick.server.state import JsonLines
+    from killick.server.log import JsonLines
 
     record = logging.LogRecord(
         "httpx", logging.WARNING, "/lib/client.py", 7, "sent %s", ("swordfish",), None

@@ -10,14 +10,15 @@ from killick import AsyncStore
 from killick.errors import StoreReadOnly
 from killick.model import entries as e
 from killick.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
-from killick.server.state import Log, Settings
-from killick.session.follow import Fed, Place, Seen
+from killick.server.log import Log
+from killick.server.state import ServerSettings
+from killick.session.follow import Cursor, Fed, FollowedItem
 from tests.server.client import Server, texts
 
 
 def told(seq: int, text: str) -> _Told:
     entry = e.Entry(seq, 0, e.Note(id=f"n{seq}", name="n", data=text))
-    seen = Seen(entry, str(seq))
+    seen = FollowedItem(entry, str(seq))
     return _Told(seen, event_bytes(seen))
 
 
@@ -50,7 +51,7 @@ def anyio_backend() -> str:
 @pytest.mark.anyio
 async def test_a_client_that_is_too_far_behind_holds_no_memory_and_is_told_to_reload() -> None:
     client = Client()
-    client.go_live(Place(0))
+    client.go_live(Cursor(0))
     for seq in range(1, 40):
         client.tell(told(seq, "x" * 100_000))
     assert await client.next() is None
@@ -64,7 +65,7 @@ async def test_what_waits_while_a_client_catches_up_is_not_said_twice() -> None:
     client = Client()
     for seq in (1, 2, 3):
         client.tell(told(seq, "x"))
-    client.go_live(Place(2))
+    client.go_live(Cursor(2))
     data = await client.next()
     assert data is not None
     assert data.count(b"id: ") == 1
@@ -74,7 +75,7 @@ async def test_what_waits_while_a_client_catches_up_is_not_said_twice() -> None:
 @pytest.mark.anyio
 async def test_waiting_ends_when_something_comes() -> None:
     client = Client()
-    client.go_live(Place(0))
+    client.go_live(Cursor(0))
     waiting = asyncio.ensure_future(client.next())
     await asyncio.sleep(0)
     client.tell(told(1, "x"))
@@ -88,14 +89,14 @@ async def test_who_comes_while_a_stuck_reader_is_being_sent_away_hears_everythin
     """A session could not be read for a moment: its readers reload, and one never leaves."""
     async with AsyncStore(tmp_path / "work.db") as store:
         session = await store.create_session()
-        hub = Hub(store, Settings(), Log())
+        hub = Hub(store, ServerSettings(), Log())
         hub.start()
         stuck, fresh = Client(), Client()
         with hub.listening(session, stuck):
             hub._tell(Fed(session.id, [], StoreReadOnly("for a moment")))
             assert stuck.over
             with hub.listening(session, fresh):
-                fresh.go_live(Place(session.head))
+                fresh.go_live(Cursor(session.head))
                 await session.rename("New")
                 assert b"event: renamed" in (await fresh.next() or b"")
         await hub.close()
@@ -107,12 +108,12 @@ async def test_an_item_that_cannot_be_told_ends_the_streams_of_its_session_alone
 ) -> None:
     async with AsyncStore(tmp_path / "work.db") as store:
         session, other = await store.create_session(), await store.create_session()
-        hub = Hub(store, Settings(), Log())
+        hub = Hub(store, ServerSettings(), Log())
         hub.start()
         broken, well = Client(), Client()
         with hub.listening(session, broken), hub.listening(other, well):
             for client, of in ((broken, session), (well, other)):
-                client.go_live(Place(of.head))
+                client.go_live(Cursor(of.head))
             broken.tell = lambda told: 1 / 0  # type: ignore[method-assign, assignment]
             await session.rename("One")
             await other.rename("Two")

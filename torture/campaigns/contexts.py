@@ -6,7 +6,7 @@ from typing import Final
 
 from killick.journal.assembly import is_whole_object
 from killick.journal.codec import encode
-from killick.journal.summary import HISTORY, mark_of
+from killick.journal.summary import HISTORY, lookup_class
 from killick.model import entries as e
 from killick.model.messages import Text, ToolCall
 from killick.stores.memory import MemoryDisk
@@ -37,12 +37,12 @@ def case(journal: list[e.Entry], name: str) -> None:
 
 def truth(journal: list[e.Entry]) -> None:
     """Endings are told once, results that are known are told, and text that was said is there."""
-    if any(mark_of(entry.body) == HISTORY for entry in journal):
+    if any(lookup_class(entry.body) == HISTORY for entry in journal):
         return  # those mean to change what is told
     sent = json.dumps(compute(journal, "neutral", blobs=lambda blob: b"").messages)
     told = sent.count("[The turn above ")
     bodies = [entry.body for entry in journal]
-    broken = [x for x in bodies if isinstance(x, e.TurnEnded) and x.status != "completed"]
+    broken = [x for x in bodies if isinstance(x, e.TurnEnding) and x.status != "completed"]
     # A turn that was only cut by forking was not interrupted for whoever reads the fork.
     assert told == len([body for body in broken if body.reason != "forked"])
     said = {body.id for body in bodies if isinstance(body, e.MessageRecorded | e.MessageEnded)}

@@ -95,7 +95,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
 MODULES: Final = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Loads a command when it is run, so that none waits for what another needs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -128,8 +128,8 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # no
         ctx.exit()
 
 
-def make_group() -> Group:
-    return Group(
+def make_group() -> CommandGroup:
+    return CommandGroup(
         name=PROGRAM,
         help="Look at the sessions of LLM agents, change them, and keep them safe.",
         epilog="Options may stand before or after the command's name. "
@@ -179,7 +179,7 @@ def run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def _invoke(group: Group, arguments: list[str]) -> int:
+def _invoke(group: CommandGroup, arguments: list[str]) -> int:
     if not arguments:
         arguments = ["--help"]
     with group.make_context(PROGRAM, arguments, obj=Frame()) as context:

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import click
 
 from killick import errors as e
-from killick.cli.output import Line, Printer, clean_line, complain, line, printer_for
+from killick.cli.output import OutputLine, Printer, clean_line, complain, line, printer_for
 from killick.errors import StoreError
 from killick.session.open import default_path, file_path
 from killick.session.sync import Session, Store
@@ -157,7 +158,7 @@ class Frame:
             )
         return Store(where.url)
 
-    def answer(self, value: object, *lines: Line | str) -> None:
+    def answer(self, value: object, *lines: OutputLine | str) -> None:
         """Say what a command has done: to a person, or to a program."""
         if self.json:
             self.out.json(value)
@@ -263,3 +264,22 @@ def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Comman
         )(pass_frame(function))
 
     return make
+
+
+Tell = Callable[[int, int], None]
+"""Called with what is done, and how much there is."""
+
+
+@contextmanager
+def progress(frame: Frame, label: str) -> Iterator[Tell | None]:
+    """A bar on the terminal for as long as this lasts."""
+    if frame.json or not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr, width=0) as bar:
+
+        def tell(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield tell

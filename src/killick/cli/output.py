@@ -5,15 +5,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
-import click
 import msgspec
 from rich.cells import cell_len, set_cell_size
-
-from killick.cli.invocation import Frame
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +109,7 @@ class Span(NamedTuple):
     style: str = ""
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """One line for a person; where it is wrapped, its rest is indented as much."""
 
     spans: tuple[Span, ...] = ()
@@ -124,11 +120,11 @@ class Line(NamedTuple):
         return " " * self.indent + "".join(span.text for span in self.spans)
 
 
-def line(text: str, style: str = "", *, indent: int = 0) -> Line:
-    return Line((Span(text, style),), indent)
+def line(text: str, style: str = "", *, indent: int = 0) -> OutputLine:
+    return OutputLine((Span(text, style),), indent)
 
 
-def block(text: str, style: str = "", *, indent: int = 0) -> list[Line]:
+def block(text: str, style: str = "", *, indent: int = 0) -> list[OutputLine]:
     """A text of several lines."""
     return [line(one, style, indent=indent) for one in clean(text).rstrip("\n").split("\n")]
 
@@ -151,7 +147,7 @@ class Printer:
         self._stream.write(text + "\n")
         self._stream.flush()
 
-    def lines(self, lines: Iterable[Line]) -> None:
+    def lines(self, lines: Iterable[OutputLine]) -> None:
         for one in lines:
             if self.terminal:
                 self._wrapped(one)
@@ -176,13 +172,13 @@ class Printer:
             self._stream.write(clean(text))
         self._stream.flush()
 
-    def _wrapped(self, one: Line) -> None:
+    def _wrapped(self, one: OutputLine) -> None:
         from rich.cells import cell_len
         from rich.text import Text
 
         # On a screen too narrow for the indent, the words matter more.
         indent = min(one.indent, self.width // 4)
-        harmless = Line(_harmless(one).spans, indent)
+        harmless = OutputLine(_harmless(one).spans, indent)
         is_plain = not any(span.style for span in harmless.spans) and "\t" not in harmless.text
         if is_plain and cell_len(harmless.text) <= self.width:  # most lines, and much quicker
             self._stream.write(harmless.text.rstrip() + "\n")
@@ -194,7 +190,9 @@ class Printer:
             piece.rstrip()
             console.print(" " * indent, piece, sep="", soft_wrap=True)
 
-    def _fitted(self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]) -> list[Line]:
+    def _fitted(
+        self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]
+    ) -> list[OutputLine]:
 
         harmless = [[clean_line(cell) for cell in row] for row in rows]
         sizes = fit_columns(columns, harmless, self.width)
@@ -206,7 +204,7 @@ class Printer:
                 if size is not None
             ]
             between = [one for span in spans for one in (span, Span(" " * GAP))]
-            lines.append(Line(tuple(between[:-1])))
+            lines.append(OutputLine(tuple(between[:-1])))
         return lines
 
     def _console(self) -> "Console":
@@ -225,10 +223,10 @@ class Printer:
         return self._made
 
 
-def _harmless(one: Line) -> Line:
+def _harmless(one: OutputLine) -> OutputLine:
     # Tabs stay, for what is copied out of a transcript.
     spans = tuple(Span(clean(s.text).replace("\n", "\\n"), s.style) for s in one.spans)
-    return Line(spans, one.indent)
+    return OutputLine(spans, one.indent)
 
 
 def plain(value: object) -> Any:
@@ -248,22 +246,3 @@ def complain(text: str) -> None:
     """One line on stderr: what went wrong, or what a reader should know beside the output."""
     sys.stderr.write(f"killick: {one_line(text)}\n")
     sys.stderr.flush()
-
-
-Tell = Callable[[int, int], None]
-"""Called with what is done, and how much there is."""
-
-
-@contextmanager
-def progress(frame: Frame, label: str) -> Iterator[Tell | None]:
-    """A bar on the terminal for as long as this lasts."""
-    if frame.json or not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label=label, file=sys.stderr, width=0) as bar:
-
-        def tell(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield tell

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from killick.cli.output import Column, Line, Span, block, line
+from killick.cli.output import Column, OutputLine, Span, block, line
 from killick.cli.parameters import lasting, told
 from killick.journal.summary import Total
 from killick.model import entries as e
@@ -25,7 +25,7 @@ def entry_words(body: e.Body, tool: ToolName) -> tuple[str, str]:
     match body:
         case e.TurnStarted():
             return "a turn begins", "bold"
-        case e.TurnEnded():
+        case e.TurnEnding():
             was = "was " if body.status == "interrupted" else ""
             reason = f": {body.reason}" if body.reason else ""
             return f"the turn {was}{body.status}{reason}", _ENDINGS[body.status]
@@ -83,7 +83,7 @@ _STATES: Final = {
 }
 
 
-def heading(info: SessionInfo) -> list[Line]:
+def heading(info: SessionInfo) -> list[OutputLine]:
     """What the session is, before what was said in it."""
     facts = [status(info), info.type, *info.models, *(f"#{tag}" for tag in info.tags)]
     if info.project is not None:
@@ -93,10 +93,10 @@ def heading(info: SessionInfo) -> list[Line]:
     return [line(info.title or "(no title)", "bold"), line(info.id, "cyan"), _dim(facts)]
 
 
-def conversation(shown: Sequence[Shown], now: datetime, *, unfold: bool) -> Iterator[Line]:
+def conversation(shown: Sequence[Shown], now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
     """The whole transcript. `unfold` opens compactions and shows tools' results whole."""
     for one in shown:
-        yield Line()
+        yield OutputLine()
         match one.kind:
             case "ending":
                 yield _ending(one, now)
@@ -106,12 +106,12 @@ def conversation(shown: Sequence[Shown], now: datetime, *, unfold: bool) -> Iter
                 yield from _message(one, now, unfold=unfold)
 
 
-def _dim(facts: Sequence[str]) -> Line:
+def _dim(facts: Sequence[str]) -> OutputLine:
     return line(" · ".join(facts), "dim")
 
 
-def _message(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[Line]:
-    yield Line(
+def _message(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
+    yield OutputLine(
         (
             Span(shown.role, _ROLES.get(shown.role, "bold")),
             Span(f"  #{shown.seq}  {told(shown.at, now)}", "dim"),
@@ -127,7 +127,7 @@ def _message(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[Line]:
         yield line("[still streaming]", "cyan", indent=2)
 
 
-def _part(part: Part) -> list[Line]:
+def _part(part: Part) -> list[OutputLine]:
     match part:
         case Text():
             return block(part.text, indent=2)
@@ -143,8 +143,8 @@ def _part(part: Part) -> list[Line]:
             return []
 
 
-def _tool(tool: ShownTool, *, unfold: bool) -> Iterator[Line]:
-    yield Line(
+def _tool(tool: ShownTool, *, unfold: bool) -> Iterator[OutputLine]:
+    yield OutputLine(
         (
             Span("> ", "dim"),
             Span(tool.name, "bold"),
@@ -161,7 +161,7 @@ def _tool(tool: ShownTool, *, unfold: bool) -> Iterator[Line]:
         yield line(f"[{left} more; --all shows them]", "dim", indent=6)
 
 
-def _result(tool: ShownTool) -> Iterator[Line]:
+def _result(tool: ShownTool) -> Iterator[OutputLine]:
     said = "" if tool.result is None else _content(tool.result)
     if tool.output and tool.output != said:
         yield from block(tool.output, "dim", indent=6)
@@ -175,18 +175,18 @@ def _content(result: ToolResult) -> str:
     return "\n".join(one.text for part in result.content for one in _part_lines(part))
 
 
-def _part_lines(part: Part) -> list[Line]:
-    return [Line(one.spans) for one in _part(part)]
+def _part_lines(part: Part) -> list[OutputLine]:
+    return [OutputLine(one.spans) for one in _part(part)]
 
 
-def _ending(shown: Shown, now: datetime) -> Line:
+def _ending(shown: Shown, now: datetime) -> OutputLine:
     style = "red" if shown.status == "failed" else "yellow"
     return line(
         f"-- {shown.status} at {told(shown.at, now)}: {shown.reason} --  #{shown.seq}", style
     )
 
 
-def _compaction(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[Line]:
+def _compaction(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
     number = sum(one.kind == "message" for one in shown.folded)
     hint = "" if unfold else "; --all unfolds"
     yield line(
@@ -196,7 +196,7 @@ def _compaction(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[Line]:
     yield from block(shown.text, "italic", indent=2)
     if unfold:
         yield from conversation(shown.folded, now, unfold=True)
-        yield Line()
+        yield OutputLine()
         yield line("-- end of what is folded --", "magenta")
 
 
@@ -303,15 +303,15 @@ Names = Mapping[tuple[str, str], str]
 _STATUS = {"completed": "green", "running": "cyan", "failed": "red", "interrupted": "yellow"}
 
 
-def timing(turns: Sequence[TimedTurn], names: Names, now: datetime) -> Iterator[Line]:
+def timing(turns: Sequence[TimedTurn], names: Names, now: datetime) -> Iterator[OutputLine]:
     for number, turn in enumerate(turns, 1):
-        yield Line()
+        yield OutputLine()
         yield from _turn(number, turn, names, now)
 
 
-def _turn(number: int, turn: TimedTurn, names: Names, now: datetime) -> Iterator[Line]:
+def _turn(number: int, turn: TimedTurn, names: Names, now: datetime) -> Iterator[OutputLine]:
     reason = f" ({turn.reason})" if turn.reason else ""
-    yield Line(
+    yield OutputLine(
         (
             Span(f"turn {number}", "bold"),
             Span(f"  {turn.status}{reason}", _STATUS.get(turn.status, "")),
@@ -326,11 +326,11 @@ def _turn(number: int, turn: TimedTurn, names: Names, now: datetime) -> Iterator
         yield one
 
 
-def _call(call: TimedModelCall) -> Line:
+def _call(call: TimedModelCall) -> OutputLine:
     name = "/".join(one for one in (call.provider, call.model) if one) or "model"
     attempt = f"  attempt {call.attempt}" if call.attempt > 1 or call.retry_of else ""
     end = call.error or call.finish_reason or ""
-    return Line(
+    return OutputLine(
         (
             Span("model  ", "dim"),
             Span(f"{name}{attempt}  {lasting(call.seconds)}"),
@@ -341,11 +341,11 @@ def _call(call: TimedModelCall) -> Line:
     )
 
 
-def _tool_span(tool: TimedTool, names: Names) -> Line:
+def _tool_span(tool: TimedTool, names: Names) -> OutputLine:
     name = names.get((tool.message_id, tool.call_id), tool.call_id)
     if tool.is_error is None:
         return line(f"tool   {name}  no result", "yellow", indent=2)
-    return Line(
+    return OutputLine(
         (
             Span("tool   ", "dim"),
             Span(f"{name}  {lasting(tool.seconds)}"),

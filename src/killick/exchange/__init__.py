@@ -3,7 +3,7 @@
 from killick.exchange.discover import FORMATS, import_paths, usual_places
 from killick.exchange.export import EXPORTS, Export, export_session, prepare_export
 from killick.exchange.export.native import NotTheSame
-from killick.exchange.report import Outcome, Place, Problem, Report
+from killick.exchange.report import Outcome, Problem, Report, SourceLocation
 
 __all__ = [
     "EXPORTS",
@@ -11,9 +11,9 @@ __all__ = [
     "Export",
     "NotTheSame",
     "Outcome",
-    "Place",
     "Problem",
     "Report",
+    "SourceLocation",
     "export_session",
     "import_paths",
     "prepare_export",

@@ -13,7 +13,7 @@ import msgspec
 from killick.errors import KillickError
 from killick.exchange import records as r
 from killick.exchange.repair import HOLDER, Placed
-from killick.exchange.report import Place, Report
+from killick.exchange.report import Report, SourceLocation
 from killick.journal.assembly import is_whole_object
 from killick.journal.codec import encode, to_bytes
 from killick.journal.kinds import digest, keyed_id
@@ -94,7 +94,7 @@ class Composer:
 
         Where `answer_ends`, an answer that calls no tool is an ending.
         """
-        place, self._answer_ends = Place(""), answer_ends
+        place, self._answer_ends = SourceLocation(""), answer_ends
         for record in records:
             place = record.place
             if record.at_us is not None:
@@ -110,19 +110,19 @@ class Composer:
 
     def _take(self, record: r.Record) -> Iterator[Placed]:
         match record:
-            case r.Said():
+            case r.MessageRecord():
                 yield from self._say(record)
-            case r.Answered():
+            case r.ResultRecord():
                 yield from self._answer(record)
             case r.TurnBegan():
                 yield from self._begin_turn(record.place, record.key)
             case r.TurnOver():
                 yield from self._end_turn(record)
-            case r.Summed():
+            case r.SummaryRecord():
                 yield from self._sum_up(record)
             case r.RolledBack():
                 yield from self._roll_back(record)
-            case r.WentBack():
+            case r.BranchRecord():
                 yield from self._go_back(record)
             case r.Bad():
                 self._note_problem(record)
@@ -131,7 +131,7 @@ class Composer:
 
     def _describe(self, record: r.Record) -> Iterator[Placed]:
         match record:
-            case r.Begun():
+            case r.BeginRecord():
                 parent = None
                 if record.parent is not None:
                     parent = Parent(session_id_of(self.source, record.parent), "")
@@ -141,9 +141,9 @@ class Composer:
                 yield self._put(body, record.place)
             case r.Titled():
                 self.title = (record.title, record.by)
-            case r.Kept():
+            case r.OpaqueRecord():
                 yield self._note(record.place, record.name, record.data)
-            case r.Archived():
+            case r.ArchiveRecord():
                 self.archived = True
             case _:
                 raise TypeError(f"no such record: {record!r}")
@@ -153,7 +153,7 @@ class Composer:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def _begin_turn(self, place: Place, key: str) -> Iterator[Placed]:
+    def _begin_turn(self, place: SourceLocation, key: str) -> Iterator[Placed]:
         if self._turn_id is not None:
             yield from self._end_as_it_stands(place)
         self._fence += 1
@@ -168,7 +168,7 @@ class Composer:
         """Whether a turn is open whose last word is an answer that calls no tool."""
         return self._turn_id is not None and self._done and not self._open_calls
 
-    def _end_as_it_stands(self, place: Place) -> Iterator[Placed]:
+    def _end_as_it_stands(self, place: SourceLocation) -> Iterator[Placed]:
         """The source does not say how the turn ended: an answer without open calls completes it."""
         if self._is_answered:
             ending = r.TurnOver(place=place, status="completed")
@@ -195,13 +195,13 @@ class Composer:
                 yield self._put(change, over.place)
             self.late = []
         reason = over.reason or (None if over.status == "completed" else over.status)
-        ended = e.TurnEnded(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
+        ended = e.TurnEnding(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
         yield self._put(ended, over.place)
         self._turn_id = None
 
     # -- messages ------------------------------------------------------------------------------
 
-    def _say(self, said: r.Said) -> Iterator[Placed]:
+    def _say(self, said: r.MessageRecord) -> Iterator[Placed]:
         content = hash((said.role, encode(said.parts)))
         key = self._message_id(said.key or f"{self.source}/{self._said}")
         self._said += 1
@@ -221,7 +221,7 @@ class Composer:
             self._turn_starts.append(self._turn_seq)
         yield from self._record(said, key, content)
 
-    def _record(self, said: r.Said, key: str, content: int) -> Iterator[Placed]:
+    def _record(self, said: r.MessageRecord, key: str, content: int) -> Iterator[Placed]:
         assert self._turn_id is not None
         said = self._without_repeated_calls(self._without_foreign(said))
         call_id = self._id("call", key) if said.asked is not None else None
@@ -238,7 +238,7 @@ class Composer:
         self._learn(said, message)
 
     def _put_message(
-        self, said: r.Said, message_id: str, call_id: str | None, group: int
+        self, said: r.MessageRecord, message_id: str, call_id: str | None, group: int
     ) -> Iterator[Placed]:
         turn_id = self._turn_id
         assert turn_id is not None
@@ -259,7 +259,7 @@ class Composer:
         ended = e.MessageEnded(id=message_id, turn_id=turn_id, state="partial", parts=said.parts)
         yield self._put(ended, said.place, group=group, blobs=said.blobs)
 
-    def _learn(self, said: r.Said, message: _Message) -> None:
+    def _learn(self, said: r.MessageRecord, message: _Message) -> None:
         """What later records may speak of."""
         turn_id = self._turn_id
         assert turn_id is not None
@@ -279,7 +279,7 @@ class Composer:
         if not (said.person and said.model):
             self._hide(said, message)
 
-    def _hide(self, said: r.Said, message: _Message) -> None:
+    def _hide(self, said: r.MessageRecord, message: _Message) -> None:
         self.late.append(
             e.Visibility(
                 id=self._id("ent", f"{message.message_id}/hidden"),
@@ -291,7 +291,7 @@ class Composer:
             )
         )
 
-    def _without_foreign(self, said: r.Said) -> r.Said:
+    def _without_foreign(self, said: r.MessageRecord) -> r.MessageRecord:
         """Thoughts, calls and what a provider has sealed are the model's; nobody else said them."""
         if said.role == "assistant" or not any(_is_of_model(part) for part in said.parts):
             return said
@@ -303,7 +303,7 @@ class Composer:
         )
         return msgspec.structs.replace(said, parts=parts)
 
-    def _without_repeated_calls(self, said: r.Said) -> r.Said:
+    def _without_repeated_calls(self, said: r.MessageRecord) -> r.MessageRecord:
         """A call is known by its id within its message."""
         seen, kept = set[str](), list[Part]()
         for part in said.parts:
@@ -338,7 +338,7 @@ class Composer:
 
     # -- results -------------------------------------------------------------------------------
 
-    def _answer(self, answered: r.Answered) -> Iterator[Placed]:
+    def _answer(self, answered: r.ResultRecord) -> Iterator[Placed]:
         if _as_json(answered.result.structured) != answered.result.structured:
             what = "structured content that JSON cannot hold was kept as text"
             self._report.repair(answered.place, what)
@@ -365,7 +365,7 @@ class Composer:
             self._report.repair(answered.place, what)
             yield self._note(answered.place, "result_without_call", msgspec.to_builtins(result))
 
-    def _finish_call(self, answered: r.Answered, call: _Call) -> Iterator[Placed]:
+    def _finish_call(self, answered: r.ResultRecord, call: _Call) -> Iterator[Placed]:
         assert self._turn_id is not None
         call.result = hash(encode(answered.result))
         self._done = False
@@ -393,7 +393,7 @@ class Composer:
 
     # -- history -------------------------------------------------------------------------------
 
-    def _sum_up(self, summed: r.Summed) -> Iterator[Placed]:
+    def _sum_up(self, summed: r.SummaryRecord) -> Iterator[Placed]:
         if not summed.text.strip() or not self._messages:
             what = "a summary of nothing" if summed.text.strip() else "a summary without words"
             self._report.repair(summed.place, f"{what}; it is kept as a note")
@@ -431,7 +431,7 @@ class Composer:
         first = self._turn_starts[-min(record.turns, len(self._turn_starts))]
         yield from self._rewind(record.place, first - 1)
 
-    def _go_back(self, record: r.WentBack) -> Iterator[Placed]:
+    def _go_back(self, record: r.BranchRecord) -> Iterator[Placed]:
         message = self._messages.get(self._message_id(record.key))
         if message is None:
             return
@@ -439,7 +439,7 @@ class Composer:
             yield from self._end_as_it_stands(record.place)
         yield from self._rewind(record.place, message.seq)
 
-    def _rewind(self, place: Place, through: int) -> Iterator[Placed]:
+    def _rewind(self, place: SourceLocation, through: int) -> Iterator[Placed]:
         keep, torn = list[int](), set[int]()
         for seq in range(through + 1, self._seq + 1):
             group, turn = self._groups[seq - 1], self._turns[seq - 1]
@@ -464,7 +464,7 @@ class Composer:
 
     # -- small things --------------------------------------------------------------------------
 
-    def _note(self, place: Place, name: str, data: Json) -> Placed:
+    def _note(self, place: SourceLocation, name: str, data: Json) -> Placed:
         body = e.Note(
             id=self._id("ent", f"note/{self._seq}"),
             name=f"{self.source}.{name}",
@@ -473,7 +473,12 @@ class Composer:
         return self._put(body, place)
 
     def _put(
-        self, body: e.Body, place: Place, *, group: int = 0, blobs: dict[str, bytes] | None = None
+        self,
+        body: e.Body,
+        place: SourceLocation,
+        *,
+        group: int = 0,
+        blobs: dict[str, bytes] | None = None,
     ) -> Placed:
         self._seq += 1
         self._groups.append(group)
@@ -508,7 +513,7 @@ def _is_of_model(part: Part) -> bool:
     return sealed or isinstance(part, Reasoning | ToolCall)
 
 
-def _text_key(said: r.Said) -> int:
+def _text_key(said: r.MessageRecord) -> int:
     return hash("".join(part.text for part in said.parts if isinstance(part, Text)))
 
 

@@ -111,7 +111,7 @@ def _units(entries: Iterator[e.Entry]) -> Iterator[list[e.Entry] | str]:
     for entry in entries:
         if turn or isinstance(entry.body, e.TurnStarted):
             turn.append(entry)
-            if isinstance(entry.body, e.TurnEnded):
+            if isinstance(entry.body, e.TurnEnding):
                 yield turn
                 turn = []
         else:

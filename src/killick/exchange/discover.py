@@ -21,7 +21,7 @@ from killick.exchange.formats import (
 from killick.exchange.formats.base import Format, Peek, Reading
 from killick.exchange.importer import import_source
 from killick.exchange.records import Bad
-from killick.exchange.report import Place, Report
+from killick.exchange.report import Report, SourceLocation
 from killick.session.runtime import Clock, system_clock
 from killick.session.sync import Store
 
@@ -48,7 +48,7 @@ READERS: Final[dict[str, Format]] = {
 FORMATS: Final = (jsonl.NAME, *READERS)
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiscoveredFile(msgspec.Struct, frozen=True):
     """A file or folder that holds sessions, when it was last written to, and in which format."""
 
     path: Path
@@ -81,7 +81,7 @@ def import_paths(
     return report
 
 
-def _rests(found: Found, now_us: int) -> bool:
+def _rests(found: DiscoveredFile, now_us: int) -> bool:
     """Whether nobody writes to it any more. A copy is younger than what is in it."""
     told_us = READERS[found.format].newest_us(found.path)
     written_us = found.changed_us if told_us is None else min(found.changed_us, told_us)
@@ -89,7 +89,13 @@ def _rests(found: Found, now_us: int) -> bool:
 
 
 def _import(
-    store: Store, found: Found, report: Report, known: set[str], *, clock: Clock, dry_run: bool
+    store: Store,
+    found: DiscoveredFile,
+    report: Report,
+    known: set[str],
+    *,
+    clock: Clock,
+    dry_run: bool,
 ) -> None:
     try:
         if found.format == jsonl.NAME:
@@ -102,11 +108,17 @@ def _import(
             else:
                 import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
-        report.skip(Place(str(found.path)), f"it cannot be read: {error.strerror or error}")
+        report.skip(
+            SourceLocation(str(found.path)), f"it cannot be read: {error.strerror or error}"
+        )
     except KillickError as error:
-        report.skip(Place(str(found.path)), f"the session could not be taken over: {error}")
+        report.skip(
+            SourceLocation(str(found.path)), f"the session could not be taken over: {error}"
+        )
     except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
-        report.skip(Place(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}")
+        report.skip(
+            SourceLocation(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
+        )
 
 
 def find(
@@ -115,7 +127,7 @@ def find(
     *,
     only: str | None = None,
     since_us: int | None = None,
-) -> Iterator[Found]:
+) -> Iterator[DiscoveredFile]:
     """What holds sessions, each once; a file that was named and holds none is reported."""
     seen = set[Path]()
     for path in paths:
@@ -140,23 +152,25 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(name) / file for file in sorted(files) if file.endswith(_SUFFIXES))
 
 
-def _look(path: Path, report: Report, *, named: bool) -> Found | None:
+def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
     if path.with_name(f"{path.name}-lock").exists():
         # One of our own, perhaps open right here: closing a file drops every lock on it.
         if named:
-            report.skip(Place(str(path)), "it is a store of Killick, and no session")
+            report.skip(SourceLocation(str(path)), "it is a store of Killick, and no session")
         return None
     try:
         format_ = detect(path)
         if format_ is not None:
             unit = READERS[format_].unit(path) if format_ in READERS else path
-            return Found(unit, format_, _changed_us(unit))
+            return DiscoveredFile(unit, format_, _changed_us(unit))
     except OSError as error:
         if named or not isinstance(error, FileNotFoundError):
-            report.skip(Place(str(path)), f"it cannot be read: {error.strerror or error}")
+            report.skip(SourceLocation(str(path)), f"it cannot be read: {error.strerror or error}")
         return None
     if named:
-        report.skip(Place(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}")
+        report.skip(
+            SourceLocation(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}"
+        )
     return None
 
 

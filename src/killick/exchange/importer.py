@@ -11,7 +11,7 @@ from killick.exchange.formats.jsonl import has_blob
 from killick.exchange.merge import Merged, merge, relocated
 from killick.exchange.records import Record
 from killick.exchange.repair import Mender
-from killick.exchange.report import Outcome, Place, Report
+from killick.exchange.report import Outcome, Report, SourceLocation
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
 from killick.model.limits import TITLE_CHARS_MAX
@@ -69,7 +69,7 @@ def import_source(
         if not dry_run and merged.action != "left":
             _finish(store, source, composer, merged, report.summary(before), clock)
     except (KillickError, OSError) as error:
-        report.skip(Place(source.origin), f"the session could not be taken over: {error}")
+        report.skip(SourceLocation(source.origin), f"the session could not be taken over: {error}")
         merged = Merged(session_id, "left", why=str(error))
     outcome = Outcome(
         source=source.name,

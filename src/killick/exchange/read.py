@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, cast
 import msgspec
 
 from killick.exchange.formats.content import time_us
-from killick.exchange.report import Place
+from killick.exchange.report import SourceLocation
 from killick.model.limits import BODY_BYTES_MAX
 
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -130,29 +130,29 @@ _SHOWN: Final = 60
 _TAIL_BYTES: Final = 1 << 16
 
 
-class Line(msgspec.Struct):
+class SourceLine(msgspec.Struct):
     """A record, or the reason why there is none; `torn` is a last one that was not finished."""
 
-    place: Place
+    place: SourceLocation
     record: dict[str, Any] | None
     problem: str | None = None
     torn: bool = False
     raw: bytes = b""
 
 
-def read_lines(path: Path, name: str | None = None) -> Iterator[Line]:
+def read_lines(path: Path, name: str | None = None) -> Iterator[SourceLine]:
     """The records of a file, opened read-only; it may be compressed."""
     with open_file(path) as file:
         yield from lines_of(file, name or str(path))
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[Line]:
+def lines_of(file: BinaryIO, name: str) -> Iterator[SourceLine]:
     number = 0
     for number, data in enumerate(split(file), start=1):
-        yield from records_in(Place(name, number), data)
+        yield from records_in(SourceLocation(name, number), data)
     problem = problem_of(file)
     if problem is not None:
-        yield Line(Place(name, number + 1), None, problem)
+        yield SourceLine(SourceLocation(name, number + 1), None, problem)
 
 
 def newest_us(path: Path) -> int | None:
@@ -170,10 +170,10 @@ def newest_us(path: Path) -> int | None:
     return None
 
 
-def records_in(place: Place, data: bytes | None) -> Iterator[Line]:
+def records_in(place: SourceLocation, data: bytes | None) -> Iterator[SourceLine]:
     """What one line holds; None stands for one that is too long."""
     if data is None:
-        yield Line(place, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
+        yield SourceLine(place, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
     elif data.strip(b" \t\r\n"):
         yield from _records(place, data)
 
@@ -189,25 +189,27 @@ def split(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
-def _records(place: Place, data: bytes) -> Iterator[Line]:
+def _records(place: SourceLocation, data: bytes) -> Iterator[SourceLine]:
     try:
         record = parse_object(data)
     except ValueError as error:
         yield from _damaged(place, data, str(error))
     else:
-        yield Line(place, record, raw=data)
+        yield SourceLine(place, record, raw=data)
 
 
-def _damaged(place: Place, data: bytes, reason: str) -> Iterator[Line]:
+def _damaged(place: SourceLocation, data: bytes, reason: str) -> Iterator[SourceLine]:
     torn = not data.endswith(b"\n")
     at = _rescue(data)
     lost, found = data[:at], data[at:]
     if lost.strip(b" \t\r\n\0"):
-        yield Line(place, None, f"not a record ({reason}): {_shown(lost)}", torn and not found)
+        yield SourceLine(
+            place, None, f"not a record ({reason}): {_shown(lost)}", torn and not found
+        )
     elif not found:
-        yield Line(place, None, f"{len(data)} bytes of nothing", torn)
+        yield SourceLine(place, None, f"{len(data)} bytes of nothing", torn)
     if found:
-        yield Line(place, parse_object(found), raw=found)
+        yield SourceLine(place, parse_object(found), raw=found)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -267,7 +269,7 @@ _FAILURES_MAX: Final = 1_000
 """Each failure may read on to the end of the file; after so many the rest is left out."""
 
 
-class Document(msgspec.Struct):
+class SourceDocument(msgspec.Struct):
     """What a file holds: its value, or the objects of a list that are whole, and why not more.
 
     `rows` are those objects with their numbers, `problems` what stands at a number or nowhere.
@@ -282,7 +284,7 @@ class Document(msgspec.Struct):
         return not self.problems
 
 
-def read_document(path: Path, begins: re.Pattern[str] = MESSAGE) -> Document:
+def read_document(path: Path, begins: re.Pattern[str] = MESSAGE) -> SourceDocument:
     """The document in a file; `begins` is how a row of it begins. Raises OSError.
 
     An agent that writes its file anew on every save is met in the middle now and then; the file is
@@ -296,7 +298,7 @@ def read_document(path: Path, begins: re.Pattern[str] = MESSAGE) -> Document:
             raise OSError(f"it is one document of more than {BYTES_MAX} bytes")
         data, reason = _read(path)
         try:
-            return Document(parse(data)) if not reason else _rescued(data, reason, begins)
+            return SourceDocument(parse(data)) if not reason else _rescued(data, reason, begins)
         except ValueError as error:
             reason = str(error)
         if _same(path, before):
@@ -318,9 +320,9 @@ def _same(path: Path, before: Any) -> bool:
     return (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
-def _rescued(data: bytes, reason: str, begins: re.Pattern[str]) -> Document:
+def _rescued(data: bytes, reason: str, begins: re.Pattern[str]) -> SourceDocument:
     """The objects that are whole, told apart by how each begins."""
-    found = Document(None, [], [(None, f"it is damaged ({reason})")])
+    found = SourceDocument(None, [], [(None, f"it is damaged ({reason})")])
     text = data.decode("utf-8", "replace")
     for number, value in enumerate(_objects(text, begins), start=1):
         if isinstance(value, str):
@@ -347,7 +349,7 @@ def _objects(text: str, begins: re.Pattern[str]) -> Iterator[dict[str, Any] | st
         yield value
 
 
-def rows_of(document: Document, name: str) -> list[tuple[int, Any]]:
+def rows_of(document: SourceDocument, name: str) -> list[tuple[int, Any]]:
     """The list that the document is, or has under a name, with numbers; what was rescued of it."""
     if not document.whole:
         return document.rows
@@ -365,7 +367,7 @@ Row = dict[str, Any]
 Stamp = tuple[int, int, bool]
 
 
-class Database:
+class SourceDatabase:
     """One reading of a database, as of one moment."""
 
     def __init__(self, path: Path) -> None:
@@ -436,10 +438,10 @@ def _stamp(path: Path) -> Stamp:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Database]:
+def opened(path: Path) -> Iterator[SourceDatabase]:
     """A database that is read as of one moment. Raises OSError when it is damaged."""
     try:
-        with closing(Database(path)) as database:
+        with closing(SourceDatabase(path)) as database:
             database.begin()
             yield database
     except DAMAGED as error:
@@ -452,7 +454,7 @@ def shape(path: Path) -> dict[str, set[str]]:
         if file.read(len(MAGIC)) != MAGIC:
             return {}
     try:
-        with closing(Database(path)) as database:
+        with closing(SourceDatabase(path)) as database:
             return database.tables()
     except DAMAGED:
         return {}

@@ -4,27 +4,25 @@ A reader is a generator of these, in the order of its source, each with its plac
 nothing about journals: `composing` makes entries of them.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from killick.exchange.formats import content as c
-from killick.exchange.report import Place
+from killick.exchange.report import SourceLocation
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
-from killick.model.messages import Image, Json, Part, Role, Text, ToolResult
+from killick.model.messages import Image, Json, Part, Role, ToolResult
 from killick.model.sessions import Namer, Project
 
 
 class Record(msgspec.Struct, kw_only=True):
     """A record, and when it was made; None is the time of the one before it."""
 
-    place: Place
+    place: SourceLocation
     at_us: int | None = None
 
 
-class Begun(Record, kw_only=True):
+class BeginRecord(Record, kw_only=True):
     """The session. What can change later is no part of it: a title is `Titled`."""
 
     native_id: str
@@ -57,7 +55,7 @@ class Asked(msgspec.Struct):
     system: str | None = None
 
 
-class Said(Record, kw_only=True):
+class MessageRecord(Record, kw_only=True):
     """A message. One that `begins_turn` is a prompt; `key` is its id in the source."""
 
     role: Role
@@ -71,7 +69,7 @@ class Said(Record, kw_only=True):
     model: bool = True
 
 
-class Answered(Record, kw_only=True):
+class ResultRecord(Record, kw_only=True):
     """The result of a tool call."""
 
     result: ToolResult
@@ -86,7 +84,7 @@ class TurnOver(Record, kw_only=True):
     detail: str | None = None
 
 
-class Summed(Record, kw_only=True):
+class SummaryRecord(Record, kw_only=True):
     """A summary stands for everything so far, but for what is kept.
 
     That is prompts with one of these texts, and messages with one of these keys. The source may
@@ -108,20 +106,20 @@ class RolledBack(Record, kw_only=True):
     turns: int
 
 
-class WentBack(Record, kw_only=True):
+class BranchRecord(Record, kw_only=True):
     """It goes on from an earlier message; what came after that one is out of view."""
 
     key: str
 
 
-class Kept(Record, kw_only=True):
+class OpaqueRecord(Record, kw_only=True):
     """Something that we have no entry for, kept as a note."""
 
     name: str
     data: Json
 
 
-class Archived(Record, kw_only=True):
+class ArchiveRecord(Record, kw_only=True):
     """It was put away there."""
 
 
@@ -136,58 +134,3 @@ def image(data: bytes, media_type: str, alt: str | None = None) -> tuple[Image, 
     """An image and its bytes, under the name that a store will give them."""
     name = digest(data)
     return Image(name, media_type, alt), {name: data}
-
-
-def told(  # noqa: PLR0913  (what there is to say of a message)
-    place: Place,
-    at_us: int | None,
-    role: Role,
-    found: c.Content,
-    *,
-    key: str,
-    prompt: bool = False,
-    asked: Asked | None = None,
-    person: bool = True,
-    model: bool = True,
-    partial: bool = False,
-) -> Iterator[Record]:
-    """Everything that a message says. One that says nothing at all is reported."""
-    for what in found.bad:
-        yield Bad(place=place, reason=what)
-    for result in found.results:
-        yield Answered(
-            place=place,
-            at_us=at_us,
-            result=result,
-            blobs=c.blobs_in(result, found.blobs),
-            person=person,
-            model=model,
-        )
-    if found.parts:
-        yield Said(
-            place=place,
-            at_us=at_us,
-            role=role,
-            parts=tuple(found.parts),
-            key=key,
-            blobs=found.blobs,
-            begins_turn=prompt and role == "user",
-            partial=partial,
-            asked=asked if role == "assistant" else None,
-            person=person,
-            model=model,
-        )
-    elif not found.results and not found.bad:
-        yield Bad(place=place, reason="a message without content", repaired=True)
-
-
-def words(parts: Iterable[Part]) -> str:
-    """The text of parts."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))
-
-
-def title_of(text: object, most: int = 80) -> str | None:
-    """The first line of a text that can be a title."""
-    if not isinstance(text, str) or not text.strip():
-        return None
-    return text.strip().splitlines()[0][:most]

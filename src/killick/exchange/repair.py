@@ -11,7 +11,7 @@ import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, KillickError
 from killick.exchange.merge import Unit
-from killick.exchange.report import Place, Report
+from killick.exchange.report import Report, SourceLocation
 from killick.journal import rules
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of, identity, message_identity, named_identity
@@ -30,7 +30,7 @@ def hashed(name: str) -> int:
     return int.from_bytes(data, "big")
 
 
-class Seen:
+class CompactSet:
     """A set of such numbers that only grows: the newest as a set, the rest in sorted runs."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ IN_TURN: Final = (
     | e.ApprovalAsked
     | e.StopAsked
     | e.PromptTaken
-    | e.TurnEnded
+    | e.TurnEnding
 )
 
 
@@ -88,7 +88,7 @@ class Placed(msgspec.Struct):
     """
 
     entry: e.Entry
-    place: Place
+    place: SourceLocation
     blobs: dict[str, bytes] = {}
 
 
@@ -98,8 +98,8 @@ class Mender:
     def __init__(self, report: Report, has_blob: Callable[[str], bool]) -> None:
         self._report = report
         self._has_blob = has_blob
-        self._seen = Seen()
-        self._over = Seen()
+        self._seen = CompactSet()
+        self._over = CompactSet()
         self._turns: dict[str, TurnState] = {}
         self._running: TurnState | None = None
         self._unit = Unit([])
@@ -110,7 +110,7 @@ class Mender:
 
     def mend(self, placed: Iterable[Placed], *, close: bool) -> Iterator[Unit]:
         """The units; a turn that is open at the end is closed, or left out."""
-        place = Place("")
+        place = SourceLocation("")
         for one in placed:
             place = one.place
             yield from self._begin(one)
@@ -183,7 +183,7 @@ class Mender:
         match body:
             case e.LateResult() | e.LateText():
                 self._check_late(body)
-            case e.TurnEnded() if body.status != "completed" and not body.reason:
+            case e.TurnEnding() if body.status != "completed" and not body.reason:
                 raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
             case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body):
                 raise InvalidEntry(f"prompt {body.id!r} does not wait there")
@@ -213,7 +213,7 @@ class Mender:
         self._unit.entries.append(entry)
         named = blobs_of(body)
         self._unit.blobs.update({name: one.blobs[name] for name in named if name in one.blobs})
-        if isinstance(body, e.TurnEnded):
+        if isinstance(body, e.TurnEnding):
             self._forget()
             self._running = None
         if self._running is None:
@@ -232,18 +232,18 @@ class Mender:
         unit, self._unit = self._unit, Unit([])
         return unit
 
-    def _reopen(self, place: Place, turn_id: str, at_us: int) -> Iterator[Unit]:
+    def _reopen(self, place: SourceLocation, turn_id: str, at_us: int) -> Iterator[Unit]:
         """What belongs to a turn that never began: its beginning was lost."""
         self._report.repair(place, f"the beginning of turn {turn_id!r} was lost; it begins here")
         body = e.TurnStarted(turn_id=turn_id, fence=self._fence + 1, holder=HOLDER)
         yield from self._keep(Placed(e.Entry(0, at_us, body), place), body)
 
-    def _close(self, place: Place) -> Iterator[Unit]:
+    def _close(self, place: SourceLocation) -> Iterator[Unit]:
         """Another turn begins, or nothing follows: the ending was lost."""
         turn = self._running
         assert turn is not None
         self._report.repair(place, f"the ending of turn {turn.id!r} was lost; it is interrupted")
-        body = e.TurnEnded(turn_id=turn.id, status="interrupted", reason=LOST)
+        body = e.TurnEnding(turn_id=turn.id, status="interrupted", reason=LOST)
         yield from self._keep(Placed(e.Entry(0, self._last_us, body), place), body)
 
     def _see(self, body: e.Body) -> None:
@@ -264,7 +264,7 @@ def _key(body: e.Body) -> int:
 def _without_blob(body: e.Body, name: str) -> e.Body:
     replace = msgspec.structs.replace
     match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptWaiting():
             return replace(body, parts=tuple(_named(part, name) for part in body.parts))
         case e.ToolFinished() | e.LateResult():
             return replace(body, result=_named(body.result, name))

@@ -10,7 +10,7 @@ PROBLEMS_KEPT: Final = 100
 """How many problems of a session its `imported` entry lists; all are in the report."""
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class SourceLocation(msgspec.Struct, frozen=True, gc=False):
     """Where a record stands in its source: the file, and its line or row, counted from 1."""
 
     file: str
@@ -23,7 +23,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 class Problem(msgspec.Struct, frozen=True, gc=False):
     """A record that was skipped, or taken in another way than it stood."""
 
-    place: Place
+    place: SourceLocation
     reason: str
     kind: Literal["skipped", "repaired"] = "skipped"
 
@@ -72,13 +72,13 @@ class Report:
         """0, or 3 when records were skipped."""
         return 3 if self.skipped else 0
 
-    def note(self, place: Place, reason: str, *, repaired: bool) -> None:
+    def note(self, place: SourceLocation, reason: str, *, repaired: bool) -> None:
         self.problems.append(Problem(place, reason, "repaired" if repaired else "skipped"))
 
-    def skip(self, place: Place, reason: str) -> None:
+    def skip(self, place: SourceLocation, reason: str) -> None:
         self.problems.append(Problem(place, reason))
 
-    def repair(self, place: Place, reason: str) -> None:
+    def repair(self, place: SourceLocation, reason: str) -> None:
         self.problems.append(Problem(place, reason, "repaired"))
 
     def summary(self, since: int = 0) -> dict[str, object]:

@@ -75,7 +75,7 @@ class _Audit:
         match body:
             case e.TurnStarted():
                 self._start(entry, body)
-            case e.TurnEnded():
+            case e.TurnEnding():
                 self._end(entry, body)
             case e.LateResult() | e.LateText():
                 self._check_late(entry, body)
@@ -86,7 +86,7 @@ class _Audit:
                 self._say(entry, f"prompt {body.id!r} was {done} and did not wait")
             case e.PromptWithdrawn():
                 self._withdrawn.add(body.id)
-            case e.PromptQueued():
+            case e.PromptWaiting():
                 self._queued.add(body.id)
             case e.Compacted() | e.Rewound() if body.through >= entry.seq:
                 self._say(entry, "it reaches beyond itself")
@@ -102,7 +102,7 @@ class _Audit:
             self._say(entry, f"it began while turn {self._running.id!r} was running")
         self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
 
-    def _end(self, entry: e.Entry, body: e.TurnEnded) -> None:
+    def _end(self, entry: e.Entry, body: e.TurnEnding) -> None:
         if self._running is None or self._running.id != body.turn_id:
             self._say(entry, f"turn {body.turn_id!r} ended and was not running")
             return

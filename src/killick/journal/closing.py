@@ -21,7 +21,7 @@ _PROCESS_ENDED: Final = frozenset(
 )
 
 
-def closing(turn: TurnState, ending: e.TurnEnded, deltas: Deltas) -> list[e.Body]:
+def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Body]:
     """The entries that close a running turn, the ending last.
 
     Messages that still stream become partial, with what came; one with nothing in it leaves the
@@ -65,7 +65,7 @@ def open_streams(turn: TurnState) -> list[int]:
     return [*turn.open_messages.values(), *tools]
 
 
-class Waiting:
+class WaitingCall:
     """Takes entries in order; `asked` are the questions that wait, by their ids, in order.
 
     They are those of the turn that runs, or of one whose process ended while it waited.
@@ -82,7 +82,7 @@ class Waiting:
                 self.asked.pop(body.id, None)
             case e.TurnStarted():
                 self.asked.clear()  # the conversation has gone on without them
-            case e.TurnEnded(reason=reason) if reason != AWAITING_APPROVAL:
+            case e.TurnEnding(reason=reason) if reason != AWAITING_APPROVAL:
                 self.asked.clear()  # whoever stopped it, or let it fail, did not want them
             case _:
                 pass
@@ -90,7 +90,7 @@ class Waiting:
 
 def waiting(entries: Iterable[e.Entry]) -> list[e.ApprovalAsked]:
     """What waits after these entries, which begin no later than the newest turn."""
-    fold = Waiting()
+    fold = WaitingCall()
     for entry in entries:
         fold.take(entry.body)
     return list(fold.asked.values())

@@ -63,7 +63,7 @@ def plan_compaction(
     groups, endings, torn = Groups(), dict[str, int](), dict[str, int]()
     for entry in entries:
         groups.take(entry)
-        if isinstance(entry.body, e.TurnEnded):
+        if isinstance(entry.body, e.TurnEnding):
             endings[entry.body.turn_id] = entry.seq
         elif isinstance(entry.body, e.Rewound):  # whose ending it took out is over all the same
             torn.update({group.turn_id: entry.seq for group in groups.all})
@@ -135,7 +135,7 @@ def plan_rewind(entries: Iterable[e.Entry], *, through: int) -> tuple[int, ...]:
             kept.append(entry.seq)  # what is not known here began before the entries given
         elif isinstance(body, e.TurnStarted):
             torn.add(body.turn_id)
-        elif isinstance(body, e.TurnEnded) and body.turn_id not in torn:
+        elif isinstance(body, e.TurnEnding) and body.turn_id not in torn:
             kept.append(entry.seq)
     return tuple(kept)
 
@@ -235,7 +235,7 @@ def plan_fork(
             continue
         elif isinstance(body, e.ModelCallEnded) and body.id in turn.model_calls:
             carried.add(msgspec.structs.replace(body, usage=None), entry.seq)
-        elif isinstance(body, e.TurnEnded) and body.turn_id == turn.id:
+        elif isinstance(body, e.TurnEnding) and body.turn_id == turn.id:
             carried.add(_forked(turn.id), entry.seq)
     if turn.ended is None:
         for body in closing(turn, _forked(turn.id), lambda place: deltas(carried.source(place))):
@@ -265,5 +265,5 @@ class _Carried:
         self._turn.apply(place, body)
 
 
-def _forked(turn_id: str) -> e.TurnEnded:
-    return e.TurnEnded(turn_id=turn_id, status="interrupted", reason="forked")
+def _forked(turn_id: str) -> e.TurnEnding:
+    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason="forked")

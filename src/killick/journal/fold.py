@@ -58,7 +58,7 @@ class Messages:
                 self._take_result(entry.seq, body)
             case e.LateText(call_id=None):
                 self._take_late_text(body)
-            case e.TurnEnded():
+            case e.TurnEnding():
                 self._ended_turns.add(body.turn_id)
             case e.Rewound():
                 self._over = entry.seq
@@ -144,7 +144,7 @@ def fold_turns(entries: Iterable[e.Entry]) -> list[TurnInfo]:
                     continues=body.continues,
                     retry_of=body.retry_of,
                 )
-            case e.TurnEnded() as body if body.turn_id in turns:
+            case e.TurnEnding() as body if body.turn_id in turns:
                 turns[body.turn_id] = msgspec.structs.replace(
                     turns[body.turn_id],
                     status=body.status,

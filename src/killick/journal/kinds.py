@@ -30,7 +30,7 @@ def identity(body: e.Body) -> str:
             return late_text_identity(body.message_id)
         case e.TurnStarted():
             return turn_identity(body.turn_id)
-        case e.TurnEnded():
+        case e.TurnEnding():
             return ending_identity(body.turn_id)
         case e.SessionCreated(fork=Fork() as fork):
             # Not the key of the beginning that it inherits.
@@ -80,7 +80,7 @@ def subject(body: e.Body) -> str:
             return body.result.call_id
         case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
             return body.call_id
-        case e.TurnStarted() | e.TurnEnded():
+        case e.TurnStarted() | e.TurnEnding():
             return body.turn_id
         case e.LateText():
             return body.message_id
@@ -108,7 +108,7 @@ def same_content(stored: e.Body, offered: e.Body) -> bool:
             return stored.prompt_hash == offered.prompt_hash
         case ((e.ToolFinished() | e.LateResult()), (e.ToolFinished() | e.LateResult())):
             return stored.result == offered.result
-        case ((e.MessageRecorded() | e.PromptQueued()), (e.MessageRecorded() | e.PromptQueued())):
+        case ((e.MessageRecorded() | e.PromptWaiting()), (e.MessageRecorded() | e.PromptWaiting())):
             return stored.role == offered.role and stored.parts == offered.parts
         case _:
             return stored == offered
@@ -131,7 +131,7 @@ def _safe(text: str) -> str:
 def blobs_of(body: e.Body) -> list[str]:
     """The blobs that an entry names."""
     match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptWaiting():
             names: list[str] = []
             for part in body.parts:
                 if type(part) is not Text:

@@ -46,7 +46,7 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
 def check_content(body: e.Body) -> None:
     """Refuse content over a limit. Raises InvalidEntry, which says what to do instead."""
     match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptQueued():
+        case e.MessageRecorded() | e.MessageEnded() | e.PromptWaiting():
             check_parts(body.parts)
             check_id(body.id, "message id")
         case e.Note():

@@ -33,7 +33,7 @@ class Derived(msgspec.Struct, kw_only=True):
     queue_seq: int | None = None
 
 
-def mark_of(body: e.Body) -> int | None:
+def lookup_class(body: e.Body) -> int | None:
     """What an entry is found by without reading those around it."""
     return _MARKS.get(type(body))
 
@@ -55,12 +55,12 @@ def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
             derived.fence = body.fence
             derived.turn_seq = seq
             derived.stop_seq = derived.queue_seq = None
-        case e.TurnEnded():
+        case e.TurnEnding():
             derived.turn_seq = derived.stop_seq = None
         case e.StopAsked():
             derived.stop_seq = seq
             return True
-        case e.PromptQueued():
+        case e.PromptWaiting():
             if derived.queue_seq is not None:
                 return False
             derived.queue_seq = seq
@@ -105,7 +105,7 @@ def describe(about: Description, body: e.Body, at_us: int) -> Description:
             return msgspec.structs.replace(about, deleted_at_us=None)
         case e.TurnStarted():
             return _with_status(about, "running")
-        case e.TurnEnded():
+        case e.TurnEnding():
             return _with_status(about, body.status)
         case e.ModelCallStarted():
             return _with_call(about, body)
@@ -149,7 +149,7 @@ def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
 
 _MARKS: Final[dict[type, int]] = {
     e.TurnStarted: TURNS,
-    e.TurnEnded: TURNS,
+    e.TurnEnding: TURNS,
     e.Compacted: HISTORY,
     e.Rewound: HISTORY,
     e.Undone: HISTORY,
@@ -170,8 +170,8 @@ _CHANGES: Final = frozenset(
         e.Imported,
         e.TurnStarted,
         e.StopAsked,
-        e.TurnEnded,
-        e.PromptQueued,
+        e.TurnEnding,
+        e.PromptWaiting,
         e.ModelCallStarted,
         e.Compacted,
         e.Rewound,

@@ -53,7 +53,7 @@ class TurnState:
         self.fence = started.fence
         self.holder = started.holder
         self.continues = started.continues
-        self.ended: e.TurnEnded | None = None
+        self.ended: e.TurnEnding | None = None
         self.stop: e.StopAsked | None = None
         self.open_messages: dict[str, int] = {}
         self.messages: dict[str, int] = {}
@@ -125,7 +125,7 @@ class TurnState:
                 self.waiting.discard(body.id)
             case e.StopAsked(turn_id=self.id):
                 self.stop = self.stop or body
-            case e.TurnEnded(turn_id=self.id):
+            case e.TurnEnding(turn_id=self.id):
                 self.ended = body
                 self.open_messages.clear()
                 self.model_calls.clear()
@@ -170,7 +170,7 @@ def waiting(entries: Iterable[e.Entry]) -> dict[str, Message]:
 def take(prompts: dict[str, Message], entry: e.Entry) -> None:
     """What waits after one more entry."""
     match entry.body:
-        case e.PromptQueued() as body:
+        case e.PromptWaiting() as body:
             prompts[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)
         case e.PromptTaken() | e.PromptWithdrawn() as body:
             prompts.pop(body.id, None)

@@ -122,7 +122,7 @@ class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):
     reason: str
 
 
-class TurnEnded(_Body, frozen=True, kw_only=True, tag="turn_ended"):
+class TurnEnding(_Body, frozen=True, kw_only=True, tag="turn_ended"):
     """The one ending. `reason` is short and stable; `detail` is for people."""
 
     turn_id: str
@@ -131,7 +131,7 @@ class TurnEnded(_Body, frozen=True, kw_only=True, tag="turn_ended"):
     detail: str | None = None
 
 
-class PromptQueued(_Body, frozen=True, kw_only=True, tag="prompt_queued"):
+class PromptWaiting(_Body, frozen=True, kw_only=True, tag="prompt_queued"):
     """A prompt that waits for the next turn."""
 
     id: str
@@ -388,8 +388,8 @@ KnownBody = (
     | Imported
     | TurnStarted
     | StopAsked
-    | TurnEnded
-    | PromptQueued
+    | TurnEnding
+    | PromptWaiting
     | PromptTaken
     | PromptWithdrawn
     | ModelCallStarted

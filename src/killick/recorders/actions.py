@@ -38,7 +38,7 @@ class EndPart(_Action, frozen=True):
     """The provider's block is over: what comes next is another one."""
 
 
-class Call(_Action, frozen=True):
+class CallPiece(_Action, frozen=True):
     """A tool call, or a piece of its arguments."""
 
     id: str
@@ -54,7 +54,7 @@ class Keep(_Action, frozen=True):
     part: Part
 
 
-class Media(_Action, frozen=True):
+class MediaPiece(_Action, frozen=True):
     """Bytes that become a blob, and an image or a file that names it."""
 
     data: bytes
@@ -69,12 +69,12 @@ class Tell(_Action, frozen=True):
     ids: tuple[tuple[str, str], ...] = ()
 
 
-Action = Say | Think | EndPart | Call | Keep | Media | Tell
+Action = Say | Think | EndPart | CallPiece | Keep | MediaPiece | Tell
 
 NO_ACTIONS: Final[list[Action]] = []
 
 
-class Reader(Protocol):
+class StreamReader(Protocol):
     """One provider's shape. `ended` once its end marker came; `cut` says why it broke off."""
 
     ended: bool

@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, Self, TypeVar
 import anyio
 
 from killick.errors import KillickError, TurnEnded
-from killick.recorders.actions import Media
-from killick.recorders.apply import LEFT, Taking
+from killick.recorders.actions import MediaPiece
+from killick.recorders.apply import LEFT, DeltaApplier
 from killick.recorders.base import DRAINING, Handle, Plan, must_stream
 from killick.session.aio_blocks import AsyncTurn
 
@@ -49,7 +49,7 @@ class AsyncRecording(Handle, Generic[T]):
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
-        self._taking = Taking(plan.kind, self._stream)
+        self._taking = DeltaApplier(plan.kind, self._stream)
         self._source: Any = source
         self._manager: AbstractAsyncContextManager[Any] | None = None
         self._inner: Any = None
@@ -173,7 +173,7 @@ class AsyncRecording(Handle, Generic[T]):
         self._iterator = aiter(made)
         return self._iterator
 
-    async def _place(self, media: Media) -> None:
+    async def _place(self, media: MediaPiece) -> None:
         self._taking.place(media, await self._turn.put_blob(media.data))
 
     async def _end(self, error: BaseException | None, why: str | None = None) -> None:
@@ -194,7 +194,7 @@ class AsyncRecording(Handle, Generic[T]):
             return
         failure = None
         try:
-            held: Iterator[Media] = self._taking.close(why)
+            held: Iterator[MediaPiece] = self._taking.close(why)
             for media in held:
                 await self._place(media)
         except KillickError as refused:

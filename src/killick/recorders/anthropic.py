@@ -12,7 +12,7 @@ from killick.model.messages import Reasoning
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,
-    Call,
+    CallPiece,
     EndPart,
     Event,
     Keep,
@@ -102,7 +102,7 @@ class AnthropicReader:
                 if block.id in self._ids or not block.id:
                     block.id = f"{block.id or self._prefix}_{len(self._ids)}"
                 self._ids.add(block.id)
-                actions.append(Call(block.id, text_of(start.get("name")) or "tool"))
+                actions.append(CallPiece(block.id, text_of(start.get("name")) or "tool"))
         return actions
 
     def _grow(self, block: _Block, delta: Event) -> list[Action]:
@@ -114,7 +114,7 @@ class AnthropicReader:
             case "input_json_delta":
                 piece = delta["partial_json"]
                 block.pieces.append(piece)
-                return [Call(block.id, arguments=piece)] if block.type == "tool_use" else []
+                return [CallPiece(block.id, arguments=piece)] if block.type == "tool_use" else []
             case "signature_delta":
                 # A later one replaces it, and a signature closes its part: not before the stop.
                 block.signature = delta["signature"]
@@ -142,7 +142,7 @@ class AnthropicReader:
         text = "".join(block.pieces)
         given = block.start.get("input")
         if not text.strip() and given:
-            return [Call(block.id, arguments=to_json(given).decode(), done=True)]
+            return [CallPiece(block.id, arguments=to_json(given).decode(), done=True)]
         if not text.strip():
             self._blank = block.id
             return NO_ACTIONS
@@ -152,7 +152,7 @@ class AnthropicReader:
     def _settle(self) -> list[Action]:
         """A call without arguments is whole once something follows that is no limit."""
         blank, self._blank = self._blank, None
-        return [] if blank is None else [Call(blank, done=True)]
+        return [] if blank is None else [CallPiece(blank, done=True)]
 
     def _unknown(self, block: _Block) -> list[Action]:
         return [unsent("anthropic", deltas=block.unknown)] if block.unknown else []

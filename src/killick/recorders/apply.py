@@ -9,13 +9,13 @@ from killick.errors import InvalidEntry
 from killick.model.messages import File, Image
 from killick.recorders.actions import (
     Action,
-    Call,
+    CallPiece,
     EndPart,
     Event,
     Keep,
-    Media,
-    Reader,
+    MediaPiece,
     Say,
+    StreamReader,
     Think,
     unsent,
 )
@@ -65,40 +65,40 @@ NO_END: Final = "the stream ended without its end marker"
 LEFT: Final = "the consumer stopped reading"
 
 
-class Taking:
+class DeltaApplier:
     """Feeds what comes to a reader, and what the reader says to a stream."""
 
     def __init__(self, kind: Kind, reply: Deltas) -> None:
         self._kind = kind
         self._reply = reply
-        self._reader: Reader = kind.reader(f"call_{reply.id[-12:]}")
+        self._reader: StreamReader = kind.reader(f"call_{reply.id[-12:]}")
         self._lines: EventLines | None = None
         self._aliases: dict[str, list[str]] = {}
 
-    def feed(self, item: Any) -> Iterator[Media]:
+    def feed(self, item: Any) -> Iterator[MediaPiece]:
         """Record one item of the stream; what is yielded must be placed before going on."""
         for event in self._events(item):
             for action in self._read(event):
-                if isinstance(action, Media):
+                if isinstance(action, MediaPiece):
                     yield action
                 else:
                     self._apply(action)
 
-    def feed_response(self, response: Any) -> Iterator[Media]:
+    def feed_response(self, response: Any) -> Iterator[MediaPiece]:
         """Record one whole response."""
         event = self._kind.event(response)
         for part in self._kind.whole(event) if event is not None else ():
             yield from self.feed(part)
 
-    def place(self, media: Media, blob: str) -> None:
+    def place(self, media: MediaPiece, blob: str) -> None:
         """The bytes are stored under this name: put the part that names them in its place."""
         kind = Image if media.media_type.startswith("image/") else File
         self._reply.part(kind(blob, media.media_type))
 
-    def close(self, why: str | None = None) -> Iterator[Media]:
+    def close(self, why: str | None = None) -> Iterator[MediaPiece]:
         """No more comes: say what was held back, and whether the answer is whole."""
         for action in self._reader.close():
-            if isinstance(action, Media):
+            if isinstance(action, MediaPiece):
                 yield action
             else:
                 self._apply(action)
@@ -134,7 +134,7 @@ class Taking:
                 reply.text(text)
             case Think(text, signature, encrypted):
                 reply.reasoning(text, signature=signature, encrypted=encrypted)
-            case Call(call_id, name, arguments, tool_type, done):
+            case CallPiece(call_id, name, arguments, tool_type, done):
                 reply.tool_call(
                     call_id, name=name, arguments=arguments, tool_type=tool_type, done=done
                 )
@@ -142,7 +142,7 @@ class Taking:
                 reply.part(part)
             case EndPart():
                 reply.end_part()
-            case Media():
+            case MediaPiece():
                 raise AssertionError("bytes are placed by the face")
             case _:
                 reply.finish(

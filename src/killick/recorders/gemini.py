@@ -10,11 +10,11 @@ from typing import Any
 
 from killick.recorders.actions import (
     Action,
-    Call,
+    CallPiece,
     EndPart,
     Event,
     Keep,
-    Media,
+    MediaPiece,
     Say,
     Tell,
     Think,
@@ -77,7 +77,7 @@ class GeminiReader:
             actions.append(self._call(call))
         elif inline and isinstance(inline.get("data"), bytes):
             media_type = text_of(inline.get("mime_type")) or "application/octet-stream"
-            actions.append(Media(inline["data"], media_type))
+            actions.append(MediaPiece(inline["data"], media_type))
         elif call:
             self._beside.setdefault("unfinished", []).append(part)
         else:
@@ -88,13 +88,13 @@ class GeminiReader:
             text_of_it = signature if isinstance(signature, str) else b64encode(signature).decode()
             actions += [EndPart(), unsent("gemini", thought_signature=text_of_it)]
 
-    def _call(self, call: Event) -> Call:
+    def _call(self, call: Event) -> CallPiece:
         call_id = text_of(call.get("id"))
         if not call_id or call_id in self._ids:
             call_id = f"{call_id or self._prefix}_{len(self._ids)}"
         self._ids.add(call_id)
         arguments = to_json(call.get("args") or {}).decode()
-        return Call(call_id, text_of(call.get("name")) or "tool", arguments)
+        return CallPiece(call_id, text_of(call.get("name")) or "tool", arguments)
 
     def close(self) -> list[Action]:
         return [unsent("gemini", **self._beside)] if self._beside else []

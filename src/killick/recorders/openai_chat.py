@@ -10,10 +10,10 @@ from typing import Any, Final
 from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     Action,
-    Call,
+    CallPiece,
     EndPart,
     Event,
-    Media,
+    MediaPiece,
     Say,
     Tell,
     Think,
@@ -147,7 +147,7 @@ class ChatReader:
         call.pieces.append(text)
         if call.opened:
             if text:
-                actions.append(Call(call.id, arguments=text))
+                actions.append(CallPiece(call.id, arguments=text))
             return
         call.waiting += text
         if call.id and call.name:
@@ -165,7 +165,7 @@ class ChatReader:
     def _open(self, call: _Calling, actions: list[Action]) -> None:
         call.opened = True
         kind = "custom" if call.custom else "function"
-        actions.append(Call(call.id, call.name, call.waiting, kind))  # type: ignore[arg-type]
+        actions.append(CallPiece(call.id, call.name, call.waiting, kind))  # type: ignore[arg-type]
 
     def _finish(self, reason: str, actions: list[Action]) -> None:
         for number, call in enumerate(self._calls):
@@ -177,7 +177,7 @@ class ChatReader:
             if reason in _CUT and not whole:
                 self.cut = f"the answer ended with {reason!r} in the middle of a tool call"
             elif call.opened and not whole and (call.custom or not text.strip()):
-                actions.append(Call(call.id, done=True))
+                actions.append(CallPiece(call.id, done=True))
 
     # -- what is beside the text -----------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class ChatReader:
         url = text_of((image.get("image_url") or {}).get("url"))
         head, found, data = url.partition(";base64,")
         if found and head.startswith("data:"):
-            actions.append(Media(b64decode(data), head.removeprefix("data:")))
+            actions.append(MediaPiece(b64decode(data), head.removeprefix("data:")))
         else:
             self._beside.setdefault("images", []).append(image)
 
@@ -204,7 +204,7 @@ class ChatReader:
             heard = b"".join(b64decode(piece) for piece in self._audio)
         except (TypeError, ValueError):
             return [unsent("openai", audio_data=self._audio)]
-        return [Media(heard, "application/octet-stream")]
+        return [MediaPiece(heard, "application/octet-stream")]
 
     def close(self) -> list[Action]:
         actions: list[Action] = []

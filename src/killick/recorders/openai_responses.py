@@ -11,11 +11,11 @@ from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,
-    Call,
+    CallPiece,
     EndPart,
     Event,
     Keep,
-    Media,
+    MediaPiece,
     Say,
     Tell,
     Think,
@@ -158,10 +158,10 @@ class ResponsesReader:
         actions: list[Action] = []
         for piece in _fresh(item, 0, text, last):
             item.text += piece
-            actions.append(Call(item.call_id, arguments=piece))
+            actions.append(CallPiece(item.call_id, arguments=piece))
         if last == "done" and (item.type == "custom_tool_call" or not item.text.strip()):
             item.sealed = True
-            actions.append(Call(item.call_id, done=True))
+            actions.append(CallPiece(item.call_id, done=True))
         return actions
 
     def _next_summary(self, event: Event) -> list[Action]:
@@ -177,7 +177,7 @@ class ResponsesReader:
             kind = "custom" if item.type == "custom_tool_call" else "function"
             item.call_id = self._unused(text_of(start.get("call_id")))
             name = text_of(start.get("name")) or "tool"
-            opening = Call(item.call_id, name, tool_type=kind)  # type: ignore[arg-type]
+            opening = CallPiece(item.call_id, name, tool_type=kind)  # type: ignore[arg-type]
             return [opening, *self._arguments(item, text_of(start.get(_CALLS[item.type])), "delta")]
         return NO_ACTIONS
 
@@ -237,13 +237,13 @@ class ResponsesReader:
         if kind == "image_generation_call" and isinstance(result, str):
             about = {key: value for key, value in whole.items() if key != "result"}
             kind_of_image = f"image/{whole.get('output_format') or 'png'}"
-            actions += [Media(b64decode(result), kind_of_image), unsent("openai", item=about)]
+            actions += [MediaPiece(b64decode(result), kind_of_image), unsent("openai", item=about)]
         elif kind in _OURS:
             call_id = self._unused(text_of(whole.get("call_id")))
             self._items[index].call_id = call_id
             about = {k: v for k, v in whole.items() if k not in ("id", "call_id", "type", "status")}
             arguments = to_json(about).decode()
-            actions += [Call(call_id, str(kind), arguments), unsent("openai", item=whole)]
+            actions += [CallPiece(call_id, str(kind), arguments), unsent("openai", item=whole)]
         elif kind == "mcp_approval_request":  # it must be answered, which only the caller can
             actions.append(unsent("openai", item=whole))
         else:

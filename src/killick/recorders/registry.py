@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from killick.recorders import anthropic, openai_responses
-from killick.recorders.actions import Event, Reader
+from killick.recorders.actions import Event, StreamReader
 from killick.recorders.anthropic import AnthropicReader
 from killick.recorders.gemini import GeminiReader
 from killick.recorders.openai_chat import ChatReader
@@ -20,7 +20,7 @@ class Kind(msgspec.Struct, frozen=True):
     """One shape."""
 
     provider: str
-    reader: Callable[[str], Reader]
+    reader: Callable[[str], StreamReader]
     event: Callable[[Any], Event | None]
     whole: Callable[[Event], list[Event]]
 

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from killick.errors import KillickError, TurnEnded
-from killick.recorders.actions import Media
-from killick.recorders.apply import LEFT, Taking
+from killick.recorders.actions import MediaPiece
+from killick.recorders.apply import LEFT, DeltaApplier
 from killick.recorders.base import DRAINING, Handle, Plan, must_stream
 from killick.session.sync_blocks import Turn
 
@@ -28,7 +28,7 @@ class Recording(Handle, Generic[T]):
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
-        self._taking = Taking(plan.kind, self._stream)
+        self._taking = DeltaApplier(plan.kind, self._stream)
         self._source: Any = source
         self._manager: AbstractContextManager[Any] | None = None
         self._inner: Any = None
@@ -151,7 +151,7 @@ class Recording(Handle, Generic[T]):
         self._iterator = iter(made)
         return self._iterator
 
-    def _place(self, found: Iterator[Media]) -> None:
+    def _place(self, found: Iterator[MediaPiece]) -> None:
         for media in found:
             self._taking.place(media, self._turn.put_blob(media.data))
 

@@ -105,7 +105,7 @@ HEADER: Final = "^[ -~]{1,1000}$"
 """What a header of ours may hold."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """One request, decoded."""
 
     serving: "Serving"
@@ -119,14 +119,14 @@ class Call(NamedTuple):
         return self.path["session_id"]
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """What a handler answers with: a status and a value, or a response of its own making."""
 
     status: int
     value: object
 
 
-Handler = Callable[[Call], Awaitable["Answer | Response"]]
+Handler = Callable[[ApiCall], Awaitable["ApiAnswer | Response"]]
 
 
 class Operation(NamedTuple):
@@ -190,7 +190,7 @@ class Endpoint:
         for name in operation.headers:
             if not re.search(HEADER, request.headers.get(name, "-")):
                 raise Refused(400, "invalid_request", f"{name} is no such value.")
-        call = Call(
+        call = ApiCall(
             serving,
             request,
             request.path_params,

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from killick.model import entries as e
 from killick.server.endpoint import Refused, encode, explain
+from killick.server.log import Log, cause
 from killick.server.schemas import DeltaEvent, EntryEvent, ReloadEvent, time_text
-from killick.server.state import Log, cause
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_feeds import AsyncFeed
-from killick.session.follow import Fed, Place, Seen
+from killick.session.follow import Cursor, Fed, FollowedItem
 
 if TYPE_CHECKING:
-    from killick.server.state import Settings
+    from killick.server.state import ServerSettings
 
 QUEUE_BYTES: Final = 1024 * 1024
 """What may wait for one client; one that is further behind is told to reload."""
@@ -33,11 +33,11 @@ _LOOK_AGAIN_SECONDS: Final = 0.5
 class _Told(NamedTuple):
     """An item as it goes over the wire."""
 
-    seen: Seen
+    seen: FollowedItem
     data: bytes
 
 
-def event_bytes(seen: Seen) -> bytes:
+def event_bytes(seen: FollowedItem) -> bytes:
     """One event: its id is the cursor that goes on after it, its name is the kind."""
     item = seen.item
     event: EntryEvent | DeltaEvent
@@ -80,7 +80,7 @@ class Client:
         self._waiting: deque[bytes | _Told] = deque()
         self._size = 0
         self._wake = asyncio.Event()
-        self._place: Place | None = None
+        self._place: Cursor | None = None
         self.last_words: bytes | None = None
         self.over = False
 
@@ -104,7 +104,7 @@ class Client:
             self.last_words = last_words
             self._wake.set()
 
-    def go_live(self, place: Place) -> None:
+    def go_live(self, place: Cursor) -> None:
         """Everything up to this place was sent; what waits beyond it is sent too."""
         waiting = [one for one in self._waiting if isinstance(one, _Told)]
         self._waiting.clear()
@@ -125,7 +125,7 @@ class Client:
         self._size = 0
         return b"".join(pieces)
 
-    def _add_new(self, told: _Told, place: Place) -> None:
+    def _add_new(self, told: _Told, place: Cursor) -> None:
         for seen in place.take(told.seen.item):
             data = told.data if seen == told.seen else event_bytes(seen)
             self._add(data, len(data))
@@ -143,7 +143,7 @@ class Client:
 class Hub:
     """Who listens to which session, and the one feed for all of them."""
 
-    def __init__(self, store: AsyncStore, settings: "Settings", log: Log) -> None:
+    def __init__(self, store: AsyncStore, settings: "ServerSettings", log: Log) -> None:
         self._store = store
         self._settings = settings
         self._log = log

@@ -16,8 +16,9 @@ import uvicorn
 from killick.errors import UsageError
 from killick.server.app import make_app
 from killick.server.auth import Guard, Tokens, is_loopback
+from killick.server.log import Log
 from killick.server.runner import Answering
-from killick.server.state import Log, Serving, Settings
+from killick.server.state import ServerSettings, Serving
 from killick.session.aio import AsyncStore
 
 LAST_SECONDS: Final = 4.0
@@ -35,7 +36,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bind(settings: Settings) -> socket.socket:
+def bind(settings: ServerSettings) -> socket.socket:
     """The socket to serve on. Raises UsageError when the address cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
@@ -52,7 +53,7 @@ def bind(settings: Settings) -> socket.socket:
     return listener
 
 
-def check_exposure(settings: Settings, tokens: Tokens) -> None:
+def check_exposure(settings: ServerSettings, tokens: Tokens) -> None:
     """Nobody but this machine is served without a token. Raises UsageError."""
     if not is_loopback(settings.host) and not tokens.any():
         raise UsageError(
@@ -64,7 +65,7 @@ def check_exposure(settings: Settings, tokens: Tokens) -> None:
 async def serve(
     make_store: Callable[[], AsyncStore],
     answering: MakeAnswering,
-    settings: Settings,
+    settings: ServerSettings,
     tokens: Tokens,
     ready: Callable[[str], None] = lambda _url: None,
 ) -> None:

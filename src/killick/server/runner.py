@@ -13,7 +13,7 @@ from killick.errors import KillickError, StoreError, TurnStopped, UsageError
 from killick.model.messages import Prompt
 from killick.model.sessions import moment
 from killick.server.endpoint import Refused, sentence
-from killick.server.state import Log, cause
+from killick.server.log import Log, cause
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
 from killick.session.options import TurnSettings
@@ -44,7 +44,7 @@ class Answering(NamedTuple):
     lacks: str | None = None
 
 
-class Begun(NamedTuple):
+class StartedTurn(NamedTuple):
     """A turn that is there, begun here now or before under the same key."""
 
     turn_id: str
@@ -71,7 +71,7 @@ class Turns:
         """The sessions of which a turn runs here."""
         return {session.id for session in self._running.values()}
 
-    async def begin(self, session_id: str, prompt: Prompt, settings: TurnSettings) -> Begun:
+    async def begin(self, session_id: str, prompt: Prompt, settings: TurnSettings) -> StartedTurn:
         """Return when the prompt is durable; the turn then runs whether or not anybody waits.
 
         Raises what entering a turn raises. If interrupted: it is begun, or it will be; the same
@@ -82,7 +82,7 @@ class Turns:
         runner = self._answering.runner
         if runner is None:
             raise Refused(503, "no_model", self._answering.lacks or "No model answers here.")
-        entered: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
+        entered: asyncio.Future[StartedTurn] = asyncio.get_running_loop().create_future()
         task = self._spawn(self._run(runner, session_id, prompt, settings, entered))
         if settings.get("if_busy") in ("wait", "interrupt"):
             self._waiting.add(task)
@@ -95,14 +95,14 @@ class Turns:
         session_id: str,
         prompt: Prompt,
         settings: TurnSettings,
-        entered: "asyncio.Future[Begun]",
+        entered: "asyncio.Future[StartedTurn]",
     ) -> None:
         status: str = "refused"
         try:
             session = await self._store.session(session_id)
             turn = session.turn(prompt, **settings)
             async with turn:
-                begun = Begun(turn.id, turn.repeated, turn.status, turn.reason)
+                begun = StartedTurn(turn.id, turn.repeated, turn.status, turn.reason)
                 _tell(entered, begun)
                 if turn.repeated:
                     return

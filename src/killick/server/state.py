@@ -1,84 +1,15 @@
-"""What a server says about itself: one JSON object in each line, ids and figures, never content."""
-
-import json
-import logging
-from datetime import UTC, datetime
-from typing import Any, Final
+"""What all parts of one server share."""
 
 import msgspec
-from starlette.requests import Request
 
 from killick.server.auth import Guard
 from killick.server.hub import Hub
+from killick.server.log import Log
 from killick.server.runner import Answering, Turns
 from killick.session.aio import AsyncStore
 
-LOGGER: Final = logging.getLogger("killick.server")
 
-
-class Log:
-    """Every line a server writes goes through here, so that none can carry what was said."""
-
-    def __init__(self, logger: logging.Logger = LOGGER) -> None:
-        self._logger = logger
-
-    def info(self, event: str, **fields: object) -> None:
-        self._logger.info(event, extra={"fields": fields})
-
-    def warning(self, event: str, **fields: object) -> None:
-        self._logger.warning(event, extra={"fields": fields})
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        """A request failed for a reason that is the server's: where, and which error."""
-        route = request.scope.get("killick.route")
-        self.warning("request_failed", route=route, method=request.method, **cause(error))
-
-
-def cause(error: BaseException) -> dict[str, object]:
-    """An error by its name and place; its text may hold what somebody said."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = None
-    if trace is not None:
-        place = f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
-    return {"error": type(error).__name__, "place": place}
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object in each line.
-
-    What another library says is not written: nobody knows what its words hold. Where it said
-    something is.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields: dict[str, Any] | None = getattr(record, "fields", None)
-        line: dict[str, Any] = {
-            "at": at.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "event": "library" if fields is None else record.getMessage(),
-            "logger": record.name,
-        }
-        line.update({"place": f"{record.module}:{record.lineno}"} if fields is None else fields)
-        if record.exc_info and record.exc_info[1] is not None:
-            line.update(cause(record.exc_info[1]))
-        return json.dumps(line, default=str)
-
-
-def configure() -> None:
-    """Have this process's log written to standard error; for the command, never the library.
-
-    Of other libraries, only warnings.
-    """
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    LOGGER.setLevel(logging.INFO)
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a server that can be set; each has a default that is meant."""
 
     host: str = "127.0.0.1"
@@ -95,7 +26,12 @@ class Serving:
     """One server. Nothing here is the truth: all of it is in the store."""
 
     def __init__(
-        self, store: AsyncStore, answering: Answering, settings: Settings, guard: Guard, log: Log
+        self,
+        store: AsyncStore,
+        answering: Answering,
+        settings: ServerSettings,
+        guard: Guard,
+        log: Log,
     ) -> None:
         self.store = store
         self.settings = settings

@@ -20,7 +20,7 @@ from killick.session.core.session import Content, ContextSettings, SessionCore, 
 from killick.session.core.stream import StreamCore, ToolCore
 from killick.session.drive.drive_async import in_thread, settle
 from killick.session.drive.steps import Flow
-from killick.session.open import Options, Url, opener
+from killick.session.open import StoreOptions, Url, opener
 from killick.session.options import (
     CreateSettings,
     ListFilters,
@@ -52,7 +52,7 @@ class AsyncStore(AsyncUpkeep):
     """Sessions that survive. Opened by `async with`, or by the first call that needs it."""
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
-        options = Options(**settings)
+        options = StoreOptions(**settings)
         self._core = StoreCore(opener(url, options))
         self._care = self._core.care
 

@@ -23,7 +23,7 @@ from killick.session.options import CallSettings, model_call
 from killick.session.sync_blocks import (
     Calling,
     Deltas,
-    Outcome,
+    ToolOutcome,
     Tools,
     TurnFacts,
     bind,
@@ -114,7 +114,7 @@ class AsyncToolRun:
         await tool.finish(found.content, is_error=found.is_error, structured=found.structured)
         self.results[call.id] = found.result(call.id, printed)
 
-    async def _call(self, call: ToolCall, tool: "AsyncTool", printed: list[str]) -> Outcome:
+    async def _call(self, call: ToolCall, tool: "AsyncTool", printed: list[str]) -> ToolOutcome:
         function = self._tools.get(call.name)
         bound = bind(call, self._tools)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -125,7 +125,7 @@ class AsyncToolRun:
             async for piece in value:
                 tool.output(str(piece))
                 printed.append(str(piece))
-            return Outcome(None)
+            return ToolOutcome(None)
         if inspect.isgenerator(value):
             return outcome(await _print_all(value, tool, printed))
         return outcome(await value if inspect.isawaitable(value) else value)

@@ -7,7 +7,7 @@ from killick.session.core.session import SessionCore
 from killick.session.drive.drive_async import settle
 from killick.session.drive.steps import Flow, Pause
 from killick.session.feeds import REST_SECONDS, HasCore, Interest
-from killick.session.follow import Fed, FeedCore, Followed, Follower, Place, Seen, look
+from killick.session.follow import Cursor, Fed, FeedCore, Followed, FollowedItem, Follower, look
 from killick.stores.contract import Reader
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class AsyncFollowing:
 
     def __init__(self, core: SessionCore, after: int | str) -> None:
         self._follower = Follower(core.key, after)
-        self._seen: deque[Seen] = deque()
+        self._seen: deque[FollowedItem] = deque()
         self._interest = Interest(core.runtime(), core.key)
         self.cursor = str(after)
         """Where `follow(after=…)` goes on after what was given last, mid-message too."""
@@ -39,7 +39,7 @@ class AsyncFollowing:
         item, self.cursor = self._seen.popleft()
         return item
 
-    async def now(self) -> list[Seen]:
+    async def now(self) -> list[FollowedItem]:
         """What is there now, each with its cursor, a page of it; nothing once all was given."""
         runtime = self._interest.runtime
         while not self._seen:
@@ -57,7 +57,7 @@ class AsyncFollowing:
         self._seen.extend(self._follower.poll(reader))
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Cursor:
         """What was read so far; it tells what of an item from elsewhere is new."""
         return self._follower.place
 

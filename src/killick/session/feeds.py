@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from killick.session.core.session import SessionCore
 from killick.session.drive.drive_sync import run
-from killick.session.follow import Fed, FeedCore, Followed, Follower, Seen, look
+from killick.session.follow import Fed, FeedCore, Followed, FollowedItem, Follower, look
 from killick.session.runtime import Runtime
 from killick.stores.contract import Reader
 
@@ -45,7 +45,7 @@ class Following:
 
     def __init__(self, core: SessionCore, after: int | str) -> None:
         self._follower = Follower(core.key, after)
-        self._seen: deque[Seen] = deque()
+        self._seen: deque[FollowedItem] = deque()
         self._interest = Interest(core.runtime(), core.key)
         self.cursor = str(after)
         """Where `follow(after=…)` goes on after what was given last, mid-message too."""

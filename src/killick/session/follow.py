@@ -23,7 +23,7 @@ from killick.stores.contract import Reader
 Followed = e.Entry | e.FollowedDelta
 
 
-class Seen(NamedTuple):
+class FollowedItem(NamedTuple):
     """Something that is shown, and the cursor that goes on after it."""
 
     item: Followed
@@ -65,7 +65,7 @@ class OpenStream:
         return f"~{self.seq}{parts}" if parts else ""
 
 
-class Place:
+class Cursor:
     """Everything through `after`, and part of what is open there. `str()` gives the cursor."""
 
     def __init__(self, after: int | str = 0) -> None:
@@ -76,8 +76,8 @@ class Place:
         text = f"{self.after}" + "".join(map(str, self.open.values()))
         return text if len(text) <= _CURSOR_CHARS_MAX else f"{self.after}"
 
-    def copy(self) -> "Place":
-        copied = Place(self.after)
+    def copy(self) -> "Cursor":
+        copied = Cursor(self.after)
         copied.begun = self.begun
         copied.open = {name: stream.copy() for name, stream in self.open.items()}
         return copied
@@ -93,9 +93,9 @@ class Place:
                 for name in self._ended_by(entry.body):
                     del self.open[name]
 
-    def take(self, item: Followed) -> list[Seen]:
+    def take(self, item: Followed) -> list[FollowedItem]:
         """What of this item was not shown yet; what is missing before an ending comes first."""
-        seen: list[Seen] = []
+        seen: list[FollowedItem] = []
         if isinstance(item, e.Entry):
             if item.seq > self.after:
                 self._take_entry(item, seen)
@@ -109,7 +109,7 @@ class Place:
         self,
         stream: OpenStream,
         delta: e.Delta,
-        seen: list[Seen],
+        seen: list[FollowedItem],
         whole: e.FollowedDelta | None = None,
     ) -> None:
         """Add what is new in a delta; `whole` is used as it is if all of it is."""
@@ -129,9 +129,9 @@ class Place:
             whole = e.FollowedDelta(
                 stream.seq, stream.turn_id, stream.message_id, stream.call_id, cut
             )
-        seen.append(Seen(whole, str(self)))
+        seen.append(FollowedItem(whole, str(self)))
 
-    def _take_entry(self, entry: e.Entry, seen: list[Seen]) -> None:
+    def _take_entry(self, entry: e.Entry, seen: list[FollowedItem]) -> None:
         for name in self._ended_by(entry.body):
             stream = self.open[name]
             if stream.lengths:
@@ -141,7 +141,7 @@ class Place:
         self.after = entry.seq
         if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
             self.find_again(entry)
-        seen.append(Seen(entry, str(self)))
+        seen.append(FollowedItem(entry, str(self)))
 
     def _open(self, stream: OpenStream) -> None:
         for part, (length, signed) in self.begun.get(stream.seq, {}).items():
@@ -158,7 +158,7 @@ class Place:
                 name = _name(body.message_id, body.call_id)
             case e.ToolFinished():
                 name = _name(body.message_id, body.result.call_id)
-            case e.TurnEnded():
+            case e.TurnEnding():
                 return [name for name, one in self.open.items() if one.turn_id == body.turn_id]
             case _:
                 return []
@@ -257,11 +257,11 @@ class Follower:
     def __init__(self, key: int, after: int | str) -> None:
         self._key = key
         self._begun = False
-        self.place = Place(after)
+        self.place = Cursor(after)
         self.live = False
         """Whether the last poll reached the head of the journal."""
 
-    def poll(self, reader: Reader) -> list[Seen]:
+    def poll(self, reader: Reader) -> list[FollowedItem]:
         """What is new. If it fails, nothing counts as shown, and the next one shows all of it."""
         before = self._begun, self.place.copy()
         try:
@@ -270,8 +270,8 @@ class Follower:
             self._begun, self.place = before
             raise
 
-    def _poll(self, reader: Reader) -> list[Seen]:
-        seen: list[Seen] = []
+    def _poll(self, reader: Reader) -> list[FollowedItem]:
+        seen: list[FollowedItem] = []
         place = self.place
         if not self._begun:
             self._begun = True
@@ -310,11 +310,11 @@ class Follower:
                     if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
                         place.find_again(entry)
 
-    def _show_open(self, reader: Reader, seen: list[Seen]) -> None:
+    def _show_open(self, reader: Reader, seen: list[FollowedItem]) -> None:
         for stream in self.place.open.values():
             self._show_deltas(reader, stream, seen)
 
-    def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[Seen]) -> None:
+    def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[FollowedItem]) -> None:
         for number, flush in reader.deltas(self._key, stream.seq, after=stream.flush):
             stream.flush = number
             for delta in flush:
@@ -325,7 +325,7 @@ class Fed(NamedTuple):
     """What is new in one of the sessions of a feed; `error` says why nothing more will come."""
 
     session_id: str
-    seen: list[Seen]
+    seen: list[FollowedItem]
     error: KillickError | None = None
 
 

@@ -25,7 +25,7 @@ _SERVERS: Final = ("postgresql://", "postgres://")
 Url = str | os.PathLike[str] | Database | None
 
 
-class Options:
+class StoreOptions:
     """Everything about a store that can be set; each has a default that is meant."""
 
     def __init__(  # noqa: PLR0913  (all by keyword, each with a default)
@@ -71,7 +71,7 @@ class Options:
         self.redactor = _redactor(redact)
 
 
-def opener(url: Url, options: Options) -> Callable[[], Runtime]:
+def opener(url: Url, options: StoreOptions) -> Callable[[], Runtime]:
     """What opens the store that `url` names now, and starts what serves it.
 
     A child after fork() calls it again, in whatever folder it is by then.
@@ -80,7 +80,7 @@ def opener(url: Url, options: Options) -> Callable[[], Runtime]:
     return lambda: _open(named, options)
 
 
-def _open(named: Path | str | Database | None, options: Options) -> Runtime:
+def _open(named: Path | str | Database | None, options: StoreOptions) -> Runtime:
     return Runtime(
         _database(named, options),
         tenant=options.tenant,
@@ -123,7 +123,7 @@ def _settled(url: Url) -> Path | str | Database | None:
     return named
 
 
-def _database(named: Path | str | Database | None, options: Options) -> Database:
+def _database(named: Path | str | Database | None, options: StoreOptions) -> Database:
     if isinstance(named, str):
         return _on_server(named, options)
     if named is not None and not isinstance(named, Path):
@@ -144,7 +144,7 @@ def _made_default() -> Path:
     return path
 
 
-def _on_server(url: str, options: Options) -> Database:
+def _on_server(url: str, options: StoreOptions) -> Database:
     try:
         from killick.stores.postgres import PostgresDatabase
     except ImportError as error:

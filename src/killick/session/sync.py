@@ -19,7 +19,7 @@ from killick.session.core.stream import StreamCore, ToolCore
 from killick.session.drive.drive_sync import run
 from killick.session.drive.steps import Flow
 from killick.session.feeds import Following
-from killick.session.open import Options, Url, opener
+from killick.session.open import StoreOptions, Url, opener
 from killick.session.options import (
     CreateSettings,
     ListFilters,
@@ -51,7 +51,7 @@ class Store(Upkeep):
     """Sessions that survive. A file path, `sqlite:///…`, or nothing for the default store."""
 
     def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
-        options = Options(**settings)
+        options = StoreOptions(**settings)
         self._core = StoreCore(opener(url, options))
         self._care = self._core.care
         self._core.runtime()

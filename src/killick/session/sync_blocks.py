@@ -46,7 +46,7 @@ class Calling(Protocol):
     def on_call(self, tell: Callable[[ToolCall], object]) -> None: ...
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ToolOutcome(msgspec.Struct, frozen=True):
     """What a tool gave, as it is recorded; no content means that its output is the result."""
 
     content: str | tuple[Text | Image | File | Opaque, ...] | None
@@ -73,19 +73,19 @@ def bind(call: ToolCall, tools: Tools) -> Callable[[], Any]:
     return lambda: function(**arguments)
 
 
-def outcome(value: Any) -> Outcome:
+def outcome(value: Any) -> ToolOutcome:
     """What a function returned: text, parts, or anything that JSON can hold."""
     if value is None or isinstance(value, str):
-        return Outcome(value)
+        return ToolOutcome(value)
     if _is_part(value):
-        return Outcome((value,))
+        return ToolOutcome((value,))
     if isinstance(value, list | tuple) and value and all(_is_part(part) for part in value):
-        return Outcome(tuple(value))
-    return Outcome(json.dumps(value, ensure_ascii=False, default=str), structured=plain(value))
+        return ToolOutcome(tuple(value))
+    return ToolOutcome(json.dumps(value, ensure_ascii=False, default=str), structured=plain(value))
 
 
-def failure(error: BaseException) -> Outcome:
-    return Outcome(describe(error), is_error=True)
+def failure(error: BaseException) -> ToolOutcome:
+    return ToolOutcome(describe(error), is_error=True)
 
 
 def plain(value: Any) -> Json:

@@ -106,7 +106,7 @@ class Pace(msgspec.Struct, frozen=True):
     """When the mark has not moved for a while: less than anybody notices who waits."""
 
 
-class Unlocked(Exception):
+class LocksNeeded(Exception):
     """An operation needs sessions that are not locked yet: lock them, then come back."""
 
     def __init__(self, keys: Collection[int]) -> None:
@@ -114,7 +114,7 @@ class Unlocked(Exception):
         self.keys = keys
 
 
-class Held(Exception):
+class SessionLocked(Exception):
     """Somebody else keeps a session locked that an operation needs: others go first, it comes back.
 
     After `seconds` whoever waits for it is told.
@@ -125,7 +125,7 @@ class Held(Exception):
         self.seconds = seconds
 
 
-class Restart(Exception):
+class RetryTransaction(Exception):
     """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
 
 

@@ -13,7 +13,7 @@ from killick.stores.engine.turn_ops import Engine
 T = TypeVar("T")
 
 
-class Waiting(Protocol):
+class WaitingCaller(Protocol):
     """A caller that is not blocked but wants to be told, on an event loop of its own."""
 
     @property
@@ -28,7 +28,7 @@ class Loop(Protocol):
 
 def finish(ops: Sequence["Op[Any]"]) -> None:
     """The outcomes of these operations are final: release those who wait for them."""
-    loops: dict[int, tuple[Loop, list[Waiting]]] = {}
+    loops: dict[int, tuple[Loop, list[WaitingCaller]]] = {}
     last: Loop | None = None
     for op in ops:
         op.finished = True
@@ -49,7 +49,9 @@ class Op(Generic[T]):
 
     __slots__ = ("apply", "done", "error", "finished", "value", "waiting")
 
-    def __init__(self, apply: Callable[[Engine], T], waiting: "Waiting | None" = None) -> None:
+    def __init__(
+        self, apply: Callable[[Engine], T], waiting: "WaitingCaller | None" = None
+    ) -> None:
         self.apply = apply
         self.value: T
         self.error: BaseException | None = None
@@ -76,7 +78,7 @@ class Op(Generic[T]):
         return self.value
 
 
-class Parting(weakref.ref[Any]):
+class DropCallback(weakref.ref[Any]):
     """Puts itself into the writer's queue when what it refers to is gone.
 
     No line of Python runs then, so no signal handler can: whoever is interrupted while a block is

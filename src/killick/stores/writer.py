@@ -24,11 +24,17 @@ from killick.journal.redaction import Redactor
 from killick.model.limits import WINDOW_SECONDS
 from killick.search.indexer import read_batch
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Database, Held, Restart, Transaction, Unlocked
+from killick.stores.contract import (
+    Database,
+    LocksNeeded,
+    RetryTransaction,
+    SessionLocked,
+    Transaction,
+)
 from killick.stores.engine.search_ops import Idleness
-from killick.stores.engine.state import NeedsBody
+from killick.stores.engine.state import StoreBodyFirst
 from killick.stores.engine.turn_ops import Engine
-from killick.stores.ops import Op, Parting, Tally, finish
+from killick.stores.ops import DropCallback, Op, Tally, finish
 
 T = TypeVar("T")
 
@@ -51,11 +57,11 @@ _RETRY_SECONDS: Final = 0.25
 _HELD_SECONDS: Final = 0.05
 """How long after it met a session that others keep locked an operation is tried again."""
 
-_REFUSALS: Final = (KillickError, NeedsBody, Unlocked, Held)
+_REFUSALS: Final = (KillickError, StoreBodyFirst, LocksNeeded, SessionLocked)
 """What an operation may raise and leave the others in its commit alone."""
 
 
-_Deferred = list[tuple[Op[Any], NeedsBody | Held]]
+_Deferred = list[tuple[Op[Any], StoreBodyFirst | SessionLocked]]
 """What could not be done in a commit, and why."""
 
 
@@ -86,10 +92,10 @@ class Writer:
         self._window_seconds = window_seconds
         self._commit_seconds = 0.0  # what commits have taken lately
         self._on_commit = on_commit
-        self._queue: SimpleQueue[Op[Any] | Parting | _Signal] = SimpleQueue()
+        self._queue: SimpleQueue[Op[Any] | DropCallback | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
         self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
-        self._partings: set[Parting] = set()
+        self._partings: set[DropCallback] = set()
         self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
         self._held_since: dict[StreamBuffer, float] = {}  # streams that do, since when
         self._armed = False
@@ -130,7 +136,7 @@ class Writer:
         """A stream has gathered enough to be written now. Does not wait."""
         self._queue.put(_FLUSH)
 
-    def owe(self, apply: Callable[[Engine], Any]) -> None:
+    def retry_until_written(self, apply: Callable[[Engine], Any]) -> None:
         """Try an operation until the store can do it: the ending of a turn must not be lost.
 
         If interrupted: it was handed over or it was not.
@@ -138,17 +144,17 @@ class Writer:
         if not self._closed:
             self._queue.put(_Owed(apply))
 
-    def owe_when_gone(self, thing: object, apply: Callable[[Engine], Any]) -> "Parting":
+    def run_when_dropped(self, thing: object, apply: Callable[[Engine], Any]) -> "DropCallback":
         """Owe an operation from the moment that nobody holds the thing any more.
 
         If interrupted: it is owed then, or whoever called has nothing to show for it.
         """
-        parting = Parting(thing, self._queue.put)
+        parting = DropCallback(thing, self._queue.put)
         parting.apply = apply
         self._partings.add(parting)  # what is garbage itself tells nobody
         return parting
 
-    def forget(self, parting: "Parting") -> None:
+    def forget(self, parting: "DropCallback") -> None:
         """It is not owed after all."""
         self._partings.discard(parting)
 
@@ -231,7 +237,7 @@ class Writer:
         while True:
             if isinstance(item, Op):
                 ops.append(item)
-            elif isinstance(item, Parting):
+            elif isinstance(item, DropCallback):
                 self._partings.discard(item)
                 ops.append(_Owed(item.apply))
             elif item is _CLOSE:
@@ -313,14 +319,14 @@ class Writer:
 
     def _settle_rest(self, ops: Sequence[Op[Any]], deferred: "_Deferred") -> None:
         """Settle those that are done, and see to the others."""
-        bodies = [(op, why) for op, why in deferred if isinstance(why, NeedsBody)]
-        held = [(op, why) for op, why in deferred if isinstance(why, Held)]
+        bodies = [(op, why) for op, why in deferred if isinstance(why, StoreBodyFirst)]
+        held = [(op, why) for op, why in deferred if isinstance(why, SessionLocked)]
         later = {*(op for op, _ in bodies), *self._put_aside(held)}
         self._settle([op for op in ops if op not in later])
         for op, needed in bodies:
             self._commit_with_body(op, needed)
 
-    def _put_aside(self, held: Sequence[tuple[Op[Any], Held]]) -> list[Op[Any]]:
+    def _put_aside(self, held: Sequence[tuple[Op[Any], SessionLocked]]) -> list[Op[Any]]:
         """Those that go on waiting for their session; the others are told."""
         now = time.monotonic()
         for op, why in held:
@@ -346,7 +352,7 @@ class Writer:
             return []
 
     def _judge_broken(self, op: Op[Any], broken: "_Broken") -> "_Deferred":
-        if isinstance(broken.cause, NeedsBody | Held):
+        if isinstance(broken.cause, StoreBodyFirst | SessionLocked):
             return [(op, broken.cause)]
         op.error = self._database.explain(broken.cause)
         return []
@@ -361,7 +367,7 @@ class Writer:
                     while waiting:
                         tx.lock(keys)
                         waiting, keys = self._apply(tx, waiting, deferred)
-            except Restart:
+            except RetryTransaction:
                 self._engine.rolled_back()
                 continue
             except BaseException:
@@ -384,16 +390,16 @@ class Writer:
             op.error = None
             try:
                 op.value = op.apply(self._engine)
-            except Restart:
+            except RetryTransaction:
                 raise
             except BaseException as error:
                 if tx.writes != before or not isinstance(error, _REFUSALS):
                     raise _Broken(error) from error
                 self._engine.give_back(mark)
-                if isinstance(error, Unlocked):
+                if isinstance(error, LocksNeeded):
                     waiting.append(op)
                     keys.update(error.keys)
-                elif isinstance(error, NeedsBody | Held):
+                elif isinstance(error, StoreBodyFirst | SessionLocked):
                     deferred.append((op, error))
                 else:
                     op.error = error
@@ -421,7 +427,7 @@ class Writer:
             with contextlib.suppress(Exception):  # then the next search finds it as we did
                 self._transact([Op(lambda engine: engine.index_is_damaged(reason))])
 
-    def _commit_with_body(self, op: Op[Any], needed: NeedsBody) -> None:
+    def _commit_with_body(self, op: Op[Any], needed: StoreBodyFirst) -> None:
         """A body over the limit gets a transaction of its own, then its operation another."""
         store = Op(
             lambda engine: engine.put_blob(
@@ -463,7 +469,7 @@ class Writer:
         refused = {} if flush.error is not None else flush.value
         for buffer in flush.buffers:
             error = flush.error or refused.get(id(buffer))
-            if isinstance(error, Held):
+            if isinstance(error, SessionLocked):
                 self._come_back_to(buffer, error)
                 continue
             self._held_since.pop(buffer, None)
@@ -480,7 +486,7 @@ class Writer:
         self._armed = True
         self._deadline = time.monotonic() + _RETRY_SECONDS
 
-    def _come_back_to(self, buffer: StreamBuffer, held: Held) -> None:
+    def _come_back_to(self, buffer: StreamBuffer, held: SessionLocked) -> None:
         """A stream of a session that others keep locked: no error, unless it takes too long."""
         now = time.monotonic()
         if now - self._held_since.setdefault(buffer, now) > held.seconds:
@@ -497,7 +503,7 @@ class _Owed(Op[Any]):
     __slots__ = ()
 
 
-class _Flush(Op[dict[int, KillickError | Held]]):
+class _Flush(Op[dict[int, KillickError | SessionLocked]]):
     """The writer's own operation: nobody waits for it."""
 
     __slots__ = ("buffers",)
@@ -520,7 +526,7 @@ def _died(cause: BaseException) -> StoreDegraded:
     return died
 
 
-def _kept_locked(held: Held) -> StoreBusy:
+def _kept_locked(held: SessionLocked) -> StoreBusy:
     return StoreBusy(
         f"somebody else has kept the session locked for {held.seconds:g} s; nothing was written, "
         "try again"

@@ -10,7 +10,7 @@ from killick.model import entries as e
 from killick.model.messages import Opaque, Reasoning, Text
 from killick.views import phrases
 from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
-from killick.views.formats.common import Options, Render, clean
+from killick.views.formats.common import Render, RenderOptions, clean
 from killick.views.media import Blobs
 from killick.views.neutral import Neutral, Partial, Repair, build
 
@@ -103,7 +103,7 @@ def compute(
     kept = trim(messages, budget)
     if len(kept) < len(messages):
         repairs.append(Repair(0, "left out", f"{len(messages) - len(kept) + 1} over the budget"))
-    rendered = render(kept, Options(blobs=blobs, repairs=repairs, reasoning=reasoning))
+    rendered = render(kept, RenderOptions(blobs=blobs, repairs=repairs, reasoning=reasoning))
     return Context(
         format=format_,
         messages=rendered.messages,

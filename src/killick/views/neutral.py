@@ -166,7 +166,7 @@ class Builder:
                 self._end_everything()
             case e.ModelCallStarted():
                 self._start_model_call(body)
-            case e.TurnEnded():
+            case e.TurnEnding():
                 self._end_turn(seq, body)
             case _:
                 pass
@@ -336,7 +336,7 @@ class Builder:
         self._freezes += 1
         self.system = body.system or self.system
 
-    def _end_turn(self, seq: int, body: e.TurnEnded) -> None:
+    def _end_turn(self, seq: int, body: e.TurnEnding) -> None:
         for call in self._turn_calls:
             call.ended_turn = True
         self._turn_calls = []

@@ -96,7 +96,7 @@ def _take(turn: TimedTurn, entry: e.Entry) -> None:
             turn.tools = [
                 _end_tool(tool, at_us, body) if _is_of(body, tool) else tool for tool in turn.tools
             ]
-        case e.TurnEnded():
+        case e.TurnEnding():
             turn.status, turn.reason = body.status, body.reason
             turn.seconds = _seconds(turn.started_at_us, at_us)
         case _:

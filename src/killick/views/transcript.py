@@ -74,7 +74,7 @@ class _Facts:
         self.tools: dict[tuple[str, str], _Tool] = {}
         self.results: dict[tuple[str, str], ToolResult] = {}
         self.times: dict[int, int] = {}
-        self.endings: list[tuple[e.Entry, e.TurnEnded]] = []
+        self.endings: list[tuple[e.Entry, e.TurnEnding]] = []
         self.ended: set[str] = set()
         self.over = 0
 
@@ -97,7 +97,7 @@ class _Facts:
             case e.LateText(call_id=str() as call_id) as body:
                 tool = self._tool(body.message_id, call_id)
                 tool.output = (tool.output or "") + output_text(body.deltas, after=tool.output)
-            case e.TurnEnded() as body:
+            case e.TurnEnding() as body:
                 self.ended.add(body.turn_id)
                 self.endings.append((entry, body))
             case e.Rewound():
@@ -152,7 +152,7 @@ def transcript(
     return shown
 
 
-def _ending(entry: e.Entry, body: e.TurnEnded) -> Shown:
+def _ending(entry: e.Entry, body: e.TurnEnding) -> Shown:
     return Shown(
         kind="ending",
         role="system",

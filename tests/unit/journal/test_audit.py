@@ -5,11 +5,11 @@ from killick.model import entries as e
 from killick.model.messages import Text
 
 CREATED = e.SessionCreated(title=None)
-QUEUED = e.PromptQueued(id="q", role="user", parts=(Text("later"),))
+QUEUED = e.PromptWaiting(id="q", role="user", parts=(Text("later"),))
 WITHDRAWN = e.PromptWithdrawn(id="q")
 BEGUN = e.TurnStarted(turn_id="t", fence=1, holder="h")
 TAKEN = e.PromptTaken(id="q", turn_id="t")
-ENDED = e.TurnEnded(turn_id="t", status="completed")
+ENDED = e.TurnEnding(turn_id="t", status="completed")
 
 
 def found(*bodies: e.Body) -> list[str]:

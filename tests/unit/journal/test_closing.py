@@ -80,7 +80,7 @@ def test_the_ending_comes_last_whatever_is_open() -> None:
     turn = turn_after(opened(), ran_in_stream(), ran(), e.ModelCallStarted(id="x", turn_id=TURN))
     made = closing(turn, INTERRUPTED, deltas)
     assert made[-1] == INTERRUPTED
-    assert sum(isinstance(body, e.TurnEnded) for body in made) == 1
+    assert sum(isinstance(body, e.TurnEnding) for body in made) == 1
 
 
 def test_the_open_streams_are_open_messages_and_running_tools() -> None:

@@ -69,7 +69,7 @@ def test_the_newest_turn_and_the_models_are_known() -> None:
 
 
 def test_what_runs_and_what_waits_is_known_by_its_place() -> None:
-    queued = e.PromptQueued(id="q", role="user", parts=())
+    queued = e.PromptWaiting(id="q", role="user", parts=())
     stop = e.StopAsked(id="s", turn_id=TURN, reason="r")
     derived = derive(entries(queued, queued, begun(), stop, queued))
     assert (derived.turn_seq, derived.stop_seq, derived.queue_seq) == (3, 4, 5)

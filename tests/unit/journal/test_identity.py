@@ -31,7 +31,7 @@ def note(id: str) -> e.Body:  # noqa: A002
 
 
 def queued(id: str) -> e.Body:  # noqa: A002
-    return e.PromptQueued(id=id, role="user", parts=())
+    return e.PromptWaiting(id=id, role="user", parts=())
 
 
 def called(message_id: str, call_id: str) -> e.Body:

@@ -9,8 +9,8 @@ def _entries(*bodies: e.Body) -> list[e.Entry]:
     return [e.Entry(seq, 0, body) for seq, body in enumerate(bodies, start=1)]
 
 
-def _queued(name: str) -> e.PromptQueued:
-    return e.PromptQueued(id=name, role="user", parts=(Text(f"text of {name}"),))
+def _queued(name: str) -> e.PromptWaiting:
+    return e.PromptWaiting(id=name, role="user", parts=(Text(f"text of {name}"),))
 
 
 def test_what_was_taken_or_withdrawn_waits_no_more() -> None:

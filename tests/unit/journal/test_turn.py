@@ -136,7 +136,7 @@ def test_an_ending_closes_what_was_open() -> None:
 
 def test_entries_of_another_turn_change_nothing() -> None:
     other = e.MessageStarted(id="m9", turn_id="another")
-    turn = turn_after(other, e.TurnEnded(turn_id="another", status="completed"))
+    turn = turn_after(other, e.TurnEnding(turn_id="another", status="completed"))
     assert (turn.messages, turn.ended) == ({}, None)
 
 

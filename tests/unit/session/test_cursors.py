@@ -13,7 +13,7 @@ from killick import FollowedDelta, InvalidCursor, Message, Store
 from killick.journal.assembly import assemble
 from killick.model.entries import Entry, MessageEnded, ToolFinished
 from killick.model.messages import ToolCall
-from killick.session.follow import Followed, Place
+from killick.session.follow import Cursor, Followed
 from killick.session.sync import Session
 
 
@@ -131,7 +131,7 @@ def test_what_is_taken_twice_is_shown_once(tmp_path: Path) -> None:
         session = store.create_session()
         script(session)
         seen = take(session, 0, "turn_ended")
-        place = Place(0)
+        place = Cursor(0)
         once = [one.item for item, _ in seen for one in place.take(item)]
         assert once == [item for item, _ in seen]
         assert [one for item, _ in seen for one in place.take(item)] == []
@@ -140,16 +140,16 @@ def test_what_is_taken_twice_is_shown_once(tmp_path: Path) -> None:
 @given(st.text(max_size=40))
 def test_what_is_no_cursor_is_refused(text: str) -> None:
     try:
-        place = Place(text)
+        place = Cursor(text)
     except InvalidCursor:
         return
-    assert Place(str(place)).after == place.after
+    assert Cursor(str(place)).after == place.after
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1~", "1~2", "1~2.3", "x", "1 ", "9" * 30, "1~2.0:5x"])
 def test_these_are_no_cursors(text: str) -> None:
     with pytest.raises(InvalidCursor, match="no cursor"):
-        Place(text)
+        Cursor(text)
 
 
 def test_a_cursor_that_names_streams_which_are_none_is_harmless(tmp_path: Path) -> None:

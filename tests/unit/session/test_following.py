@@ -11,11 +11,11 @@ from killick import FollowedDelta, Session, Store
 from killick.journal.assembly import assemble
 from killick.model.entries import Entry
 from killick.model.messages import Message, Opaque, Part, Reasoning, Text, ToolCall
-from killick.session.follow import Followed, Follower, Seen
+from killick.session.follow import Followed, FollowedItem, Follower
 
 
 def poll(session: Session, follower: Follower) -> list[Followed]:
-    seen: list[Seen] = session._core.runtime().read(follower.poll)
+    seen: list[FollowedItem] = session._core.runtime().read(follower.poll)
     return [one.item for one in seen]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from killick.errors import StoreError
 from killick.session import open as opened
-from killick.session.open import Options, opener
+from killick.session.open import StoreOptions, opener
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_store_is_where_it_was_named_in_whatever_folder_a_child_opens_it_again
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KILLICK_STORE", "work.db")
-    open_ = opener(url, Options())
+    open_ = opener(url, StoreOptions())
     monkeypatch.chdir("elsewhere")
     monkeypatch.delenv("KILLICK_STORE")
     open_().close()
@@ -61,4 +61,4 @@ def test_a_url_of_no_store_is_refused_with_what_to_name_instead(url: str) -> Non
 
 def test_an_unknown_durability_is_refused() -> None:
     with pytest.raises(ValueError, match='it is "full" or "normal"'):
-        Options(durability=cast("Any", "fast"))
+        StoreOptions(durability=cast("Any", "fast"))

@@ -10,7 +10,7 @@ from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim
 
 
-class Bell:
+class WakeupFd:
     """Counts how often the writer would have been woken."""
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class Bell:
         self.now += 1
 
 
-def make(bell: Bell | None = None, limit: int = 1_000_000) -> StreamBuffer:
-    return StreamBuffer(key=1, seq=2, claim=Claim("t", 1), wake=bell or Bell(), limit=limit)
+def make(bell: WakeupFd | None = None, limit: int = 1_000_000) -> StreamBuffer:
+    return StreamBuffer(key=1, seq=2, claim=Claim("t", 1), wake=bell or WakeupFd(), limit=limit)
 
 
 def hand_over(buffer: StreamBuffer, delta: Delta) -> None:
@@ -182,7 +182,7 @@ def test_a_flush_that_succeeds_clears_the_error() -> None:
 
 
 def test_the_writer_is_woken_once_for_many_deltas() -> None:
-    bell = Bell()
+    bell = WakeupFd()
     buffer = make(bell)
     add(buffer, *"abcdef")
     assert (bell.later, bell.now) == (1, 0)
@@ -192,7 +192,7 @@ def test_the_writer_is_woken_once_for_many_deltas() -> None:
 
 
 def test_enough_text_is_flushed_at_once() -> None:
-    bell = Bell()
+    bell = WakeupFd()
     buffer = make(bell)
     add(buffer, "x" * (FLUSH_BYTES - 1))
     assert bell.now == 0

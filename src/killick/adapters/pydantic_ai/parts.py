@@ -44,7 +44,7 @@ HELD: Final = {
 """What a stored part of ours holds of each kind of theirs; its other fields are kept beside."""
 
 
-class Taking:
+class PartApplier:
     """Hands one answer over to a stream, piece by piece."""
 
     def __init__(self, reply: Deltas, provider: str) -> None:

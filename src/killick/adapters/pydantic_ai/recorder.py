@@ -41,7 +41,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from killick.adapters.pydantic_ai.parts import Taking
+from killick.adapters.pydantic_ai.parts import PartApplier
 from killick.model.messages import File, Image, Json, Message, Text, ToolResult
 from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
 from killick.session.core.session import Content
@@ -222,7 +222,7 @@ class _RecordedModel(WrapperModel):
             response = await self.wrapped.request(
                 messages, model_settings, model_request_parameters
             )
-            taking = Taking(reply, self.wrapped.system)
+            taking = PartApplier(reply, self.wrapped.system)
             taking.whole(response)
             taking.end(response, ended=True)
         self._recorder.called(reply)
@@ -244,7 +244,7 @@ class _RecordedModel(WrapperModel):
             async with self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             ) as response:
-                tee = _Tee(response, Taking(reply, self.wrapped.system))
+                tee = _Tee(response, PartApplier(reply, self.wrapped.system))
                 yield response
             tee.end()
         self._recorder.called(reply)
@@ -257,7 +257,7 @@ class _Tee:
     that deadlines, cancelling and the other things around it stay as they are.
     """
 
-    def __init__(self, response: StreamedResponse, taking: Taking) -> None:
+    def __init__(self, response: StreamedResponse, taking: PartApplier) -> None:
         self._response = response
         self._taking = taking
         self._events = response._get_event_iterator

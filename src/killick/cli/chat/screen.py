@@ -26,7 +26,7 @@ from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
-from killick.cli.chat.view import Shown, View
+from killick.cli.chat.view import View, ViewedMessage
 from killick.cli.output import clean, clean_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -108,7 +108,7 @@ class Screen:
     def refresh(self) -> None:
         self._prompt.app.invalidate()
 
-    async def show(self, *pieces: Shown) -> None:
+    async def show(self, *pieces: ViewedMessage) -> None:
         """Print above the line."""
         text = "".join(rendered(piece) for piece in pieces)
         if text:
@@ -147,7 +147,7 @@ class Screen:
         return keys
 
 
-def rendered(piece: Shown) -> str:
+def rendered(piece: ViewedMessage) -> str:
     """One piece as text for a terminal, with its colours if it has any."""
     console = _console()
     text = clean(piece.text)

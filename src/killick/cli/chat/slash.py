@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio.to_thread
 
-from killick.cli.chat.view import Shown
+from killick.cli.chat.view import ViewedMessage
 from killick.exchange.export import EXPORTS, prepare_export
 from killick.model import entries as e
 from killick.model.sessions import TurnInfo
@@ -171,8 +171,8 @@ async def _visible(talk: "Talk") -> list[TurnInfo]:
 
 
 async def _show_queue(talk: "Talk", _: str) -> None:
-    pieces = [Shown("prompt", prompt.text) for prompt in talk.view.queued.values()]
-    await talk.screen.show(*(pieces or [Shown("note", "No prompt waits.")]))
+    pieces = [ViewedMessage("prompt", prompt.text) for prompt in talk.view.queued.values()]
+    await talk.screen.show(*(pieces or [ViewedMessage("note", "No prompt waits.")]))
 
 
 COMMANDS: Final[dict[str, Slash]] = {

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Unpack
 from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
 from killick.cli.chat.screen import Screen
-from killick.cli.chat.view import Shown, View, call_text
+from killick.cli.chat.view import View, ViewedMessage, call_text
 from killick.cli.invocation import explain
 from killick.errors import KillickError, SessionBusy, TurnStopped
 from killick.model import entries as e
@@ -100,7 +100,7 @@ class Talk:
 
     async def _recall(self, entries: list[e.Entry]) -> None:
         """What is left from before: the last exchange, prompts that wait."""
-        shown: list[Shown] = []
+        shown: list[ViewedMessage] = []
         starts = [number for number, one in enumerate(entries) if _starts(one)]
         last = starts[-1] if starts else len(entries)
         for number, entry in enumerate(entries):
@@ -109,7 +109,7 @@ class Talk:
                 shown += pieces
         if starts:
             title = f" of {self.session.title!r}" if self.session.title else ""
-            await self.screen.show(Shown("note", f"The last turn{title}:"), *shown)
+            await self.screen.show(ViewedMessage("note", f"The last turn{title}:"), *shown)
 
     async def _follow(self, session: AsyncSession, after: int) -> None:
         try:
@@ -147,7 +147,7 @@ class Talk:
             turn.cancel()
 
     async def say(self, kind: Literal["note", "warning"], text: str) -> None:
-        await self.screen.show(Shown(kind, text))
+        await self.screen.show(ViewedMessage(kind, text))
 
     # -- what is typed -------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Talk:
         if text.startswith("/"):
             from killick.cli.chat.slash import run_command
 
-            await self.screen.show(Shown("prompt", text))
+            await self.screen.show(ViewedMessage("prompt", text))
             await run_command(self, text)
         elif self.view.pending:
             await self._decide(text)
@@ -163,7 +163,7 @@ class Talk:
             if text:
                 await self._queue(text)
         elif text:
-            await self.screen.show(Shown("prompt", text))
+            await self.screen.show(ViewedMessage("prompt", text))
             self.view.said.append(text)
             self.begin(text)
         elif self.view.queued:
@@ -180,7 +180,7 @@ class Talk:
 
     async def _send_queued(self) -> None:
         for prompt in list(self.view.queued.values()):  # others take them meanwhile
-            await self.screen.show(Shown("prompt", prompt.text))
+            await self.screen.show(ViewedMessage("prompt", prompt.text))
             self.view.said.append(prompt.text)
         self.begin(None)
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from killick.agent.agent import Pending
 from killick.journal import turn_state
-from killick.journal.closing import Waiting
+from killick.journal.closing import WaitingCall
 from killick.model import entries as e
 from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
 
@@ -19,14 +19,14 @@ CALL_CHARS: Final = 4000
 """What is shown of a call that a person is asked about; of a longer one, both ends."""
 
 
-class Shown(NamedTuple):
+class ViewedMessage(NamedTuple):
     """One piece of output. Prose is Markdown, everything else plain text."""
 
     kind: Kind
     text: str
 
 
-class Answer:
+class AnswerView:
     """The text of one message as it comes, given out in whole blocks of Markdown."""
 
     def __init__(self) -> None:
@@ -82,11 +82,11 @@ class View:
         self.activity = ""
         self.output = ""
         self.queued: dict[str, Message] = {}
-        self.waiting = Waiting()
+        self.waiting = WaitingCall()
         self.input_tokens = self.output_tokens = 0
         self.said: list[str] = []
         """What was typed here and will come back as a prompt; it is on the screen already."""
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, AnswerView] = {}
         self._calls: dict[tuple[str, str], ToolCall] = {}
         self._chars = 0
 
@@ -114,7 +114,7 @@ class View:
         answered = self.output_tokens + self._chars // 4
         return f"{self.input_tokens:,} in, {answered:,} out"
 
-    def take(self, item: e.Entry | e.FollowedDelta) -> list[Shown]:
+    def take(self, item: e.Entry | e.FollowedDelta) -> list[ViewedMessage]:
         """What one more entry or delta adds to the screen."""
         if isinstance(item, e.FollowedDelta):
             return self._delta(item)
@@ -122,7 +122,7 @@ class View:
 
     # -- deltas --------------------------------------------------------------------------------
 
-    def _delta(self, item: e.FollowedDelta) -> list[Shown]:
+    def _delta(self, item: e.FollowedDelta) -> list[ViewedMessage]:
         delta = item.delta
         if item.call_id is not None:
             self.output = (self.output + delta.text)[-4 * LINE_CHARS :]
@@ -134,14 +134,14 @@ class View:
             self.activity = "calling a tool"
         elif delta.type == "text":
             self.activity = "answering"
-            answer = self._answers.setdefault(item.message_id, Answer())
+            answer = self._answers.setdefault(item.message_id, AnswerView())
             answer.add(item.part, delta.text)
             return _prose(answer.blocks())
         return []
 
     # -- entries -------------------------------------------------------------------------------
 
-    def _entry(self, entry: e.Entry) -> list[Shown]:
+    def _entry(self, entry: e.Entry) -> list[ViewedMessage]:
         self.waiting.take(entry.body)
         turn_state.take(self.queued, entry)
         match entry.body:
@@ -159,7 +159,7 @@ class View:
                 return self._recorded(body)
             case e.MessageEnded() as body:
                 return self._ended(body)
-            case e.TurnEnded() as body:
+            case e.TurnEnding() as body:
                 return self._turn_ended(body)
             case e.ToolStarted() | e.ToolFinished() | e.LateResult() | e.ApprovalAsked():
                 return self._tool(entry.body)
@@ -167,41 +167,41 @@ class View:
                 return self._about(entry.body)
         return []
 
-    def _recorded(self, body: e.MessageRecorded) -> list[Shown]:
+    def _recorded(self, body: e.MessageRecorded) -> list[ViewedMessage]:
         self._learn(body.id, body.parts)
         text = Message(body.role, body.parts).text
         if body.role == "user":
             if text in self.said:
                 self.said.remove(text)
                 return []
-            return [Shown("prompt", text)]
+            return [ViewedMessage("prompt", text)]
         results = [part for part in body.parts if isinstance(part, ToolResult)]
         return [*_prose(text), *(shown for one in results for shown in _result(one))]
 
-    def _ended(self, body: e.MessageEnded) -> list[Shown]:
+    def _ended(self, body: e.MessageEnded) -> list[ViewedMessage]:
         self._learn(body.id, body.parts)
-        answer = self._answers.pop(body.id, None) or Answer()
+        answer = self._answers.pop(body.id, None) or AnswerView()
         shown = _prose(answer.finish(body.parts))
         if body.state == "partial" and any(isinstance(part, Text) for part in body.parts):
-            shown.append(Shown("note", "(cut off here)"))
+            shown.append(ViewedMessage("note", "(cut off here)"))
         return shown
 
-    def _turn_ended(self, body: e.TurnEnded) -> list[Shown]:
+    def _turn_ended(self, body: e.TurnEnding) -> list[ViewedMessage]:
         self.turn_id, self.activity, self.output, self._chars = None, "", "", 0
         self._answers.clear()
         if body.status == "completed":
             return []
         if body.status == "failed":
-            return [Shown("warning", f"The turn failed: {body.reason}. What came is kept.")]
-        return [Shown("warning", f"Stopped ({body.reason}). What came is kept.")]
+            return [ViewedMessage("warning", f"The turn failed: {body.reason}. What came is kept.")]
+        return [ViewedMessage("warning", f"Stopped ({body.reason}). What came is kept.")]
 
-    def _tool(self, body: e.Body) -> list[Shown]:
+    def _tool(self, body: e.Body) -> list[ViewedMessage]:
         match body:
             case e.ToolStarted():
                 call = self._calls.get((body.message_id, body.call_id))
                 self.output = ""
                 self.activity = f"running {call.name}" if call else "running a tool"
-                return [Shown("tool", call_text(call))] if call else []
+                return [ViewedMessage("tool", call_text(call))] if call else []
             case e.ToolFinished() | e.LateResult():
                 self.output, self.activity = "", "waiting for the model"
                 return _result(body.result)
@@ -210,22 +210,24 @@ class View:
                 if call is not None:
                     self.activity = "waiting for you"
                     if whole_text(call) != call_text(call):  # nobody approves what is not shown
-                        return [Shown("tool", whole_text(call))]
+                        return [ViewedMessage("tool", whole_text(call))]
             case _:
                 pass
         return []
 
-    def _about(self, body: e.Body) -> list[Shown]:
+    def _about(self, body: e.Body) -> list[ViewedMessage]:
         match body:
             case e.ToolCalled():
                 known = ToolCall(body.call_id, body.name)
                 self._calls.setdefault((body.message_id, body.call_id), known)
             case e.Renamed(title=str() as title):
-                return [Shown("note", f"Title: {title}")]
+                return [ViewedMessage("note", f"Title: {title}")]
             case e.Compacted():
-                return [Shown("note", f"What was said before is summarised: {body.summary}")]
+                return [
+                    ViewedMessage("note", f"What was said before is summarised: {body.summary}")
+                ]
             case e.Rewound():
-                return [Shown("note", "Rewound: what came after is out of view.")]
+                return [ViewedMessage("note", "Rewound: what came after is out of view.")]
             case _:
                 pass
         return []
@@ -255,15 +257,17 @@ def _call(call: ToolCall) -> str:
     return f"{call.name} {' '.join(call.arguments.split())}"
 
 
-def _prose(text: str) -> list[Shown]:
-    return [Shown("prose", text)] if text.strip() else []
+def _prose(text: str) -> list[ViewedMessage]:
+    return [ViewedMessage("prose", text)] if text.strip() else []
 
 
-def _result(result: ToolResult) -> list[Shown]:
+def _result(result: ToolResult) -> list[ViewedMessage]:
     """The beginning of what a tool returned: a person wants to see that it did, and what."""
     content = result.content if isinstance(result.content, str) else "(data)"
     lines = [line[:LINE_CHARS] for line in content.splitlines() if line.strip()]
     shown = lines[:RESULT_LINES]
     if len(lines) > RESULT_LINES:
         shown.append(f"… {len(lines) - RESULT_LINES} more lines")
-    return [Shown("warning" if result.is_error else "result", "\n".join(shown) or "(nothing)")]
+    return [
+        ViewedMessage("warning" if result.is_error else "result", "\n".join(shown) or "(nothing)")
+    ]

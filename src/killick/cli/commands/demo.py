@@ -13,7 +13,7 @@ import click
 
 from killick.cli.commands.chat import loading
 from killick.cli.invocation import Frame, command
-from killick.cli.output import Line, Span, line
+from killick.cli.output import OutputLine, Span, line
 from killick.cli.parameters import local_now
 from killick.cli.render import Teller, conversation
 from killick.model import entries as e
@@ -139,7 +139,7 @@ class Demonstration:
             if seen(item):
                 self._frame.out.write("\n", "")
                 return
-            if isinstance(item, e.Entry) and isinstance(item.body, e.TurnEnded):
+            if isinstance(item, e.Entry) and isinstance(item.body, e.TurnEnding):
                 break
         if not self._session.turns():
             raise click.ClickException(f"the agent has ended by itself (code {process.wait()})")
@@ -163,13 +163,13 @@ class Demonstration:
             calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
             called = f"calls {', '.join(calls)} " if calls else ""
             self._frame.out.lines(
-                [Line((Span(f"  {message['role']:>9}  ", "bold"), Span(f"{called}{text}")))]
+                [OutputLine((Span(f"  {message['role']:>9}  ", "bold"), Span(f"{called}{text}")))]
             )
         for repair in context.repairs:
             self._say(f"  repaired   #{repair.seq}: {repair.action}, {repair.reason}", "dim")
 
     def _act(self, text: str) -> None:
-        self._frame.out.lines([Line(), line(text, "bold")])
+        self._frame.out.lines([OutputLine(), line(text, "bold")])
 
     def _say(self, text: str, style: str = "") -> None:
         self._frame.out.lines([line(text, style)])

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from killick.cli.documents import time_shape
-from killick.cli.invocation import IN_PART, Frame, command, find
-from killick.cli.output import Line, Span, complain, line, progress
+from killick.cli.invocation import IN_PART, Frame, command, find, progress
+from killick.cli.output import OutputLine, Span, complain, line
 from killick.cli.parameters import LENGTH, local_now, session_argument
 from killick.cli.render import counted
 from killick.errors import SessionNotFound
@@ -54,12 +54,12 @@ def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) ->
     return IN_PART
 
 
-def _finding(one: Finding) -> list[Line]:
+def _finding(one: Finding) -> list[OutputLine]:
     place = " ".join(
         [*([one.session_id] if one.session_id else []), *([f"#{one.seq}"] if one.seq else [])]
     )
     state = "mended" if one.mended else one.kind
-    head = Line((Span(f"{state}: ", "green" if one.mended else "red"), Span(one.what)))
+    head = OutputLine((Span(f"{state}: ", "green" if one.mended else "red"), Span(one.what)))
     more = [f"in {place}"] if place and place not in one.what else []
     more += [one.remedy] if one.remedy and not one.mended else []
     return [head, *([line("; ".join(more), "dim", indent=2)] if more else [])]
@@ -122,7 +122,7 @@ def _not_gone(receipt: Erasure) -> str:
     return f"erased, but another process keeps the log of the store open: let it end, {again}"
 
 
-def _erased(receipt: Erasure) -> list[Line]:
+def _erased(receipt: Erasure) -> list[OutputLine]:
     said = (
         f"erased {', '.join(receipt.sessions)}: {receipt.entries:,} entries, "
         f"{counted(receipt.blobs, 'blobs')}"
@@ -173,7 +173,7 @@ def _rules(rules: dict[str, timedelta | None]) -> dict[str, Any]:
     return {name: rules[name] for name in ("deleted_after", "idle_after", "archived_after")}
 
 
-def _removal(one: Removal) -> Line:
+def _removal(one: Removal) -> OutputLine:
     if one.kept_because is not None:
         return line(f"kept: {one.session_id}, {one.kept_because}", "dim")
     verb = {"erase": "erase", "delete": "delete"}[one.action]

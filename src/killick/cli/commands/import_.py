@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from killick.cli.invocation import IN_PART, Frame, Where, command, find
-from killick.cli.output import Line, Span, complain, line, progress
+from killick.cli.invocation import IN_PART, Frame, Where, command, find, progress
+from killick.cli.output import OutputLine, Span, complain, line
 from killick.cli.parameters import MOMENT, session_argument
 from killick.cli.render import counted
 from killick.errors import StoreError
@@ -103,12 +103,14 @@ def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
     }
 
 
-def _lines(report: Report, *, dry_run: bool) -> Iterator[Line | str]:
+def _lines(report: Report, *, dry_run: bool) -> Iterator[OutputLine | str]:
     for one in report.sessions:
         yield from _told(one)
     for problem in report.problems:
         style = "red" if problem.kind == "skipped" else "yellow"
-        yield Line((Span(f"{problem.kind}: ", style), Span(f"{problem.place}: {problem.reason}")))
+        yield OutputLine(
+            (Span(f"{problem.kind}: ", style), Span(f"{problem.place}: {problem.reason}"))
+        )
     would = "would come in" if dry_run else "came in"
     changed = [one for one in report.sessions if one.action in ("new", "grown", "forked")]
     yield (
@@ -117,7 +119,7 @@ def _lines(report: Report, *, dry_run: bool) -> Iterator[Line | str]:
     )
 
 
-def _told(one: Outcome) -> Iterator[Line | str]:
+def _told(one: Outcome) -> Iterator[OutputLine | str]:
     if one.action == "unchanged" and one.why is None:
         return
     title = f"  {one.title}" if one.title else ""
@@ -227,10 +229,10 @@ def _must_exist(source: str) -> None:
         raise StoreError(f"there is no store at {str(file)!r}")
 
 
-def _copied(one: Copied) -> Iterator[Line]:
+def _copied(one: Copied) -> Iterator[OutputLine]:
     if one.action == "unchanged" and one.why is None:
         return
     style = "red" if one.action == "failed" else ""
     added = f", {one.entries} entries" if one.entries else ""
     more = f" ({one.why})" if one.why else ""
-    yield Line((Span(f"{one.action}: ", style), Span(f"{one.session_id}{added}{more}")))
+    yield OutputLine((Span(f"{one.action}: ", style), Span(f"{one.session_id}{added}{more}")))

@@ -71,11 +71,12 @@ def serve(
             f"the server is not installed ({error.name}); pip install 'killick[server,chat]'"
         ) from error
     from killick.server.auth import Tokens, token_path
-    from killick.server.state import Settings, configure
+    from killick.server.log import configure
+    from killick.server.state import ServerSettings
     from killick.session.aio import AsyncStore
 
     configure()
-    settings = Settings(
+    settings = ServerSettings(
         host=host,
         port=port,
         allowed_hosts=allow_host,

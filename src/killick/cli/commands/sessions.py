@@ -7,7 +7,7 @@ import click
 
 from killick.cli.documents import Shape, session_shape, time_shape
 from killick.cli.invocation import IN_PART, Frame, command, find
-from killick.cli.output import Line, Span, complain, line
+from killick.cli.output import OutputLine, Span, complain, line
 from killick.cli.parameters import DAY, LIMIT, MOMENT, SESSION, local_now, told
 from killick.cli.render import SESSION_COLUMNS, counted, session_rows, usage_columns, usage_rows
 from killick.errors import KillickError
@@ -242,7 +242,7 @@ def search(frame: Frame, words: tuple[str, ...], *, no_reasoning: bool, **filter
     if frame.json:
         frame.out.json([_shape(hit) for hit in hits])
     for hit in () if frame.json else hits:
-        frame.out.lines([*_lines(hit, told(hit.at, now)), Line()])
+        frame.out.lines([*_lines(hit, told(hit.at, now)), OutputLine()])
     if not hits:
         frame.note("nothing was found")
     if hits.behind:
@@ -269,10 +269,10 @@ def _shape(hit: Hit) -> Shape:
     }
 
 
-def _lines(hit: Hit, at: str) -> list[Line]:
+def _lines(hit: Hit, at: str) -> list[OutputLine]:
     flags = ((hit.state == "partial", "partial"), (hit.rewound, "rewound"), (hit.hidden, "hidden"))
     marks = "".join(f"  [{name}]" for on, name in flags if on)
-    head = Line(
+    head = OutputLine(
         (
             Span(hit.session_id, "cyan"),
             Span(f"  #{hit.seq} {hit.role}  {at}  {hit.title or '(no title)'}", "dim"),
@@ -283,4 +283,4 @@ def _lines(hit: Hit, at: str) -> list[Line]:
     for start, end in hit.matches:
         spans += [Span(hit.snippet[done:start]), Span(hit.snippet[start:end], "bold")]
         done = end
-    return [head, Line((*spans, Span(hit.snippet[done:])), 2)]
+    return [head, OutputLine((*spans, Span(hit.snippet[done:])), 2)]

@@ -73,7 +73,7 @@ def show(frame: Frame, session_id: str, *, unfold: bool, timed: bool, last: int 
     return IN_PART
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     """A session as it is shown. `damage` are the places that cannot be read."""
 
     info: SessionInfo
@@ -83,17 +83,17 @@ class Found(NamedTuple):
     damage: list[Finding]
 
 
-def _read(store: Store, session_id: str) -> Found:
+def _read(store: Store, session_id: str) -> FoundSession:
     """The session; one that is damaged as far as it can be read."""
     try:
         session = store.session(session_id)
         info, shown, turns = session.info(), session.transcript(), session.timeline()
-        return Found(info, shown, turns, session.entries(), [])
+        return FoundSession(info, shown, turns, session.entries(), [])
     except SessionDamaged as damage:
         left = store.salvage(session_id)
         found = left.damage or [Finding("derived", str(damage), session_id, damage.seq)]
         shown = transcript(left.entries, lambda seq: ())
-        return Found(_info(store, left), shown, timeline(left.entries), left.entries, found)
+        return FoundSession(_info(store, left), shown, timeline(left.entries), left.entries, found)
 
 
 def _info(store: Store, left: Salvaged) -> SessionInfo:

@@ -68,7 +68,7 @@ def _units(
             body = _with_clean_blob(store, body, name, unit, words, names)
         unit.entries.append(msgspec.structs.replace(entry, body=body))
         open_turn = isinstance(body, e.TurnStarted) or (
-            open_turn and not isinstance(body, e.TurnEnded)
+            open_turn and not isinstance(body, e.TurnEnding)
         )
         if not open_turn:
             yield unit

@@ -45,7 +45,7 @@ class NotTheSame(KillickError):
     """A file of another agent did not read back as what was written; nothing was exported."""
 
 
-class Line(msgspec.Struct):
+class NativeLine(msgspec.Struct):
     """A message as the target holds it, with what is known of its model call."""
 
     message: Message
@@ -56,16 +56,16 @@ class Line(msgspec.Struct):
     model: bool = True
 
 
-class Talk(msgspec.Struct):
+class NativeTalk(msgspec.Struct):
     """What of a session the target holds: its turns in order, each with its messages."""
 
     info: SessionInfo
-    turns: list[tuple[TurnInfo, list[Line]]]
+    turns: list[tuple[TurnInfo, list[NativeLine]]]
     summaries: list[tuple[int, e.Compacted]]
     system: str | None
     blobs: Blobs
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[NativeLine]:
         return (line for _, lines in self.turns for line in lines)
 
 
@@ -95,13 +95,13 @@ class Target(Protocol):
     def hold_turn(self, turn: TurnInfo, losses: Losses) -> None:
         """Count what is lost of a turn itself."""
 
-    def hold_line(self, line: Line, losses: Losses) -> Line | None:
+    def hold_line(self, line: NativeLine, losses: Losses) -> NativeLine | None:
         """The message as it can be written, its parts apart; None when it cannot."""
 
-    def expected(self, talk: Talk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+    def expected(self, talk: NativeTalk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
         """The messages that must be read back."""
 
-    def write(self, talk: Talk) -> Iterator[bytes]: ...
+    def write(self, talk: NativeTalk) -> Iterator[bytes]: ...
 
 
 class Native(msgspec.Struct):
@@ -120,7 +120,7 @@ def native(store: Store, session_id: str, target: Target) -> Native:
     return Native(losses.told(), data)
 
 
-def _check(target: Target, talk: Talk, data: Sequence[bytes]) -> None:
+def _check(target: Target, talk: NativeTalk, data: Sequence[bytes]) -> None:
     """Read it back, and compare."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"session{target.suffix}"
@@ -148,17 +148,17 @@ def _entries(session: Session) -> Iterator[e.Entry]:
         after = page[-1].seq
 
 
-def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Talk:
+def _talk(store: Store, session: Session, target: Target, losses: Losses) -> NativeTalk:
     history = History(_entries(session))
     calls, usage, times = dict[str, e.ModelCallStarted](), dict[str, e.Usage](), dict[int, int]()
     for entry in _entries(session):
         _see(entry, calls, usage, times, losses)
     losses.add("what was taken back", len(history.rewinds))
     hidden = history.hides("person").places, history.hides("model").places
-    by_turn: dict[str | None, list[Line]] = {}
+    by_turn: dict[str | None, list[NativeLine]] = {}
     for message in session.messages():
         call = calls.get(message.model_call_id or "")
-        line = Line(
+        line = NativeLine(
             message,
             times.get(message.seq, 0),
             call,
@@ -171,7 +171,7 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Tal
             if held is not None:
                 by_turn.setdefault(message.turn_id, []).append(held)
     _drop_strays(by_turn, losses)
-    turns = list[tuple[TurnInfo, list[Line]]]()
+    turns = list[tuple[TurnInfo, list[NativeLine]]]()
     for turn in session.turns():
         if turn.status == "running":
             losses.add("a turn that still runs")
@@ -182,7 +182,7 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Tal
     losses.add("tags", len(info.tags))
     name = info.about.system
     system = _blob(store, name) if name is not None else None
-    return Talk(
+    return NativeTalk(
         info,
         turns,
         [(one.seq, one.body) for one in history.summaries()],
@@ -206,7 +206,7 @@ def _see(
             usage[entry.body.id] = used
         case e.Note():
             losses.add("notes of applications")
-        case e.PromptQueued():
+        case e.PromptWaiting():
             losses.add("prompts that were queued")
         case e.ApprovalAsked():
             losses.add("approvals")
@@ -221,7 +221,7 @@ def _blob(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _apart(line: Line, losses: Losses) -> Iterator[Line]:
+def _apart(line: NativeLine, losses: Losses) -> Iterator[NativeLine]:
     """Each result as a message of its own, which is how others store them."""
     replace = msgspec.structs.replace
     parts, calls = list[Part](), set[str]()
@@ -245,7 +245,7 @@ def _apart(line: Line, losses: Losses) -> Iterator[Line]:
             yield replace(line, message=own, call=None, usage=None)
 
 
-def _drop_strays(by_turn: dict[str | None, list[Line]], losses: Losses) -> None:
+def _drop_strays(by_turn: dict[str | None, list[NativeLine]], losses: Losses) -> None:
     """A result whose call is not written, or has its result, would belong to nothing."""
     waiting = set[str]()
     for lines in by_turn.values():
@@ -260,7 +260,7 @@ def _drop_strays(by_turn: dict[str | None, list[Line]], losses: Losses) -> None:
                     lines.remove(line)
 
 
-def _held(line: Line, target: Target, blobs: Blobs, losses: Losses) -> Line | None:
+def _held(line: NativeLine, target: Target, blobs: Blobs, losses: Losses) -> NativeLine | None:
     message, parts = line.message, list[Part]()
     for part in message.parts:
         if message.state == "partial" and _is_cut_call(part):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.exchange.export.native import Line, Losses, Talk, hold_image, hold_result
+from killick.exchange.export.native import Losses, NativeLine, NativeTalk, hold_image, hold_result
 from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.messages import Image, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
@@ -52,7 +52,7 @@ class ToCodex:
         elif turn.status == "interrupted" and turn.reason not in _KNOWN:
             losses.add("why a turn was interrupted")
 
-    def hold_line(self, line: Line, losses: Losses) -> Line | None:
+    def hold_line(self, line: NativeLine, losses: Losses) -> NativeLine | None:
         if not line.model:
             losses.add("messages that are hidden from the model: they are left out")
             return None
@@ -60,10 +60,10 @@ class ToCodex:
             losses.add("that a message is hidden from the person")
         return line
 
-    def expected(self, talk: Talk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+    def expected(self, talk: NativeTalk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
         return ((line.message.role, tuple(line.message.parts)) for line in talk.lines())
 
-    def write(self, talk: Talk) -> Iterator[bytes]:
+    def write(self, talk: NativeTalk) -> Iterator[bytes]:
         return _Writing(talk).lines()
 
 
@@ -93,7 +93,7 @@ def _result(part: ToolResult, losses: Losses) -> ToolResult:
 class _Writing:
     """The lines of one rollout."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: NativeTalk) -> None:
         self._talk = talk
         self._id = thread_id(talk.info.id, talk.info.created_at_us)
         self._custom: set[str] = set()
@@ -139,7 +139,7 @@ class _Writing:
             **more,
         )
 
-    def _turn(self, turn: TurnInfo, lines: list[Line]) -> Iterator[bytes]:
+    def _turn(self, turn: TurnInfo, lines: list[NativeLine]) -> Iterator[bytes]:
         begun, ended = turn.started_at_us, turn.ended_at_us or turn.started_at_us
         known = (one.call.model for one in lines if one.call is not None and one.call.model)
         self._model = next(known, self._model)
@@ -167,7 +167,7 @@ class _Writing:
         reason = turn.reason if turn.status == "interrupted" and turn.reason in _KNOWN else None
         yield self._event(ended, "turn_aborted", turn_id=turn.id, reason=reason or "interrupted")
 
-    def _message(self, line: Line) -> Iterator[bytes]:
+    def _message(self, line: NativeLine) -> Iterator[bytes]:
         at = line.at_us
         yield from (self._line(at, "response_item", **item) for item in self._items(line))
         message = line.message
@@ -181,7 +181,7 @@ class _Writing:
             case _:
                 pass
 
-    def _items(self, line: Line) -> Iterator[dict[str, Any]]:
+    def _items(self, line: NativeLine) -> Iterator[dict[str, Any]]:
         message = line.message
         role = {"system": "developer"}.get(message.role, message.role)
         spoken = list[dict[str, Any]]()

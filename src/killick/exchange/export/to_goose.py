@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.exchange.export.native import Line, Losses, Talk, hold_image, hold_result
+from killick.exchange.export.native import Losses, NativeLine, NativeTalk, hold_image, hold_result
 from killick.exchange.formats import content as c
 from killick.exchange.read import parse
 from killick.journal.codec import to_bytes
@@ -62,17 +62,17 @@ class ToGoose:
         if turn.status != "completed":
             losses.add("how a turn ended")
 
-    def hold_line(self, line: Line, losses: Losses) -> Line | None:
+    def hold_line(self, line: NativeLine, losses: Losses) -> NativeLine | None:
         if line.message.role != "system":
             return line
         losses.add("that a message was the system's: it is hidden from the person")
         message = msgspec.structs.replace(line.message, role="user")
         return msgspec.structs.replace(line, message=message, person=False)
 
-    def expected(self, talk: Talk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+    def expected(self, talk: NativeTalk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
         return ((line.message.role, tuple(line.message.parts)) for line in _with_summaries(talk))
 
-    def write(self, talk: Talk) -> Iterator[bytes]:
+    def write(self, talk: NativeTalk) -> Iterator[bytes]:
         document = _about(talk) | {
             "conversation": [_message(talk, one) for one in _with_summaries(talk)]
         }
@@ -122,7 +122,7 @@ def _sealed(part: Opaque) -> str | None:
     return None
 
 
-def _with_summaries(talk: Talk) -> Iterator[Line]:
+def _with_summaries(talk: NativeTalk) -> Iterator[NativeLine]:
     """The messages; those that a summary stands for are hidden, and it stands behind them."""
     lines = list(talk.lines())
     for _, body in talk.summaries:
@@ -140,12 +140,12 @@ def _with_summaries(talk: Talk) -> Iterator[Line]:
         yield _summary(seq, body, talk.info.updated_at_us)
 
 
-def _summary(seq: int, body: e.Compacted, at_us: int) -> Line:
+def _summary(seq: int, body: e.Compacted, at_us: int) -> NativeLine:
     message = Message("user", (Text(body.summary),), id=f"summary_{seq}", seq=seq)
-    return Line(message, at_us, person=False)
+    return NativeLine(message, at_us, person=False)
 
 
-def _about(talk: Talk) -> dict[str, Any]:
+def _about(talk: NativeTalk) -> dict[str, Any]:
     info, project = talk.info, talk.info.project
     calls = [line.call for line in talk.lines() if line.call is not None]
     used = [line.usage for line in talk.lines() if line.usage is not None]
@@ -177,7 +177,7 @@ def _about(talk: Talk) -> dict[str, Any]:
     }
 
 
-def _message(talk: Talk, line: Line) -> dict[str, Any]:
+def _message(talk: NativeTalk, line: NativeLine) -> dict[str, Any]:
     role = "assistant" if line.message.role == "assistant" else "user"
     return {
         "id": line.message.id or f"msg_{line.message.seq}",
@@ -188,7 +188,7 @@ def _message(talk: Talk, line: Line) -> dict[str, Any]:
     }
 
 
-def _block(talk: Talk, part: Part) -> dict[str, Any]:
+def _block(talk: NativeTalk, part: Part) -> dict[str, Any]:
     match part:
         case Text():
             return {"type": "text", "text": part.text}
@@ -213,7 +213,7 @@ def _block(talk: Talk, part: Part) -> dict[str, Any]:
             raise TypeError(f"not to be written: {part!r}")
 
 
-def _outcome(talk: Talk, part: ToolResult) -> dict[str, Any]:
+def _outcome(talk: NativeTalk, part: ToolResult) -> dict[str, Any]:
     content = (Text(part.content),) if isinstance(part.content, str) else part.content
     blocks = [_block(talk, one) for one in content if not (isinstance(one, Text) and not one.text)]
     value: dict[str, Any] = {"content": blocks, "isError": part.is_error}

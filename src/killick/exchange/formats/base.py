@@ -13,7 +13,7 @@ import msgspec
 
 from killick.exchange import read
 from killick.exchange.importer import Source
-from killick.exchange.read import BYTES_MAX, Document, read_document, read_lines
+from killick.exchange.read import BYTES_MAX, SourceDocument, read_document, read_lines
 from killick.exchange.records import Bad
 
 _LOOKED_AT: Final = 20
@@ -39,14 +39,14 @@ class Peek:
         return [line.record for line in found if line.record is not None]
 
     @cached_property
-    def document(self) -> Document:
+    def document(self) -> SourceDocument:
         """The one JSON value that it is; nothing where it is a database, or far too long."""
         if self.tables or self.path.stat().st_size > BYTES_MAX:
-            return Document()
+            return SourceDocument()
         try:
             return read_document(self.path)
         except OSError:
-            return Document()
+            return SourceDocument()
 
 
 class Reading(msgspec.Struct, frozen=True):

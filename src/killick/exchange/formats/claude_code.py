@@ -15,8 +15,8 @@ from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek, chosen
 from killick.exchange.formats.content import time_us
 from killick.exchange.importer import Source
-from killick.exchange.read import Line, newest_us, read_lines
-from killick.exchange.report import Place
+from killick.exchange.read import SourceLine, newest_us, read_lines
+from killick.exchange.report import SourceLocation
 from killick.model.messages import Part, Text, ToolCall, ToolResult
 from killick.model.sessions import Namer, Project
 
@@ -123,7 +123,9 @@ class _Index:
 class _Answer:
     """The lines of one answer, until something else comes."""
 
-    def __init__(self, place: Place, key: str, message: dict[str, Any], at_us: int | None) -> None:
+    def __init__(
+        self, place: SourceLocation, key: str, message: dict[str, Any], at_us: int | None
+    ) -> None:
         self.place = place
         self.key = key
         self.at_us = self.last_us = at_us
@@ -155,8 +157,8 @@ class _Reading:
 
     def records(self, path: Path) -> Iterator[r.Record]:
         index = self._index
-        yield r.Begun(
-            place=Place(str(path), 1),
+        yield r.BeginRecord(
+            place=SourceLocation(str(path), 1),
             at_us=index.at_us or 0,
             native_id=self._native,
             type="user" if self._parent is None else "subagent",
@@ -172,12 +174,12 @@ class _Reading:
         # More lines of the last answer may be on their way.
         yield from self._flush(ends=self._settled)
 
-    def _no_record(self, line: Line) -> Iterator[r.Record]:
+    def _no_record(self, line: SourceLine) -> Iterator[r.Record]:
         """A line that cannot be read is the main session's; a last one is perhaps being written."""
         if self._reports and (self._settled or not line.torn):
             yield r.Bad(place=line.place, reason=line.problem or "not a record")
 
-    def _take(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, message = record.get("type"), record.get("message")
         if kind == "assistant" and isinstance(message, dict):
             yield from self._take_answer(place, record, message)
@@ -193,14 +195,14 @@ class _Reading:
             yield r.Bad(place=place, reason="a line that does not say its kind")
         else:
             self._follow(record)
-            yield r.Kept(
+            yield r.OpaqueRecord(
                 place=place, at_us=time_us(record.get("timestamp")), name=kind, data=record
             )
 
     # -- answers -------------------------------------------------------------------------------
 
     def _take_answer(
-        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         if message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
             yield from self._flush()
@@ -231,7 +233,7 @@ class _Reading:
             if isinstance(part, ToolCall):
                 self._callers[part.id] = answer.key
         if answer.parts:
-            yield r.Said(
+            yield r.MessageRecord(
                 place=answer.place,
                 at_us=answer.at_us,
                 role="assistant",
@@ -263,7 +265,7 @@ class _Reading:
         )
 
     def _take_synthetic(
-        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         """What the agent says in the model's place: an error ends the turn, the rest is kept."""
         self._follow(record)
@@ -274,12 +276,12 @@ class _Reading:
                 place=place, at_us=at, status="failed", reason="api_error", detail=text or None
             )
         else:
-            yield r.Kept(place=place, name="synthetic", data=record)
+            yield r.OpaqueRecord(place=place, name="synthetic", data=record)
 
     # -- what the user's side says -------------------------------------------------------------
 
     def _take_user(
-        self, place: Place, record: dict[str, Any], message: dict[str, Any]
+        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         at = time_us(record.get("timestamp"))
         found = c.anthropic(message.get("content"))
@@ -295,7 +297,7 @@ class _Reading:
             )
         elif record.get("isCompactSummary") is True:
             self._follow(record)
-            yield r.Summed(place=place, at_us=at, text=text)
+            yield r.SummaryRecord(place=place, at_us=at, text=text)
         elif found.results and not found.parts:
             self._name(record, self._callers.get(found.results[0].call_id))
         elif found.parts:
@@ -303,20 +305,20 @@ class _Reading:
 
     def _answered(
         self,
-        place: Place,
+        place: SourceLocation,
         at: int | None,
         record: dict[str, Any],
         result: ToolResult,
         blobs: dict[str, bytes],
         count: int,
-    ) -> r.Answered:
+    ) -> r.ResultRecord:
         beside = record.get("toolUseResult")
         if count == 1 and isinstance(beside, dict | list):
             result = c.with_structured(result, beside)
-        return r.Answered(place=place, at_us=at, result=result, blobs=c.blobs_in(result, blobs))
+        return r.ResultRecord(place=place, at_us=at, result=result, blobs=c.blobs_in(result, blobs))
 
     def _take_prompt(
-        self, place: Place, record: dict[str, Any], found: c.Content, text: str
+        self, place: SourceLocation, record: dict[str, Any], found: c.Content, text: str
     ) -> Iterator[r.Record]:
         is_prompt = not (record.get("isMeta") is True or found.results or text.startswith(_ASIDE))
         if is_prompt:
@@ -324,7 +326,7 @@ class _Reading:
         key = self._key(place, record)
         self._name(record, key)
         self._path.append(key)
-        yield r.Said(
+        yield r.MessageRecord(
             place=place,
             at_us=time_us(record.get("timestamp")),
             role="user",
@@ -337,7 +339,7 @@ class _Reading:
 
     # -- branches ------------------------------------------------------------------------------
 
-    def _branch(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _branch(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         """A prompt that does not go on from the newest message leaves what came after."""
         parent = record.get("parentUuid")
         if not self._path or record.get("logicalParentUuid") is not None:
@@ -351,12 +353,12 @@ class _Reading:
             return
         if key in self._path:
             del self._path[self._path.index(key) + 1 :]
-            yield r.WentBack(place=place, key=key)
+            yield r.BranchRecord(place=place, key=key)
         else:
             what = "it goes on from a branch that was left before, which stays out of view"
             yield r.Bad(place=place, reason=what, repaired=True)
 
-    def _key(self, place: Place, record: dict[str, Any]) -> str:
+    def _key(self, place: SourceLocation, record: dict[str, Any]) -> str:
         own = record.get("uuid")
         return own if c.is_id(own) else f"{NAME}/{place.line}"
 
@@ -371,7 +373,9 @@ class _Reading:
         parent = record.get("parentUuid")
         self._name(record, self._alias.get(parent, tip) if isinstance(parent, str) else tip)
 
-    def _take_title(self, place: Place, record: dict[str, Any], kind: str) -> Iterator[r.Record]:
+    def _take_title(
+        self, place: SourceLocation, record: dict[str, Any], kind: str
+    ) -> Iterator[r.Record]:
         """A title that a person gave stays; a generated one is better than a summary."""
         names = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
         title = record.get(names[kind])

@@ -18,11 +18,10 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us
+from killick.exchange.formats.content import time_us, title_of, told, words
 from killick.exchange.importer import Source
-from killick.exchange.read import Document, parse, read_document, rows_of
-from killick.exchange.records import title_of, told, words
-from killick.exchange.report import Place
+from killick.exchange.read import SourceDocument, parse, read_document, rows_of
+from killick.exchange.report import SourceLocation
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
@@ -103,14 +102,14 @@ class _Session:
         self._open: set[str] = set()
         self._answered = False
 
-    def records(self, document: Document) -> Iterator[r.Record]:
+    def records(self, document: SourceDocument) -> Iterator[r.Record]:
         rows = rows_of(document, "messages")
-        place = Place(str(self._path), 1)
+        place = SourceLocation(str(self._path), 1)
         yield from self._begin(place, rows)
         for number, reason in document.problems:
-            yield r.Bad(place=Place(str(self._path), number), reason=reason)
+            yield r.Bad(place=SourceLocation(str(self._path), number), reason=reason)
         for count, (number, message) in enumerate(rows, start=1):
-            place = Place(str(self._path), number)
+            place = SourceLocation(str(self._path), number)
             if isinstance(message, dict):
                 yield from self._message(place, message)
             else:
@@ -119,7 +118,7 @@ class _Session:
                 yield from self._summed(place, message, rows[:count])
         yield from self._ending(place)
 
-    def _begin(self, place: Place, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+    def _begin(self, place: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
         about, first = self._about, rows[0][1] if rows else None
         cwd, metadata = about.get("cwd"), about.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -133,7 +132,7 @@ class _Session:
         at = time_us(about.get("started_at"))
         if at is None and isinstance(first, dict):
             at = time_us(first.get("ts"))
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=at or 0,
             native_id=self._native,
@@ -147,7 +146,7 @@ class _Session:
             by: Namer = "model" if metadata.get("title") else "import"
             yield r.Titled(place=place, title=title, by=by)
 
-    def _message(self, place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _message(self, place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
         role, metadata = message.get("role"), message.get("metadata")
         if role not in ("user", "assistant"):
             yield r.Bad(place=place, reason=f"no such role: {role!r}")
@@ -170,7 +169,7 @@ class _Session:
         )
         more = {name: metadata[name] for name in sorted(metadata) if name != "displayRole"}
         if more and c.is_json(more):
-            yield r.Kept(place=place, at_us=at, name="metadata", data=more)
+            yield r.OpaqueRecord(place=place, at_us=at, name="metadata", data=more)
         self._follow(role, found)
 
     def _follow(self, role: str, found: c.Content) -> None:
@@ -191,7 +190,7 @@ class _Session:
         )
 
     def _summed(
-        self, place: Place, last: object, before: list[tuple[int, Any]]
+        self, place: SourceLocation, last: object, before: list[tuple[int, Any]]
     ) -> Iterator[r.Record]:
         """The newest compaction, if it is one of these messages."""
         compaction = self._compaction
@@ -202,7 +201,7 @@ class _Session:
             yield r.Bad(place=place, reason=what, repaired=True)
             return
         known = {
-            _same(message): _key(message, Place(str(self._path), number))
+            _same(message): _key(message, SourceLocation(str(self._path), number))
             for number, message in before
             if isinstance(message, dict)
         }
@@ -216,14 +215,14 @@ class _Session:
                 kept.add(key)
             else:
                 texts.append(words(_content(message.get("content")).parts))
-        yield r.Summed(
+        yield r.SummaryRecord(
             place=place,
             late=True,
             text="\n\n".join(text for text in texts if text.strip()),
             kept_keys=frozenset(kept),
         )
 
-    def _ending(self, place: Place) -> Iterator[r.Record]:
+    def _ending(self, place: SourceLocation) -> Iterator[r.Record]:
         """How the last turn ended, where it has not ended by itself."""
         if self._answered and not self._open:
             return
@@ -285,29 +284,29 @@ class _Task:
     def records(self) -> Iterator[r.Record]:
         document = read_document(self._path / _TASK)
         rows = rows_of(document, "")
-        place = Place(self._file, 1)
+        place = SourceLocation(self._file, 1)
         yield from self._begin(place, rows)
         for number, reason in document.problems:
-            yield r.Bad(place=Place(self._file, number), reason=reason)
+            yield r.Bad(place=SourceLocation(self._file, number), reason=reason)
         for number, reason in self._ui.problems:
-            yield r.Bad(place=Place(str(self._path / _UI), number), reason=reason)
+            yield r.Bad(place=SourceLocation(str(self._path / _UI), number), reason=reason)
         gone = self._deleted(len(rows))
         for index, (number, message) in enumerate(rows):
-            place = Place(self._file, number)
+            place = SourceLocation(self._file, number)
             if isinstance(message, dict):
                 last = index == len(rows) - 1
                 yield from self._message(place, index, message, last=last, model=index not in gone)
             else:
                 yield r.Bad(place=place, reason="not a message: it is no object")
 
-    def _begin(self, place: Place, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+    def _begin(self, place: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
         item = self._history
         cwd = item.get("cwdOnTaskInitialization")
         names = ("ulid", "totalCost", "size", "isFavorited", "modelId")
         extra = {name: item[name] for name in names if item.get(name) is not None}
         at = time_us(int(self._native)) if self._native.isdigit() else None
         at = at or self._ui.times.get(0) or time_us(item.get("ts"))
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=at or 0,
             native_id=self._native,
@@ -326,7 +325,7 @@ class _Task:
         return range(known[0], min(known[1] + 1, count))
 
     def _message(
-        self, place: Place, index: int, message: dict[str, Any], *, last: bool, model: bool
+        self, place: SourceLocation, index: int, message: dict[str, Any], *, last: bool, model: bool
     ) -> Iterator[r.Record]:
         role = message.get("role")
         if role not in ("user", "assistant"):
@@ -361,7 +360,7 @@ class _Task:
         return r.Asked(provider=provider, model=model, usage=usage)
 
 
-def _broken(place: Place, at: int | None, why: str) -> r.TurnOver:
+def _broken(place: SourceLocation, at: int | None, why: str) -> r.TurnOver:
     if why in ("user", "user_cancelled"):
         return r.TurnOver(place=place, at_us=at, status="interrupted", reason="user_cancelled")
     return r.TurnOver(place=place, at_us=at, status="failed", reason="streaming_failed")
@@ -500,7 +499,7 @@ def _prompt_of(message: object) -> str | None:
     return match[2] if match is not None else text
 
 
-def _key(message: dict[str, Any], place: Place) -> str:
+def _key(message: dict[str, Any], place: SourceLocation) -> str:
     own = message.get("id")
     return own if c.is_id(own) else f"{NAME}/{place.line}"
 

@@ -18,8 +18,8 @@ from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek, chosen
 from killick.exchange.formats.content import time_us
 from killick.exchange.importer import Source
-from killick.exchange.read import Line, newest_us, read_lines
-from killick.exchange.report import Place
+from killick.exchange.read import SourceLine, newest_us, read_lines
+from killick.exchange.report import SourceLocation
 from killick.model.messages import Part, Reasoning, Text, ToolCall, ToolResult
 from killick.model.sessions import Project, moment
 
@@ -70,7 +70,7 @@ def _meta(path: Path) -> dict[str, Any]:
 class _Answer:
     """What the model said in one response, until something else comes."""
 
-    def __init__(self, place: Place, at_us: int | None, *, copied: bool) -> None:
+    def __init__(self, place: SourceLocation, at_us: int | None, *, copied: bool) -> None:
         self.place = place
         self.copied = copied
         self.at_us = at_us
@@ -111,12 +111,12 @@ class _Reading:
         yield from self._flush()
         title = _index_title(self._path, self._name)
         if title is not None:
-            yield r.Titled(place=Place(str(self._path)), title=title)
+            yield r.Titled(place=SourceLocation(str(self._path)), title=title)
         if "archived_sessions" in self._path.parts:
-            yield r.Archived(place=Place(str(self._path)))
+            yield r.ArchiveRecord(place=SourceLocation(str(self._path)))
 
     def _begin(self) -> Iterator[r.Record]:
-        place, meta = Place(str(self._path), 1), self._meta
+        place, meta = SourceLocation(str(self._path), 1), self._meta
         cwd, source = meta.get("cwd"), meta.get("source")
         parent = meta.get("parent_thread_id")
         is_subagent = isinstance(source, dict) and "subagent" in source
@@ -125,7 +125,7 @@ class _Reading:
             for name in ("originator", "cli_version", "git", "history_mode", "forked_from_id")
             if meta.get(name) is not None
         }
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=time_us(meta.get("timestamp")) or 0,
             native_id=self._name,
@@ -139,7 +139,7 @@ class _Reading:
             what = f"history mode {mode!r} is not known; it was read as the others are"
             yield r.Bad(place=place, reason=what, repaired=True)
 
-    def _inherited(self, meta: dict[str, Any], seen: set[Path]) -> Iterator[Line | r.Bad]:
+    def _inherited(self, meta: dict[str, Any], seen: set[Path]) -> Iterator[SourceLine | r.Bad]:
         """The lines of the file that this one goes on from, as far as it goes on from it."""
         base = meta.get("history_base")
         if not isinstance(base, dict):
@@ -147,7 +147,7 @@ class _Reading:
         path, end = _rollout(self._path, base.get("thread_id")), base.get("end_ordinal_exclusive")
         if path is None or path in seen or not isinstance(end, int):
             what = f"the rollout that it goes on from is not there: {base.get('thread_id')!r}"
-            yield r.Bad(place=Place(str(self._path), 1), reason=what)
+            yield r.Bad(place=SourceLocation(str(self._path), 1), reason=what)
             return
         yield from self._inherited(_meta(path), seen | {path})
         for number, line in enumerate(read_lines(path)):
@@ -155,7 +155,7 @@ class _Reading:
             if isinstance(ordinal, int) and ordinal < end:
                 yield line
 
-    def _take(self, place: Place, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, payload = record.get("type"), record.get("payload")
         at, ordinal = time_us(record.get("timestamp")), record.get("ordinal")
         self._copied = isinstance(ordinal, int) and ordinal < self._own_from
@@ -173,12 +173,12 @@ class _Reading:
             if kind == "turn_context" and isinstance(model, str):
                 self._model = model
             yield from self._flush()
-            yield r.Kept(place=place, at_us=at, name=kind, data=payload)
+            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=payload)
 
     # -- events --------------------------------------------------------------------------------
 
     def _take_event(
-        self, place: Place, at: int | None, event: dict[str, Any]
+        self, place: SourceLocation, at: int | None, event: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = event.get("type")
         if isinstance(kind, str) and kind in _REPEATED:
@@ -206,13 +206,15 @@ class _Reading:
                 self._in_turn = False
                 yield r.RolledBack(place=place, at_us=at, turns=event["num_turns"])
             case str():
-                yield r.Kept(place=place, at_us=at, name=kind, data=event)
+                yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=event)
             case _:
                 yield r.Bad(place=place, reason="an event that does not say its kind")
 
     # -- items ---------------------------------------------------------------------------------
 
-    def _take_item(self, place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+    def _take_item(
+        self, place: SourceLocation, at: int | None, item: dict[str, Any]
+    ) -> Iterator[r.Record]:
         kind = item.get("type")
         if not isinstance(kind, str):
             yield r.Bad(place=place, reason="an item that does not say its kind")
@@ -226,10 +228,10 @@ class _Reading:
         elif kind in _OUTPUTS:
             yield from _output(place, at, item)
         else:
-            yield r.Kept(place=place, at_us=at, name=kind, data=item)
+            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=item)
 
     def _take_message(
-        self, place: Place, at: int | None, item: dict[str, Any]
+        self, place: SourceLocation, at: int | None, item: dict[str, Any]
     ) -> Iterator[r.Record]:
         role = item.get("role")
         if role not in ("user", "developer", "system"):
@@ -245,7 +247,7 @@ class _Reading:
             yield r.Titled(place=place, title=text.strip().splitlines()[0][:_TITLE_CHARS])
         if not found.parts and found.bad:
             return
-        yield r.Said(
+        yield r.MessageRecord(
             place=place,
             at_us=at,
             role="user" if role == "user" else "system",
@@ -257,7 +259,7 @@ class _Reading:
         )
 
     def _take_answer(
-        self, place: Place, at: int | None, item: dict[str, Any], kind: str
+        self, place: SourceLocation, at: int | None, item: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
         found = _answer_parts(item, kind)
         for what in found.bad:
@@ -280,7 +282,7 @@ class _Reading:
         instructions = self._meta.get("base_instructions")
         system = instructions.get("text") if isinstance(instructions, dict) else None
         provider = self._meta.get("model_provider")
-        yield r.Said(
+        yield r.MessageRecord(
             place=answer.place,
             at_us=answer.at_us,
             role="assistant",
@@ -335,7 +337,7 @@ def _reasoning(found: c.Content, item: dict[str, Any]) -> None:
         found.parts.append(Reasoning(text, encrypted=sealed))
 
 
-def _output(place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+def _output(place: SourceLocation, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
     call_id, output = item.get("call_id"), item.get("output", item.get("tools"))
     if not c.is_id(call_id):
         yield r.Bad(place=place, reason="an output without the id of its call")
@@ -350,10 +352,10 @@ def _output(place: Place, at: int | None, item: dict[str, Any]) -> Iterator[r.Re
         yield r.Bad(place=place, reason=what)
     content = output if isinstance(output, str) else c.inner_parts(found.parts)
     result = ToolResult(call_id, content, is_error=is_error)
-    yield r.Answered(place=place, at_us=at, result=result, blobs=found.blobs)
+    yield r.ResultRecord(place=place, at_us=at, result=result, blobs=found.blobs)
 
 
-def _summed(place: Place, at: int | None, payload: dict[str, Any]) -> r.Summed:
+def _summed(place: SourceLocation, at: int | None, payload: dict[str, Any]) -> r.SummaryRecord:
     """The summary, and the prompts that stay beside it."""
     message, history = payload.get("message"), payload.get("replacement_history")
     texts = [
@@ -364,10 +366,10 @@ def _summed(place: Place, at: int | None, payload: dict[str, Any]) -> r.Summed:
     words = message if isinstance(message, str) and message.strip() else ""
     if not words and texts:
         words = texts[-1]
-    return r.Summed(place=place, at_us=at, text=words, kept_texts=frozenset(texts))
+    return r.SummaryRecord(place=place, at_us=at, text=words, kept_texts=frozenset(texts))
 
 
-def _key(item: dict[str, Any], place: Place) -> str:
+def _key(item: dict[str, Any], place: SourceLocation) -> str:
     own = item.get("id")
     return own if c.is_id(own) else f"{_stem_of(place.file)}/{place.line}"
 

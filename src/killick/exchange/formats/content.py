@@ -3,14 +3,15 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, TypeGuard
 
 import msgspec
 
 from killick.errors import InvalidEntry, KillickError
-from killick.exchange.records import image
+from killick.exchange.records import Asked, Bad, MessageRecord, Record, ResultRecord, image
+from killick.exchange.report import SourceLocation
 from killick.journal.codec import encode, to_bytes
 from killick.journal.kinds import digest
 from killick.journal.rules import check_json, check_usage
@@ -23,6 +24,7 @@ from killick.model.messages import (
     Opaque,
     Part,
     Reasoning,
+    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -330,3 +332,58 @@ def _decoded(data: object) -> bytes | None:
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return "nothing" if value is None else names.get(type(value), "a number")
+
+
+def told(  # noqa: PLR0913  (what there is to say of a message)
+    place: SourceLocation,
+    at_us: int | None,
+    role: Role,
+    found: Content,
+    *,
+    key: str,
+    prompt: bool = False,
+    asked: Asked | None = None,
+    person: bool = True,
+    model: bool = True,
+    partial: bool = False,
+) -> Iterator[Record]:
+    """Everything that a message says. One that says nothing at all is reported."""
+    for what in found.bad:
+        yield Bad(place=place, reason=what)
+    for result in found.results:
+        yield ResultRecord(
+            place=place,
+            at_us=at_us,
+            result=result,
+            blobs=blobs_in(result, found.blobs),
+            person=person,
+            model=model,
+        )
+    if found.parts:
+        yield MessageRecord(
+            place=place,
+            at_us=at_us,
+            role=role,
+            parts=tuple(found.parts),
+            key=key,
+            blobs=found.blobs,
+            begins_turn=prompt and role == "user",
+            partial=partial,
+            asked=asked if role == "assistant" else None,
+            person=person,
+            model=model,
+        )
+    elif not found.results and not found.bad:
+        yield Bad(place=place, reason="a message without content", repaired=True)
+
+
+def words(parts: Iterable[Part]) -> str:
+    """The text of parts."""
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def title_of(text: object, most: int = 80) -> str | None:
+    """The first line of a text that can be a title."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return text.strip().splitlines()[0][:most]

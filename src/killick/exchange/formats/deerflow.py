@@ -17,11 +17,11 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us
+from killick.exchange.formats.content import time_us, title_of, told, words
 from killick.exchange.importer import Source
 from killick.exchange.read import (
-    Database,
-    Line,
+    SourceDatabase,
+    SourceLine,
     as_bytes,
     each,
     json_of,
@@ -33,8 +33,7 @@ from killick.exchange.read import (
     split,
     text_of,
 )
-from killick.exchange.records import title_of, told, words
-from killick.exchange.report import Place
+from killick.exchange.report import SourceLocation
 from killick.model.entries import Usage
 from killick.model.messages import Reasoning, Role, ToolCall, ToolResult
 
@@ -58,7 +57,7 @@ _ROLLED_BACK: Final = "Rolled back by user"
 _OPEN: Final = {"pending", "running"}
 _FILES_OPEN: Final = 64
 
-Row = tuple[Place, dict[str, Any] | None, str | None]
+Row = tuple[SourceLocation, dict[str, Any] | None, str | None]
 """An event as it stands, or why there is none."""
 
 
@@ -92,7 +91,7 @@ def deerflow_database(path: Path, *, settled: bool) -> Iterator[Source]:
             yield _source(path, thread, rows, about, runs, settled=settled)
 
 
-def _about(database: Database, thread: str, tables: Mapping[str, set[str]]) -> dict[str, Any]:
+def _about(database: SourceDatabase, thread: str, tables: Mapping[str, set[str]]) -> dict[str, Any]:
     if "threads_meta" not in tables:
         return {}
     wanted = ("display_name", "assistant_id", "user_id", "metadata_json", "created_at")
@@ -100,7 +99,7 @@ def _about(database: Database, thread: str, tables: Mapping[str, set[str]]) -> d
     return next(found, {})
 
 
-def _runs(database: Database, thread: str) -> dict[str, _Run]:
+def _runs(database: SourceDatabase, thread: str) -> dict[str, _Run]:
     found = {}
     for row in database.select("runs", _RUN, "WHERE thread_id = ? ORDER BY rowid", thread):
         try:
@@ -120,15 +119,15 @@ def _runs(database: Database, thread: str) -> dict[str, _Run]:
     return found
 
 
-def _database_rows(database: Database, thread: str) -> Iterator[Row]:
+def _database_rows(database: SourceDatabase, thread: str) -> Iterator[Row]:
     name = str(database.path)
-    place = Place(name)
+    place = SourceLocation(name)
     rows = database.select("run_events", _EVENT, "WHERE thread_id = ? ORDER BY seq, id", thread)
     for row in each(rows):
         if isinstance(row, str):
             yield place, None, row
             continue
-        place = Place(name, row["id"])
+        place = SourceLocation(name, row["id"])
         try:
             metadata = json_of(row["event_metadata"])
             content: Any = text_of(row["content"])
@@ -164,11 +163,11 @@ class _Index:
         offset = 0
         with open_file(path) as file:
             for line_number, data in enumerate(split(file), start=1):
-                for line in records_in(Place(str(path), line_number), data):
+                for line in records_in(SourceLocation(str(path), line_number), data):
                     self._take(number, line_number, offset, line)
                 offset = file.tell()
 
-    def _take(self, number: int, line_number: int, offset: int, line: Line) -> None:
+    def _take(self, number: int, line_number: int, offset: int, line: SourceLine) -> None:
         record = line.record
         if record is None:
             if self._settled or not line.torn:
@@ -195,7 +194,7 @@ class _Index:
                 _, number, line_number, offset = flat[at : at + 4]
                 file = files.at(number)
                 file.seek(offset)
-                place = Place(str(self._files[number]), line_number)
+                place = SourceLocation(str(self._files[number]), line_number)
                 for line in records_in(place, next(split(file), b"")):
                     if line.record is not None:
                         yield place, line.record, None
@@ -259,7 +258,7 @@ class _Reading:
         self._titled = False
 
     def records(self, rows: Iterable[Row]) -> Iterator[r.Record]:
-        place = Place(str(self._path), 1)
+        place = SourceLocation(str(self._path), 1)
         begun = False
         for where, row, problem in rows:
             place = where
@@ -273,14 +272,14 @@ class _Reading:
         if begun:
             yield from self._end_run(place, None)
 
-    def _begin(self, place: Place, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _begin(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         about = self._about
         kept = {name: about[name] for name in ("assistant_id", "user_id") if about.get(name)}
         metadata = row.get("metadata")
         if isinstance(metadata, dict):
             names = ("branch_seed", "branch_parent_thread_id", "checkpoint_history_seed")
             kept |= {name: metadata[name] for name in names if metadata.get(name) is not None}
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=time_us(about.get("created_at")) or time_us(row.get("created_at")) or 0,
             native_id=self._thread,
@@ -291,7 +290,7 @@ class _Reading:
             self._titled = True
             yield r.Titled(place=place, title=title, by="model")
 
-    def _take(self, place: Place, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         kind, run = row.get("event_type"), row.get("run_id")
         at = time_us(row.get("created_at"))
         if not isinstance(kind, str) or not c.is_id(run):
@@ -313,11 +312,11 @@ class _Reading:
             yield from self._end_run(place, at, kind, content)
         else:
             data = {"event_type": kind, "content": content, "metadata": metadata}
-            yield r.Kept(place=place, at_us=at, name=kind, data=data)
+            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=data)
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def _begin_run(self, place: Place, at: int | None, run: str) -> Iterator[r.Record]:
+    def _begin_run(self, place: SourceLocation, at: int | None, run: str) -> Iterator[r.Record]:
         replaced = self._runs.get(run, _Run()).replaces
         done = self._runs.get(run, _Run()).status == "success"
         if done and replaced in self._prompted:
@@ -328,7 +327,7 @@ class _Reading:
         yield r.TurnBegan(place=place, at_us=at, key=run)
 
     def _end_run(
-        self, place: Place, at: int | None, kind: str | None = None, content: object = None
+        self, place: SourceLocation, at: int | None, kind: str | None = None, content: object = None
     ) -> Iterator[r.Record]:
         """The table knows best how a run ended; else its last event does."""
         if self._over or self._run is None:
@@ -350,7 +349,7 @@ class _Reading:
 
     def _message(
         self,
-        place: Place,
+        place: SourceLocation,
         at: int | None,
         kind: str,
         message: dict[str, Any],
@@ -384,7 +383,7 @@ class _Reading:
             partial=kind == "partial",
         )
 
-    def _key(self, place: Place, message: dict[str, Any]) -> str:
+    def _key(self, place: SourceLocation, message: dict[str, Any]) -> str:
         own = message.get("id")
         return own if c.is_id(own) else f"{NAME}/{self._run}/{place.line}"
 
@@ -405,7 +404,7 @@ class _Reading:
 
 
 def _ending(
-    place: Place, at: int | None, run: _Run | None, kind: str | None, content: object
+    place: SourceLocation, at: int | None, run: _Run | None, kind: str | None, content: object
 ) -> r.TurnOver | None:
     status = run.status if run is not None else None
     why = run.reason if run is not None else None

@@ -17,8 +17,8 @@ from killick.exchange.formats.content import time_us
 from killick.exchange.importer import Source
 from killick.exchange.read import (
     BYTES_MAX,
-    Database,
-    Line,
+    SourceDatabase,
+    SourceLine,
     as_bytes,
     each,
     json_of,
@@ -28,7 +28,7 @@ from killick.exchange.read import (
     read_lines,
     shape,
 )
-from killick.exchange.report import Place
+from killick.exchange.report import SourceLocation
 from killick.model.messages import Opaque, Reasoning, ToolResult
 from killick.model.sessions import Project
 
@@ -48,7 +48,7 @@ _COLUMNS: Final = (
     "id", "role", "content_json", "created_timestamp", "message_id", "metadata_json",
 )  # fmt: skip
 
-Row = tuple[Place, dict[str, Any] | None, str | None]
+Row = tuple[SourceLocation, dict[str, Any] | None, str | None]
 """A message as it stands, or why there is none."""
 
 
@@ -74,13 +74,13 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
             default=0,
         )
         for about in database.rows("SELECT rowid AS _row, * FROM sessions ORDER BY rowid"):
-            place = Place(str(path), about["_row"])
+            place = SourceLocation(str(path), about["_row"])
             rows = _database_rows(database, about.get("id"))
             behind = newest - (time_us(about.get("updated_at")) or 0)
             rests = settled or behind > _RESTING_US
             yield _source(path, place, about, rows, settled=rests)
         for stray in database.strays("messages", "session_id", "sessions"):
-            place = Place(str(path), stray["rowid"])
+            place = SourceLocation(str(path), stray["rowid"])
             yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
             rows = _database_rows(database, stray["id"])
             yield _source(path, place, {"id": stray["id"]}, rows, settled=settled)
@@ -88,7 +88,7 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
 
 def goose_file(path: Path, *, settled: bool) -> Source:
     """An exported session, or JSON lines; the name of these is the session's id."""
-    place = Place(str(path), 1)
+    place = SourceLocation(str(path), 1)
     if path.stat().st_size <= BYTES_MAX:
         about = read_document(path).value
         if isinstance(about, dict) and is_goose(about) and "conversation" in about:
@@ -105,23 +105,23 @@ def goose_file(path: Path, *, settled: bool) -> Source:
 def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
     found = about.get("conversation")
     for number, message in enumerate(found if isinstance(found, list) else (), start=1):
-        place = Place(str(path), number)
+        place = SourceLocation(str(path), number)
         if isinstance(message, dict):
             yield place, message, None
         else:
             yield place, None, "not a message: it is no object"
 
 
-def _database_rows(database: Database, session_id: object) -> Iterator[Row]:
+def _database_rows(database: SourceDatabase, session_id: object) -> Iterator[Row]:
     """Older versions lack columns; what they stand for is what a newer goose would fill in."""
     name = str(database.path)
-    place = Place(name)
+    place = SourceLocation(name)
     rows = database.select("messages", _COLUMNS, "WHERE session_id = ? ORDER BY id", session_id)
     for row in each(rows):
         if isinstance(row, str):
             yield place, None, row
             continue
-        place = Place(name, row["id"])
+        place = SourceLocation(name, row["id"])
         try:
             yield place, {
                 "id": row["message_id"] or f"msg_{session_id}_{row['id']}",
@@ -134,7 +134,7 @@ def _database_rows(database: Database, session_id: object) -> Iterator[Row]:
             yield place, None, f"a message that cannot be read: {error}"
 
 
-def _line_rows(lines: Iterable[Line], *, settled: bool) -> Iterator[Row]:
+def _line_rows(lines: Iterable[SourceLine], *, settled: bool) -> Iterator[Row]:
     known = False
     for line in lines:
         if line.record is not None and is_goose(line.record) and not known:
@@ -147,7 +147,7 @@ def _line_rows(lines: Iterable[Line], *, settled: bool) -> Iterator[Row]:
 
 
 def _source(
-    path: Path, place: Place, about: dict[str, Any], rows: Iterable[Row], *, settled: bool
+    path: Path, place: SourceLocation, about: dict[str, Any], rows: Iterable[Row], *, settled: bool
 ) -> Source:
     native = about.get("id")
     name = native if c.is_id(native) else path.stem
@@ -164,11 +164,11 @@ class _Reading:
         self._asked = _asked(about)
         self._seen: dict[str, int] = {}
 
-    def records(self, place: Place, rows: Iterable[Row]) -> Iterator[r.Record]:
+    def records(self, place: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
         about, folder = self._about, self._about.get("working_dir")
         kind = about.get("session_type")
         extra = {name: about[name] for name in _EXTRA if about.get(name) not in (None, "", "{}")}
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=time_us(about.get("created_at")) or 0,
             native_id=self._name,
@@ -186,7 +186,7 @@ class _Reading:
             else:
                 yield from self._message(where, message)
 
-    def _message(self, place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _message(self, place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
         role, blocks = message.get("role"), message.get("content")
         if role not in ("user", "assistant"):
             yield r.Bad(place=place, reason=f"no such role: {role!r}")
@@ -198,7 +198,7 @@ class _Reading:
             yield r.Bad(place=place, reason=what)
         at, (person, model) = time_us(message.get("created")), _visible(message)
         for result in found.results:
-            yield r.Answered(
+            yield r.ResultRecord(
                 place=place,
                 at_us=at,
                 result=result,
@@ -208,7 +208,7 @@ class _Reading:
             )
         if found.parts or (not found.results and not found.bad):
             speaks = any(not isinstance(part, Opaque) for part in found.parts)
-            yield r.Said(
+            yield r.MessageRecord(
                 place=place,
                 at_us=at,
                 role=role,
@@ -221,7 +221,7 @@ class _Reading:
                 model=model,
             )
 
-    def _key(self, place: Place, message: dict[str, Any]) -> str:
+    def _key(self, place: SourceLocation, message: dict[str, Any]) -> str:
         """Several rows of one answer have the same id."""
         own = message.get("id")
         name = own if c.is_id(own) else f"{NAME}/{place.line}"

@@ -16,11 +16,19 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us
+from killick.exchange.formats.content import time_us, title_of, told, words
 from killick.exchange.importer import Source
-from killick.exchange.read import Database, each, json_of, opened, parse, read_lines, shape, text_of
-from killick.exchange.records import title_of, told, words
-from killick.exchange.report import Place
+from killick.exchange.read import (
+    SourceDatabase,
+    each,
+    json_of,
+    opened,
+    parse,
+    read_lines,
+    shape,
+    text_of,
+)
+from killick.exchange.report import SourceLocation
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
@@ -65,7 +73,7 @@ _KEPT: Final = (
 _TITLED: Final[dict[str, Namer]] = {"derived": "import", "llm": "model"}
 _MARKERS: Final = ("_branched_from", "_delegate_from", "_reset_from")
 
-Row = tuple[Place, dict[str, Any] | None, str | None]
+Row = tuple[SourceLocation, dict[str, Any] | None, str | None]
 """A message as it stands, or why there is none."""
 
 
@@ -96,12 +104,12 @@ def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
         newest = max((_active_us(one) for one in sessions), default=0)
         for chain in _chains(sessions):
             rests = settled or newest - _active_us(chain.newest) > _RESTING_US
-            place = Place(str(path), chain.first["rowid"])
+            place = SourceLocation(str(path), chain.first["rowid"])
             system = _system(database, chain.newest)
             rows = _database_rows(database, chain)
             yield _source(path, place, chain, rows, system, settled=rests)
         for stray in database.strays("messages", "session_id", "sessions"):
-            place = Place(str(path), stray["rowid"])
+            place = SourceLocation(str(path), stray["rowid"])
             yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
             chain = _Chain([stray])
             rows = _database_rows(database, chain)
@@ -169,7 +177,7 @@ def _parent(session: dict[str, Any], by_id: dict[Any, dict[str, Any]]) -> str | 
     return str(at["id"])
 
 
-def _system(database: Database, session: dict[str, Any]) -> str | None:
+def _system(database: SourceDatabase, session: dict[str, Any]) -> str | None:
     own, name = text_of(session.get("system_prompt")), session.get("system_prompt_hash")
     if own or name is None or not database.columns("system_prompts"):
         return own or None
@@ -177,9 +185,9 @@ def _system(database: Database, session: dict[str, Any]) -> str | None:
     return next((text_of(row["prompt"]) for row in found), None)
 
 
-def _database_rows(database: Database, chain: _Chain) -> Iterator[Row]:
+def _database_rows(database: SourceDatabase, chain: _Chain) -> Iterator[Row]:
     name = str(database.path)
-    place = Place(name)
+    place = SourceLocation(name)
     for session in chain.sessions:
         rows = database.select(
             "messages", _MESSAGE, "WHERE session_id = ? ORDER BY id", session["id"]
@@ -188,7 +196,7 @@ def _database_rows(database: Database, chain: _Chain) -> Iterator[Row]:
             if isinstance(row, str):
                 yield place, None, row
                 continue
-            place = Place(name, row["id"])
+            place = SourceLocation(name, row["id"])
             try:
                 yield place, _decoded(row), None
             except ValueError as error:
@@ -237,7 +245,7 @@ def _name_of(about: dict[str, Any], otherwise: str) -> str:
     return about["id"] if c.is_id(about.get("id")) else otherwise
 
 
-def _exported_rows(place: Place, messages: object) -> Iterator[Row]:
+def _exported_rows(place: SourceLocation, messages: object) -> Iterator[Row]:
     for message in messages if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             yield place, None, "not a message: it is no object"
@@ -250,7 +258,7 @@ def _exported_rows(place: Place, messages: object) -> Iterator[Row]:
 
 def _transcript(path: Path, *, settled: bool) -> Source:
     chain = _Chain([{"id": path.stem}])
-    place = Place(str(path), 1)
+    place = SourceLocation(str(path), 1)
     return _source(path, place, chain, _lines_of(path, settled=settled), None, settled=settled)
 
 
@@ -268,7 +276,7 @@ def _lines_of(path: Path, *, settled: bool) -> Iterator[Row]:
 
 def _source(
     path: Path,
-    place: Place,
+    place: SourceLocation,
     chain: _Chain,
     rows: Iterable[Row],
     system: object,
@@ -302,10 +310,10 @@ class _Reading:
         self._keys: set[str] = set()
         self._absorbed: set[str] = set()
         self._undone = 0
-        self._summary: r.Summed | None = None
+        self._summary: r.SummaryRecord | None = None
         self._titled = False
 
-    def records(self, place: Place, rows: Iterable[Row]) -> Iterator[r.Record]:
+    def records(self, place: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
         yield from self._begin(place)
         for where, row, problem in rows:
             place = where
@@ -315,16 +323,16 @@ class _Reading:
                 yield from self._take(where, row)
         yield from self._resume(place)
         if self._chain.newest.get("archived"):
-            yield r.Archived(place=place)
+            yield r.ArchiveRecord(place=place)
 
-    def _begin(self, place: Place) -> Iterator[r.Record]:
+    def _begin(self, place: SourceLocation) -> Iterator[r.Record]:
         first, newest = self._chain.first, self._chain.newest
         cwd, root = text_of(newest.get("cwd")), text_of(newest.get("git_repo_root"))
         extra = {name: first[name] for name in _EXTRA if first.get(name) is not None}
         extra |= {name: _config(first)[name] for name in _MARKERS if _config(first).get(name)}
         if len(self._chain.sessions) > 1:
             extra["chain"] = [str(one["id"]) for one in self._chain.sessions]
-        yield r.Begun(
+        yield r.BeginRecord(
             place=place,
             at_us=time_us(first.get("started_at")) or 0,
             native_id=str(first["id"]),
@@ -346,12 +354,12 @@ class _Reading:
             return "scheduled"
         return "hidden" if self._chain.first.get("hidden") else "user"
 
-    def _take(self, place: Place, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         role = row.get("role")
         if role == "session_meta":
             yield from self._resume(place)
             self._learn(row)
-            yield r.Kept(place=place, at_us=_at(row), name="session_meta", data=_meta(row))
+            yield r.OpaqueRecord(place=place, at_us=_at(row), name="session_meta", data=_meta(row))
             return
         if role not in _ROLES:
             yield r.Bad(place=place, reason=f"no such role: {role!r}")
@@ -372,13 +380,13 @@ class _Reading:
             self._absorbed |= {one for one in absorbed if isinstance(one, str)}
         yield from self._place(place, row, key)
 
-    def _place(self, place: Place, row: dict[str, Any], key: str) -> Iterator[r.Record]:
+    def _place(self, place: SourceLocation, row: dict[str, Any], key: str) -> Iterator[r.Record]:
         """Rows that were taken back are said first, and then taken back."""
         gone = _flag(row, "active", 1) == 0 and _flag(row, "compacted", 0) == 0
         if _flag(row, "_compressed_summary", 0):
             yield from self._resume(place)
             found = _content(row.get("content"))
-            self._summary = r.Summed(place=place, at_us=_at(row), text=words(found.parts))
+            self._summary = r.SummaryRecord(place=place, at_us=_at(row), text=words(found.parts))
             return
         if gone and row["role"] == "user" and not row.get("observed"):
             yield from self._summed()
@@ -388,7 +396,7 @@ class _Reading:
         # One that went alone, without the prompt before it, is hidden and no more.
         yield from self._message(place, row, key, hidden=gone and not self._undone)
 
-    def _resume(self, place: Place) -> Iterator[r.Record]:
+    def _resume(self, place: SourceLocation) -> Iterator[r.Record]:
         """What follows is live again: what was undone ends here, and a kept tail does too."""
         yield from self._summed()
         if self._undone:
@@ -401,7 +409,7 @@ class _Reading:
             yield summary
 
     def _message(
-        self, place: Place, row: dict[str, Any], key: str, *, hidden: bool
+        self, place: SourceLocation, row: dict[str, Any], key: str, *, hidden: bool
     ) -> Iterator[r.Record]:
         at, role, seen = _at(row), row["role"], not hidden
         if role == "assistant" and _is_stop(row):
@@ -434,7 +442,7 @@ class _Reading:
         )
         more = {name: row[name] for name in _KEPT if row.get(name) not in (None, "", "none")}
         if more and c.is_json(more):
-            yield r.Kept(place=place, at_us=at, name="row", data=more | {"message": key})
+            yield r.OpaqueRecord(place=place, at_us=at, name="row", data=more | {"message": key})
 
     def _learn(self, row: dict[str, Any]) -> None:
         if isinstance(row.get("model"), str):

@@ -23,9 +23,9 @@ import msgspec
 
 from killick.errors import BlobNotFound
 from killick.exchange.merge import merge
-from killick.exchange.read import Line, lines_of
+from killick.exchange.read import SourceLine, lines_of
 from killick.exchange.repair import Mender, Placed
-from killick.exchange.report import Outcome, Place, Report
+from killick.exchange.report import Outcome, Report, SourceLocation
 from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
 from killick.journal.kinds import blobs_of, digest
 from killick.model import entries as e
@@ -164,9 +164,9 @@ def has_blob(store: Store, name: str) -> bool:
     return True
 
 
-def _head(line: Line | None, path: Path, report: Report) -> _Head | None:
+def _head(line: SourceLine | None, path: Path, report: Report) -> _Head | None:
     if line is None:
-        report.skip(Place(str(path)), "the file is empty")
+        report.skip(SourceLocation(str(path)), "the file is empty")
         return None
     try:
         record = line.record or {}
@@ -183,10 +183,10 @@ def _head(line: Line | None, path: Path, report: Report) -> _Head | None:
 class _Reading:
     """Takes lines one by one; a line that is no entry is reported, and the next one is read."""
 
-    def __init__(self, lines: Iterable[Line], report: Report) -> None:
+    def __init__(self, lines: Iterable[SourceLine], report: Report) -> None:
         self._lines = lines
         self._report = report
-        self._last = Place("")
+        self._last = SourceLocation("")
         self._seq = 0
         self._blobs: dict[str, bytes] = {}
         self._complete = False
@@ -216,7 +216,7 @@ class _Reading:
         if not self._complete:
             self._report.skip(self._last, "the file ends before its last line; it was cut off")
 
-    def _take(self, line: Line, held: int | None) -> e.Entry | None:
+    def _take(self, line: SourceLine, held: int | None) -> e.Entry | None:
         record = line.record
         if record is None:
             raise ValueError(line.problem)
@@ -232,7 +232,7 @@ class _Reading:
             return None
         return self._entry(line, record, held)
 
-    def _entry(self, line: Line, record: dict[str, Any], held: int | None) -> e.Entry:
+    def _entry(self, line: SourceLine, record: dict[str, Any], held: int | None) -> e.Entry:
         place = msgspec.convert(record, _Entry)
         if place.seq <= self._seq or place.seq == held:
             raise ValueError(f"seq {place.seq} comes after {held or self._seq}")

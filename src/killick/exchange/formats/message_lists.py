@@ -12,8 +12,8 @@ from killick.exchange import records as r
 from killick.exchange.formats import content as c
 from killick.exchange.formats.base import Format, Peek
 from killick.exchange.importer import Source
-from killick.exchange.read import Document, read_document, rows_of
-from killick.exchange.report import Place
+from killick.exchange.read import SourceDocument, read_document, rows_of
+from killick.exchange.report import SourceLocation
 from killick.model.messages import Part, Reasoning, Role, ToolResult
 
 OPENAI: Final = "openai-chat"
@@ -62,27 +62,27 @@ def shape_of(messages: list[Any]) -> str:
 
 
 def _records(
-    path: Path, document: Document, rows: list[Row], shape: str, at_us: int
+    path: Path, document: SourceDocument, rows: list[Row], shape: str, at_us: int
 ) -> Iterator[r.Record]:
-    first = Place(str(path), 1)
-    yield r.Begun(place=first, at_us=at_us, native_id=_name(path))
+    first = SourceLocation(str(path), 1)
+    yield r.BeginRecord(place=first, at_us=at_us, native_id=_name(path))
     system = document.value.get("system") if isinstance(document.value, dict) else None
     for number, reason in document.problems:
-        yield r.Bad(place=Place(str(path), number), reason=reason)
+        yield r.Bad(place=SourceLocation(str(path), number), reason=reason)
     if system:
         found = c.anthropic(system)
         yield from _bad(first, found)
-        yield r.Said(place=first, role="system", parts=tuple(found.parts), key="system")
+        yield r.MessageRecord(place=first, role="system", parts=tuple(found.parts), key="system")
     read = _openai if shape == OPENAI else _anthropic
     for number, message in rows:
-        place = Place(str(path), number)
+        place = SourceLocation(str(path), number)
         if not isinstance(message, dict):
             yield r.Bad(place=place, reason="not a message: it is no object")
             continue
         yield from read(place, message)
 
 
-def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+def _anthropic(place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         yield r.Bad(place=place, reason=f"no such role: {message.get('role')!r}")
@@ -90,7 +90,7 @@ def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
     found = c.anthropic(message.get("content"))
     yield from _bad(place, found)
     for result in found.results:
-        yield r.Answered(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
+        yield r.ResultRecord(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
     if found.parts:
         said = _said(place, role, found.parts, found.blobs, prompt=not found.results)
         signed = any(isinstance(part, Reasoning) and part.signature for part in found.parts)
@@ -101,7 +101,7 @@ def _anthropic(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
         yield r.Bad(place=place, reason="a message without content", repaired=True)
 
 
-def _openai(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
+def _openai(place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
     found = c.openai(message.get("content"))
     yield from _bad(place, found)
     if message.get("role") == "tool":
@@ -127,19 +127,21 @@ def _openai(place: Place, message: dict[str, Any]) -> Iterator[r.Record]:
         yield r.Bad(place=place, reason="a message without content", repaired=True)
 
 
-def _openai_result(place: Place, message: dict[str, Any], found: c.Content) -> Iterator[r.Record]:
+def _openai_result(
+    place: SourceLocation, message: dict[str, Any], found: c.Content
+) -> Iterator[r.Record]:
     call_id = message.get("tool_call_id")
     if not c.is_id(call_id):
         yield r.Bad(place=place, reason="a tool's message without the id of its call")
         return
     result = ToolResult(call_id, c.plain_or_parts(found.parts))
-    yield r.Answered(place=place, result=result, blobs=found.blobs)
+    yield r.ResultRecord(place=place, result=result, blobs=found.blobs)
 
 
 def _said(
-    place: Place, role: Role, parts: list[Part], blobs: dict[str, bytes], *, prompt: bool
-) -> r.Said:
-    return r.Said(
+    place: SourceLocation, role: Role, parts: list[Part], blobs: dict[str, bytes], *, prompt: bool
+) -> r.MessageRecord:
+    return r.MessageRecord(
         place=place,
         role=role,
         parts=tuple(parts),
@@ -148,7 +150,7 @@ def _said(
     )
 
 
-def _bad(place: Place, found: c.Content) -> Iterator[r.Record]:
+def _bad(place: SourceLocation, found: c.Content) -> Iterator[r.Record]:
     for what in found.bad:
         yield r.Bad(place=place, reason=what)
 

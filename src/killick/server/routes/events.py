@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from killick.errors import KillickError
-from killick.server.endpoint import Call, Operation, explain
+from killick.server.endpoint import ApiCall, Operation, explain
 from killick.server.hub import Client, event_bytes, reload_bytes
 from killick.server.routes.sessions import ONE
 from killick.server.schemas import EventQuery
@@ -19,7 +19,7 @@ LAST_EVENT = "Last-Event-ID"
 _RETRY = b"retry: 1000\n\n"
 
 
-async def events(call: Call) -> Response:
+async def events(call: ApiCall) -> Response:
     """Entries and deltas from the beginning, or from a cursor on, as they come.
 
     Each event's id is a cursor; `Last-Event-ID`, or `after`, goes on behind it, mid-message too.

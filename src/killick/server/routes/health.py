@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from killick.server.endpoint import Answer, Call, Operation, Refused
+from killick.server.endpoint import ApiAnswer, ApiCall, Operation, Refused
 from killick.server.schemas import Health
 from killick.stores.ops import Histogram
 
@@ -57,22 +57,22 @@ def _histogram(name: str, text: str, values: Histogram) -> Iterator[str]:
     yield f"killick_{name}_count {so_far}"
 
 
-async def healthz(_call: Call) -> Answer:
+async def healthz(_call: ApiCall) -> ApiAnswer:
     """The process lives."""
-    return Answer(200, Health(status="ok"))
+    return ApiAnswer(200, Health(status="ok"))
 
 
-async def readyz(call: Call) -> Answer:
+async def readyz(call: ApiCall) -> ApiAnswer:
     """The server takes work: it is not shutting down, and its store can be written."""
     if call.serving.draining:
         raise Refused(503, "shutting_down", "This server is shutting down.")
     if call.serving.store.status != "ok":
         raise Refused(503, "store_unavailable", "The store cannot be written now.")
     await call.serving.store.sessions(limit=1)
-    return Answer(200, Health(status="ok"))
+    return ApiAnswer(200, Health(status="ok"))
 
 
-async def metrics(call: Call) -> Response:
+async def metrics(call: ApiCall) -> Response:
     """Figures in Prometheus' text format."""
     return Response(prometheus(call.serving), media_type="text/plain; version=0.0.4")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from killick.model.sessions import SessionInfo
-from killick.server.endpoint import Answer, Call, Operation
+from killick.server.endpoint import ApiAnswer, ApiCall, Operation
 from killick.server.schemas import (
     ApprovalOut,
     Created,
@@ -24,7 +24,7 @@ from killick.session.aio import AsyncSession
 from killick.session.options import CreateSettings, ListFilters
 
 
-async def list_sessions(call: Call) -> Answer:
+async def list_sessions(call: ApiCall) -> ApiAnswer:
     """Sessions, the last changed first."""
     query: SessionQuery = call.query
     filters = _filters(query)
@@ -34,17 +34,17 @@ async def list_sessions(call: Call) -> Answer:
     infos = await call.serving.store.sessions(**filters)
     page = infos[: query.limit]
     more = page[-1].id if len(infos) > query.limit else None
-    return Answer(200, SessionPage(sessions=await _out(call, page), next=more))
+    return ApiAnswer(200, SessionPage(sessions=await _out(call, page), next=more))
 
 
-async def _out(call: Call, infos: Sequence[SessionInfo]) -> list[SessionOut]:
+async def _out(call: ApiCall, infos: Sequence[SessionInfo]) -> list[SessionOut]:
     """Sessions as they are shown; those without a title by how they begin."""
     nameless = [one.id for one in infos if one.title is None]
     openings = await call.serving.store.openings(nameless) if nameless else {}
     return [SessionOut.of(one, openings.get(one.id)) for one in infos]
 
 
-async def _out_of(call: Call, session: AsyncSession) -> SessionOut:
+async def _out_of(call: ApiCall, session: AsyncSession) -> SessionOut:
     [one] = await _out(call, [await session.info()])
     return one
 
@@ -73,7 +73,7 @@ def _filters(query: SessionQuery) -> ListFilters:
     return filters
 
 
-async def create_session(call: Call) -> Answer:
+async def create_session(call: ApiCall) -> ApiAnswer:
     """Begin a session."""
     new: NewSession = call.body
     settings: CreateSettings = {"tags": new.tags, "project": new.project}
@@ -81,10 +81,10 @@ async def create_session(call: Call) -> Answer:
         settings["title"] = new.title
     session = await call.serving.store.create_session(**settings)
     call.serving.log.info("session_created", session=session.id)
-    return Answer(201, Created(id=session.id))
+    return ApiAnswer(201, Created(id=session.id))
 
 
-async def get_session(call: Call) -> Answer:
+async def get_session(call: ApiCall) -> ApiAnswer:
     """A session as it is now: its newest turn, the prompts that wait, what waits for a person."""
     session = await call.serving.store.session(call.session_id)
     head = session.head  # before reading: what comes meanwhile comes after it
@@ -101,10 +101,10 @@ async def get_session(call: Call) -> Answer:
         queued=[MessageOut.of(one) for one in queued],
         approvals=[ApprovalOut.of(one) for one in approvals],
     )
-    return Answer(200, detail)
+    return ApiAnswer(200, detail)
 
 
-async def change_session(call: Call) -> Answer:
+async def change_session(call: ApiCall) -> ApiAnswer:
     """Give a session a title, pin it, put it away, tag it."""
     change: SessionChange = call.body
     session = await call.serving.store.session(call.session_id)
@@ -116,30 +116,30 @@ async def change_session(call: Call) -> Answer:
         await session.archive(archived=change.archived)
     if change.add_tags or change.remove_tags:
         await session.tag(*change.add_tags, remove=change.remove_tags)
-    return Answer(200, await _out_of(call, session))
+    return ApiAnswer(200, await _out_of(call, session))
 
 
-async def delete_session(call: Call) -> Answer:
+async def delete_session(call: ApiCall) -> ApiAnswer:
     """Take a session out of every list, ending what runs in it; it can be restored."""
     receipt = await call.serving.store.delete_session(call.session_id)
     call.serving.log.info("session_deleted", session=call.session_id)
-    return Answer(200, Done(seq=receipt.seq))
+    return ApiAnswer(200, Done(seq=receipt.seq))
 
 
-async def restore_session(call: Call) -> Answer:
+async def restore_session(call: ApiCall) -> ApiAnswer:
     """Bring a deleted session back."""
     session = await call.serving.store.restore_session(call.session_id)
-    return Answer(200, await _out_of(call, session))
+    return ApiAnswer(200, await _out_of(call, session))
 
 
-async def fork_session(call: Call) -> Answer:
+async def fork_session(call: ApiCall) -> ApiAnswer:
     """A session of its own that begins like this one, up to a seq or with all of it."""
     fork: ForkAt = call.body
     session = await call.serving.store.session(call.session_id)
     made = await session.fork(fork.at)
     if fork.title is not None:
         await made.rename(fork.title)
-    return Answer(201, Created(id=made.id))
+    return ApiAnswer(201, Created(id=made.id))
 
 
 ONE = "/api/sessions/{session_id}"

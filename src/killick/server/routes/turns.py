@@ -6,7 +6,8 @@ import anyio
 
 from killick.errors import KillickError, PromptQueued, TurnNotFound
 from killick.model.sessions import Status, TurnInfo
-from killick.server.endpoint import Answer, Call, Operation, Refused
+from killick.server.endpoint import ApiAnswer, ApiCall, Operation, Refused
+from killick.server.log import cause
 from killick.server.routes.sessions import ONE
 from killick.server.schemas import (
     Compact,
@@ -19,14 +20,13 @@ from killick.server.schemas import (
     Stopping,
     TurnBegun,
 )
-from killick.server.state import cause
 from killick.session.aio import AsyncSession
 from killick.session.options import TurnSettings
 
 KEY = "Idempotency-Key"
 
 
-async def begin_turn(call: Call) -> Answer:
+async def begin_turn(call: ApiCall) -> ApiAnswer:
     """Ask: the prompt is durable when this answers, and the turn runs on by itself."""
     new: NewTurn = call.body
     key = call.request.headers.get(KEY)
@@ -41,17 +41,17 @@ async def begin_turn(call: Call) -> Answer:
         begun = await call.serving.turns.begin(call.session_id, new.prompt, settings)
     except PromptQueued as kept:
         value = PromptKept(prompt_id=kept.prompt_id, turn_id=kept.turn_id, holder=kept.holder)
-        return Answer(202, value)
+        return ApiAnswer(202, value)
     value_begun = TurnBegun(
         turn_id=begun.turn_id,
         status=cast("Status", begun.status),
         reason=begun.reason,
         repeated=begun.repeated,
     )
-    return Answer(200 if begun.repeated else 201, value_begun)
+    return ApiAnswer(200 if begun.repeated else 201, value_begun)
 
 
-async def stop_turn(call: Call) -> Answer:
+async def stop_turn(call: ApiCall) -> ApiAnswer:
     """Stop the turn that runs, or the one that is named, in whatever process it runs."""
     stop: Stop = call.body
     session = await call.serving.store.session(call.session_id)
@@ -70,7 +70,7 @@ async def stop_turn(call: Call) -> Answer:
     with anyio.move_on_after(stop.wait_seconds):
         await _until_ended(session, turn_id)
     turn = await _turn(session, turn_id)
-    return Answer(202, Stopping(turn_id=turn_id, status=turn.status, reason=turn.reason))
+    return ApiAnswer(202, Stopping(turn_id=turn_id, status=turn.status, reason=turn.reason))
 
 
 async def _until_ended(session: AsyncSession, turn_id: str) -> None:
@@ -87,13 +87,13 @@ async def _turn(session: AsyncSession, turn_id: str) -> TurnInfo:
     raise TurnNotFound(f"session {session.id!r} has no turn {turn_id!r}")
 
 
-async def withdraw(call: Call) -> Answer:
+async def withdraw(call: ApiCall) -> ApiAnswer:
     """Take a prompt that waits out of the queue."""
     session = await call.serving.store.session(call.session_id)
-    return Answer(200, Done(seq=(await session.withdraw(call.path["prompt_id"])).seq))
+    return ApiAnswer(200, Done(seq=(await session.withdraw(call.path["prompt_id"])).seq))
 
 
-async def decide(call: Call) -> Answer:
+async def decide(call: ApiCall) -> ApiAnswer:
     """Allow or deny what a turn asks a person for."""
     decision: Decision = call.body
     session = await call.serving.store.session(call.session_id)
@@ -104,29 +104,29 @@ async def decide(call: Call) -> Answer:
     receipt = await session.decide_approval(
         asked[0], approved=decision.approved, by="page", reason=decision.reason
     )
-    return Answer(200, Done(seq=receipt.seq))
+    return ApiAnswer(200, Done(seq=receipt.seq))
 
 
-async def rewind(call: Call) -> Answer:
+async def rewind(call: ApiCall) -> ApiAnswer:
     """Take what began after a seq out of view; it stays in the journal."""
     target: RewindTo = call.body
     session = await call.serving.store.session(call.session_id)
-    return Answer(200, Done(seq=(await session.rewind(target.through)).seq))
+    return ApiAnswer(200, Done(seq=(await session.rewind(target.through)).seq))
 
 
-async def undo(call: Call) -> Answer:
+async def undo(call: ApiCall) -> ApiAnswer:
     """Undo the newest rewind or compaction."""
     session = await call.serving.store.session(call.session_id)
-    return Answer(200, Done(seq=(await session.undo()).seq))
+    return ApiAnswer(200, Done(seq=(await session.undo()).seq))
 
 
-async def compact(call: Call) -> Answer:
+async def compact(call: ApiCall) -> ApiAnswer:
     """Put a summary in place of earlier messages, in what a model is sent."""
     wanted: Compact = call.body
     session = await call.serving.store.session(call.session_id)
     if wanted.summary is not None:
         through = session.head if wanted.through is None else wanted.through
-        return Answer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
+        return ApiAnswer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
     if call.serving.answering.compact is None:
         raise Refused(422, "refused", "Nobody here can write a summary; send one.")
     try:
@@ -141,7 +141,7 @@ async def compact(call: Call) -> Answer:
     if not done:
         raise Refused(422, "refused", "There is nothing to summarise.")
     await session.entries(after=session.head)  # so that its head is the one of now
-    return Answer(200, Done(seq=session.head))
+    return ApiAnswer(200, Done(seq=session.head))
 
 
 OPERATIONS = (

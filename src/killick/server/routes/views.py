@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from killick.exchange.export import export_session
 from killick.journal.summary import Total
 from killick.model import entries as e
-from killick.server.endpoint import Answer, Call, Operation, Refused
+from killick.server.endpoint import ApiAnswer, ApiCall, Operation, Refused
 from killick.server.routes.sessions import ONE
 from killick.server.schemas import (
     About,
@@ -42,16 +42,16 @@ MEDIA: Final = {
 _UNDO_WITHIN: Final = 50
 
 
-async def get_messages(call: Call) -> Answer:
+async def get_messages(call: ApiCall) -> ApiAnswer:
     """Messages that began, grew, ended or got a result after a seq; all of them without one."""
     query: MessageQuery = call.query
     session = await call.serving.store.session(call.session_id)
     changes = await session.changes(after=query.after)
     messages = [MessageOut.of(one) for one in changes.messages]
-    return Answer(200, MessagesOut(messages=messages, head=changes.head, whole=changes.whole))
+    return ApiAnswer(200, MessagesOut(messages=messages, head=changes.head, whole=changes.whole))
 
 
-async def get_transcript(call: Call) -> Answer:
+async def get_transcript(call: ApiCall) -> ApiAnswer:
     """What a person sees; events after its cursor go on from there."""
     session = await call.serving.store.session(call.session_id)
     cursor = str(session.head)  # before reading: what is read twice changes nothing
@@ -63,7 +63,7 @@ async def get_transcript(call: Call) -> Answer:
         undoable=await _undoable(session),
         cursor=cursor,
     )
-    return Answer(200, value)
+    return ApiAnswer(200, value)
 
 
 async def _undoable(session: AsyncSession) -> int | None:
@@ -77,7 +77,7 @@ async def _undoable(session: AsyncSession) -> int | None:
     return found
 
 
-async def get_context(call: Call) -> Answer:
+async def get_context(call: ApiCall) -> ApiAnswer:
     """What a model would be sent now, in one provider's shape, and what was repaired in it."""
     query: ContextQuery = call.query
     session = await call.serving.store.session(call.session_id)
@@ -88,10 +88,10 @@ async def get_context(call: Call) -> Answer:
         messages=context.messages,
         repairs=context.repairs,
     )
-    return Answer(200, value)
+    return ApiAnswer(200, value)
 
 
-async def export(call: Call) -> Response:
+async def export(call: ApiCall) -> Response:
     """The whole session as a file."""
     query: ExportQuery = call.query
     session = await call.serving.store.session(call.session_id)
@@ -103,7 +103,7 @@ async def export(call: Call) -> Response:
     return StreamingResponse(pieces, headers=headers, media_type=media)
 
 
-async def get_blob(call: Call) -> Response:
+async def get_blob(call: ApiCall) -> Response:
     """An image or a file that a message names; what is no image is only ever downloaded."""
     data = await call.serving.store.blob(call.path["name"])
     media = sniff(data)
@@ -113,7 +113,7 @@ async def get_blob(call: Call) -> Response:
     return Response(data, media_type=media)
 
 
-async def search(call: Call) -> Answer:
+async def search(call: ApiCall) -> ApiAnswer:
     """Messages in which these words are."""
     query: SearchQuery = call.query
     filters: SearchFilters = {"order": query.order, "limit": query.limit}
@@ -122,10 +122,10 @@ async def search(call: Call) -> Answer:
     if query.role is not None:
         filters["role"] = query.role
     hits = await call.serving.store.search(query.q, **filters)
-    return Answer(200, HitsOut(hits=[HitOut.of(one) for one in hits], behind=hits.behind))
+    return ApiAnswer(200, HitsOut(hits=[HitOut.of(one) for one in hits], behind=hits.behind))
 
 
-async def stats(call: Call) -> Answer:
+async def stats(call: ApiCall) -> ApiAnswer:
     """Sessions, turns and interruptions, tokens and cost: day by day, and by model."""
     query: StatsQuery = call.query
     since, until = _day(query.since), _day(query.until)
@@ -141,7 +141,7 @@ async def stats(call: Call) -> Answer:
         usage=[_usage(one) for one in await store.usage("day", **spent)],
         models=[_usage(one) for one in await store.usage("model", **spent)],
     )
-    return Answer(200, value)
+    return ApiAnswer(200, value)
 
 
 def _day(text: str | None) -> date | None:
@@ -163,12 +163,12 @@ def _usage(total: Total) -> UsageDay:
     )
 
 
-async def about(call: Call) -> Answer:
+async def about(call: ApiCall) -> ApiAnswer:
     """Which Killick this is, which model answers, and what this client may do."""
     may = call.serving.guard.may(call.request.headers) or "read"
     who = call.serving.answering
     value = About(version=version("killick"), model=who.model, lacks=who.lacks, may=may)
-    return Answer(200, value)
+    return ApiAnswer(200, value)
 
 
 OPERATIONS = (

@@ -25,8 +25,8 @@ from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Reader
 from killick.stores.engine.session_ops import interrupted
 from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import Engine, IfBusy, TurnBegun, TurnStart
-from killick.stores.ops import Op, Parting
+from killick.stores.engine.turn_ops import Engine, IfBusy, TurnEntered, TurnStart
+from killick.stores.ops import DropCallback, Op
 
 if TYPE_CHECKING:
     from killick.session.core.session import SessionCore
@@ -99,8 +99,8 @@ class TurnCore:
         self._buffers: dict[int, StreamBuffer] = {}
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
-        self._ending: e.TurnEnded | None = None
-        self._parting: Parting | None = None
+        self._ending: e.TurnEnding | None = None
+        self._parting: DropCallback | None = None
         self._outcome: Receipt | TurnEnded | None = None
         self.repeated = False
         self.over = True
@@ -143,7 +143,7 @@ class TurnCore:
         except StoreError:
             # A commit that failed may be stored all the same (a failed sync, a lost server): a turn
             # that nobody was given must not keep the session busy.
-            self.runtime.writer.owe(self._undo_begin(turn_id, "outcome_unknown"))
+            self.runtime.writer.retry_until_written(self._undo_begin(turn_id, "outcome_unknown"))
             raise
         except KillickError:
             raise  # refused: nothing was begun
@@ -161,7 +161,7 @@ class TurnCore:
             raise  # long afterwards: this object may stand for another turn by now
         except BaseException as error:
             if _store_failed(error):
-                self.runtime.writer.owe(undo)
+                self.runtime.writer.retry_until_written(undo)
             self._is_over()
             if not isinstance(error, StoreError):
                 raise
@@ -178,7 +178,7 @@ class TurnCore:
 
         return undo
 
-    def _begin(self, start: TurnStart) -> Flow[TurnBegun]:
+    def _begin(self, start: TurnStart) -> Flow[TurnEntered]:
         wait = self._options.wait_seconds
         deadline = None if wait is None else time.monotonic() + wait
         stopped = None
@@ -198,7 +198,7 @@ class TurnCore:
                 yield from self.session.stop(running, "interrupted by the next turn")
             yield from self._until_free(since, deadline)
 
-    def _start(self, engine: Engine, start: TurnStart, at_us: int) -> TurnBegun:
+    def _start(self, engine: Engine, start: TurnStart, at_us: int) -> TurnEntered:
         self._attempt = None
         begun = engine.start_turn(self.key, start, at_us)
         if not begun.repeated and begun.queued is None:
@@ -218,7 +218,7 @@ class TurnCore:
         row = reader.session(self.key)
         return row is None or is_dead(reader, row) or row.turn_seq is None
 
-    def _begun(self, begun: TurnBegun, start: TurnStart) -> None:
+    def _begun(self, begun: TurnEntered, start: TurnStart) -> None:
         if begun.queued is not None:
             assert begun.busy is not None
             assert start.prompt is not None
@@ -260,7 +260,7 @@ class TurnCore:
         except KillickError as failure:
             if _store_failed(failure):
                 # The store cannot write now: it owes the ending, and the session is free with it.
-                self.runtime.writer.owe(self._end_write(body))
+                self.runtime.writer.retry_until_written(self._end_write(body))
             self._ended()
             if error is None:
                 raise
@@ -273,7 +273,7 @@ class TurnCore:
             # collects the turn as garbage, ends it then.
             owed = _store_failed(cut)
             if owed:
-                self.runtime.writer.owe(self._end_write(body))
+                self.runtime.writer.retry_until_written(self._end_write(body))
             if owed or self._ending is not None:
                 # It may fail yet. Then it ends when nobody holds the block any more.
                 self._is_over(self._ending, self._outcome if cut.__cause__ is None else None)
@@ -284,7 +284,7 @@ class TurnCore:
                 raise outcome
             attach(error, outcome)
 
-    def _end_write(self, body: e.TurnEnded) -> Callable[[Engine], Receipt | TurnEnded]:
+    def _end_write(self, body: e.TurnEnding) -> Callable[[Engine], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
         at = self.runtime.clock()
 
@@ -296,7 +296,7 @@ class TurnCore:
         return end
 
     def _ended(
-        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+        self, body: e.TurnEnding | None = None, outcome: Receipt | TurnEnded | None = None
     ) -> None:
         """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
         self._is_over(body, outcome)
@@ -305,7 +305,7 @@ class TurnCore:
             self.runtime.writer.forget(parting)
 
     def _is_over(
-        self, body: e.TurnEnded | None = None, outcome: Receipt | TurnEnded | None = None
+        self, body: e.TurnEnding | None = None, outcome: Receipt | TurnEnded | None = None
     ) -> None:
         self.over = True
         self.runtime.turn_ended(self.claim.turn_id)
@@ -324,7 +324,7 @@ class TurnCore:
     def held_by(self, holder: object) -> None:
         """Let the turn last no longer than `holder` does, unless somebody holds it already."""
         if self._parting is None or self._parting() is None:
-            self._parting = self.runtime.writer.owe_when_gone(holder, self._end_abandoned)
+            self._parting = self.runtime.writer.run_when_dropped(holder, self._end_abandoned)
 
     def _end_abandoned(self, engine: Engine) -> None:
         """Nobody will leave the block any more. Behind all that was handed over for the turn."""

@@ -18,10 +18,10 @@ import anyio
 
 from killick.session.drive.steps import Flow, Pause, Read, Step, Work, Write
 from killick.session.runtime import Runtime
-from killick.stores.ops import Op, Waiting, finish
+from killick.stores.ops import Op, WaitingCaller, finish
 
 T = TypeVar("T")
-Submit = Callable[[Waiting], Op[Any]]
+Submit = Callable[[WaitingCaller], Op[Any]]
 """Starts an operation that somebody waits for on an event loop."""
 
 
@@ -58,7 +58,7 @@ def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
 
 
 def _submit(
-    runtime: Runtime, step: Write[Any] | Read[Any] | Work[Any], waiting: Waiting
+    runtime: Runtime, step: Write[Any] | Read[Any] | Work[Any], waiting: WaitingCaller
 ) -> Op[Any]:
     if isinstance(step, Write):
         return runtime.writer.submit(Op(step.apply, waiting))
@@ -302,7 +302,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     return outcome
 
 
-def _start_thread(work: Callable[[], Any], waiting: Waiting) -> Op[Any]:
+def _start_thread(work: Callable[[], Any], waiting: WaitingCaller) -> Op[Any]:
     op: Op[Any] = Op(lambda engine: None, waiting)
 
     def run() -> None:

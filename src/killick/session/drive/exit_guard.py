@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from killick.errors import TurnStopped
-from killick.model.entries import TurnEnded
+from killick.model.entries import TurnEnding
 
 if TYPE_CHECKING:
     from killick.session.core.turn import TurnCore
@@ -15,15 +15,15 @@ _DETAIL_MAX: Final = 2_000
 _REASON_MAX: Final = 200
 
 
-def ending(turn_id: str, error: BaseException | None) -> TurnEnded:
+def ending(turn_id: str, error: BaseException | None) -> TurnEnding:
     """Completed without an exception, interrupted by what interrupts, failed by any other."""
     if error is None:
-        return TurnEnded(turn_id=turn_id, status="completed")
+        return TurnEnding(turn_id=turn_id, status="completed")
     reason = interruption(error)
     if reason is not None:
-        return TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+        return TurnEnding(turn_id=turn_id, status="interrupted", reason=reason)
     summary = describe(error)
-    return TurnEnded(
+    return TurnEnding(
         turn_id=turn_id,
         status="failed",
         reason=summary[:_REASON_MAX],

@@ -20,7 +20,7 @@ _BELLS_MAX: Final = 8
 file descriptor for each of a thousand threads would be missed elsewhere."""
 
 
-class Bell:
+class WakeupFd:
     """One file descriptor that a thread sleeps at.
 
     It may ring for an operation that nobody waits for any more. So a ring says "look", never
@@ -66,22 +66,22 @@ class Bells:
     """
 
     def __init__(self) -> None:
-        self._idle: list[Bell] = []
+        self._idle: list[WakeupFd] = []
         usable = sys.platform == "linux" and _threads_are_the_systems()
         self._places = [True] * (_BELLS_MAX if usable else 0)
 
-    def borrow(self) -> Bell | None:
+    def borrow(self) -> WakeupFd | None:
         """A bell, or None where there is none: then a lock has to do."""
         try:
             return self._idle.pop()
         except IndexError:
             return self._make()
 
-    def give_back(self, bell: Bell) -> None:
+    def give_back(self, bell: WakeupFd) -> None:
         """The wait is over. One that was given up is not given back: it may ring at any time."""
         self._idle.append(bell)
 
-    def _make(self) -> Bell | None:
+    def _make(self) -> WakeupFd | None:
         places, close = self._places, os.close  # `os` may be gone when the last bell goes
 
         def forget(fd: int) -> None:
@@ -93,7 +93,7 @@ class Bells:
         except IndexError:
             return None
         try:
-            return Bell(os.eventfd(0), forget)
+            return WakeupFd(os.eventfd(0), forget)
         except OSError:  # no descriptor is left; whoever needs one more urgently may have it
             places.append(True)
             return None

@@ -15,7 +15,7 @@ from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 from killick.stores.engine.search_ops import IndexOperations
 from killick.stores.engine.session_ops import busy
-from killick.stores.engine.state import Receipt, Standing
+from killick.stores.engine.state import Receipt, SessionState
 
 
 class ImportOperations(IndexOperations):
@@ -57,17 +57,17 @@ class ImportOperations(IndexOperations):
         assert made is not None
         return self._append_all(self._standing(made.key), entries[1:])
 
-    def _append_all(self, standing: Standing, entries: Sequence[e.Entry]) -> Receipt:
+    def _append_all(self, standing: SessionState, entries: Sequence[e.Entry]) -> Receipt:
         for entry in entries:
             receipt = self._write(standing, entry.body, entry.at_us)
             assert not receipt.repeated
             if isinstance(entry.body, e.TurnStarted):
                 standing.turn = TurnState(receipt.seq, entry.body)
-            elif isinstance(entry.body, e.TurnEnded):
+            elif isinstance(entry.body, e.TurnEnding):
                 standing.turn = None
         return Receipt(standing.row.head)
 
-    def _admit_import(self, standing: Standing | None, entries: Sequence[e.Entry]) -> None:
+    def _admit_import(self, standing: SessionState | None, entries: Sequence[e.Entry]) -> None:
         """Everything that can be wrong is found before the first is written."""
         deleted = standing is not None and standing.row.about.deleted
         for entry in entries:
@@ -85,7 +85,7 @@ class ImportOperations(IndexOperations):
             seq, what = broken[0]
             raise InvalidEntry(f"the entry for seq {seq} cannot follow there: {what}")
 
-    def _admit_place(self, standing: Standing, body: e.Body, *, deleted: bool) -> None:
+    def _admit_place(self, standing: SessionState, body: e.Body, *, deleted: bool) -> None:
         rules.check_live(
             session_id=standing.row.id, deleted=deleted and not isinstance(body, e.Restored)
         )
@@ -94,7 +94,7 @@ class ImportOperations(IndexOperations):
                 f"{e.kind_of(body)} {subject(body)!r} is recorded already in another place"
             )
 
-    def _turn_before(self, standing: Standing | None, turn_id: str) -> TurnState | None:
+    def _turn_before(self, standing: SessionState | None, turn_id: str) -> TurnState | None:
         if standing is None:
             return None
         try:
@@ -102,13 +102,13 @@ class ImportOperations(IndexOperations):
         except TurnNotFound:
             return None
 
-    def _is_queued(self, standing: Standing | None, prompt_id: str) -> bool:
+    def _is_queued(self, standing: SessionState | None, prompt_id: str) -> bool:
         if standing is None:
             return False
         name = named_identity(prompt_id, "prompt_queued")
         return self._tx.find_entry(standing.row.key, name) is not None
 
-    def _already(self, standing: Standing, entries: Sequence[e.Entry]) -> Receipt:
+    def _already(self, standing: SessionState, entries: Sequence[e.Entry]) -> Receipt:
         """What is there already, if it is all of it. Raises IdConflict."""
         for entry in entries:
             body = decode_body(encode(self._redacted(entry.body)))

@@ -18,10 +18,10 @@ from killick.journal.summary import HISTORY, TURNS, Spent, advance, fold_usage, 
 from killick.model import entries as e
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Reader, SessionRow, Transaction
-from killick.stores.engine.state import Receipt, Standing, Standings
+from killick.stores.engine.state import EngineState, Receipt, SessionState
 
 
-class SessionOperations(Standings):
+class SessionOperations(EngineState):
     """What the engine does with sessions; turns and what is in them build on it."""
 
     def create_session(
@@ -58,7 +58,7 @@ class SessionOperations(Standings):
             base_seq=reach,
         )
         row.key = self._tx.create_session(row)
-        standing = Standing(row, None, self._tx.stamp(row.key))
+        standing = SessionState(row, None, self._tx.stamp(row.key))
         self._standings[row.key] = standing
         self._touched.add(row.key)
         self._write(standing, created, at_us)
@@ -165,8 +165,8 @@ class SessionOperations(Standings):
 
     def _close(
         self,
-        standing: Standing,
-        ending: e.TurnEnded,
+        standing: SessionState,
+        ending: e.TurnEnding,
         at_us: int,
         buffers: Sequence[StreamBuffer] = (),
     ) -> int:
@@ -210,11 +210,11 @@ def has_forks(session_id: str, reader: Reader, forks: Sequence[int]) -> SessionH
     )
 
 
-def interrupted(turn_id: str, reason: str) -> e.TurnEnded:
-    return e.TurnEnded(turn_id=turn_id, status="interrupted", reason=reason)
+def interrupted(turn_id: str, reason: str) -> e.TurnEnding:
+    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason=reason)
 
 
-def crashed(turn_id: str) -> e.TurnEnded:
+def crashed(turn_id: str) -> e.TurnEnding:
     return interrupted(turn_id, "crashed")
 
 

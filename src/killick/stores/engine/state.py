@@ -1,7 +1,7 @@
 """What the writer knows of a session while it writes, and how one entry is appended.
 
-A `Standing` is the session's row and its running turn, folded. It is kept from one transaction to
-the next and is valid as long as its stamp is the same; otherwise it is read again, or caught up
+A `SessionState` is the session's row and its running turn, folded. It is kept between transactions
+and is valid as long as its stamp is the same; otherwise it is read again, or caught up
 with. It is never written back: what is derived from the journal is saved by the operation that
 appended to it.
 """
@@ -25,7 +25,7 @@ from killick.journal.kinds import (
     turn_identity,
 )
 from killick.journal.redaction import Redactor, failed
-from killick.journal.summary import advance, mark_of, spent_by
+from killick.journal.summary import advance, lookup_class, spent_by
 from killick.journal.turn_state import CallState, TurnState, fold_turn
 from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
@@ -40,7 +40,7 @@ class Receipt(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class NeedsBody(Exception):
+class StoreBodyFirst(Exception):
     """A body is too large for the shared commit; store it first, then come back."""
 
     def __init__(self, tenant: str, digest: str, data: bytes) -> None:
@@ -50,7 +50,7 @@ class NeedsBody(Exception):
         self.data = data
 
 
-class Standing:
+class SessionState:
     """One session as the writer knows it: its row, and the running turn folded."""
 
     __slots__ = ("last", "row", "stamp", "turn")
@@ -65,13 +65,13 @@ class Standing:
 _STANDINGS_MAX = 4_096
 
 
-class Standings:
+class EngineState:
     """The sessions that a writer has to do with; the engine's operations build on it."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         self._redactor = redactor
         self._tx: Transaction
-        self._standings: dict[int, Standing] = {}
+        self._standings: dict[int, SessionState] = {}
         self._touched: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
 
@@ -116,7 +116,7 @@ class Standings:
 
     # -- sessions and turns --------------------------------------------------------------------
 
-    def _standing(self, key: int) -> Standing:
+    def _standing(self, key: int) -> SessionState:
         known = self._standings.get(key)
         stamp = self._tx.stamp(key, None if known is None else known.stamp)
         self._touched.add(key)
@@ -127,18 +127,18 @@ class Standings:
             raise SessionNotFound("the session does not exist any more; it was erased")
         if known is not None and known.row.turn_seq == row.turn_seq and self._goes_on(known, row):
             return self._catch_up(known, row, stamp)
-        standing = Standing(row, self._fold_running(row), stamp)
+        standing = SessionState(row, self._fold_running(row), stamp)
         self._standings[key] = standing
         return standing
 
-    def _goes_on(self, known: Standing, row: SessionRow) -> bool:
+    def _goes_on(self, known: SessionState, row: SessionRow) -> bool:
         """Whether the journal is what is known of it, and perhaps more."""
         if known.turn is None or not self._tx.may_lose_end:
             return True
         found = self._tx.find_entry(row.key, known.last) if known.last else None
         return found is not None and found.seq == known.row.head
 
-    def _catch_up(self, known: Standing, row: SessionRow, stamp: int) -> Standing:
+    def _catch_up(self, known: SessionState, row: SessionRow, stamp: int) -> SessionState:
         """The same turn runs, or none: fold only what others have appended since."""
         if known.turn is not None and known.row.head < row.head:
             for entry in self._tx.entries(row.key, after=known.row.head):
@@ -152,15 +152,15 @@ class Standings:
         entries = self._tx.entries(row.key, after=row.turn_seq - 1)
         return fold_turn(entries)
 
-    def _live(self, key: int) -> Standing:
+    def _live(self, key: int) -> SessionState:
         standing = self._standing(key)
         rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
         return standing
 
-    def _claimed(self, standing: Standing, claim: Claim) -> TurnState:
+    def _claimed(self, standing: SessionState, claim: Claim) -> TurnState:
         return rules.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
 
-    def _past_turn(self, standing: Standing, turn_id: str) -> TurnState:
+    def _past_turn(self, standing: SessionState, turn_id: str) -> TurnState:
         key = standing.row.key
         start = self._tx.find_entry(key, turn_identity(turn_id))
         if start is None:
@@ -171,7 +171,7 @@ class Standings:
         assert turn is not None
         return turn
 
-    def _decision(self, standing: Standing, call: CallState) -> e.ApprovalDecided | None:
+    def _decision(self, standing: SessionState, call: CallState) -> e.ApprovalDecided | None:
         """What a person has said about a call, also after its turn had ended."""
         if call.asked is None:
             return None
@@ -181,7 +181,7 @@ class Standings:
 
     # -- entries -------------------------------------------------------------------------------
 
-    def _write(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+    def _write(self, standing: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append one entry, or find that it is there already.
 
         Raises InvalidEntry for what could not be read back as it is, and IdConflict.
@@ -202,7 +202,7 @@ class Standings:
                 raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
         return self._insert(standing, body, data, at_us)
 
-    def _write_closing(self, standing: Standing, body: e.Body, at_us: int) -> Receipt:
+    def _write_closing(self, standing: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append an entry of a turn that is being closed, which no rule may refuse.
 
         A blob that does not exist stays a name; the text around it is not lost for it. Raises
@@ -219,11 +219,11 @@ class Standings:
     def _redacted(self, body: e.Body) -> e.Body:
         return body if self._redactor is None else self._redactor.body(body)
 
-    def _insert(self, standing: Standing, body: e.Body, data: bytes, at_us: int) -> Receipt:
+    def _insert(self, standing: SessionState, body: e.Body, data: bytes, at_us: int) -> Receipt:
         row, seq = standing.row, standing.row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
-        name, mark = identity(body), mark_of(body)
+        name, mark = identity(body), lookup_class(body)
         inherited = row.base is not None and self._tx.find_entry(row.key, name) is not None
         if inherited or not self._tx.insert_entry(
             row.key, seq, name, at_us, inline, blob=large, mark=mark
@@ -237,7 +237,7 @@ class Standings:
             standing.turn.apply(seq, body)
         return Receipt(seq)
 
-    def _derive(self, standing: Standing, seq: int, body: e.Body, at_us: int) -> None:
+    def _derive(self, standing: SessionState, seq: int, body: e.Body, at_us: int) -> None:
         """Keep up what is derived from the journal, in the transaction that appends to it."""
         labels = (standing.row.about.tags, standing.row.about.models)
         if advance(standing.row, seq, at_us, body):
@@ -254,14 +254,14 @@ class Standings:
     def _large_body(self, row: SessionRow, data: bytes) -> str:
         name = digest(data)
         if not self._tx.refer(row.key, row.tenant, name):
-            raise NeedsBody(row.tenant, name, data)
+            raise StoreBodyFirst(row.tenant, name, data)
         return name
 
-    def _repeat(self, standing: Standing, body: e.Body) -> Receipt | None:
+    def _repeat(self, standing: SessionState, body: e.Body) -> Receipt | None:
         """Where this entry is recorded already, if it is. Raises IdConflict."""
         return self._repeat_of(standing, self._redacted(body))
 
-    def _repeat_of(self, standing: Standing, body: e.Body) -> Receipt | None:
+    def _repeat_of(self, standing: SessionState, body: e.Body) -> Receipt | None:
         stored = self._tx.find_entry(standing.row.key, identity(body))
         if stored is None:
             return None
@@ -275,7 +275,7 @@ class Standings:
     # -- deltas --------------------------------------------------------------------------------
 
     def _deltas(
-        self, standing: Standing, seq: int | None, buffer: StreamBuffer | None
+        self, standing: SessionState, seq: int | None, buffer: StreamBuffer | None
     ) -> list[e.Delta]:
         """Everything a stream was given, to be folded into the entry that ends it."""
         if seq is None:
@@ -283,12 +283,12 @@ class Standings:
         stored = self._stored(standing, seq)
         return stored if buffer is None else [*stored, *self._take(buffer, last=True)]
 
-    def _stored(self, standing: Standing, seq: int) -> list[e.Delta]:
+    def _stored(self, standing: SessionState, seq: int) -> list[e.Delta]:
         """What of a stream is on the disk."""
         flushes = self._tx.deltas(standing.row.key, seq)
         return [delta for _, flush in flushes for delta in flush]
 
-    def _drop(self, standing: Standing, seq: int) -> None:
+    def _drop(self, standing: SessionState, seq: int) -> None:
         self._tx.drop_deltas(standing.row.key, seq)
 
     def _flush_of(self, buffer: StreamBuffer) -> Flush | None:

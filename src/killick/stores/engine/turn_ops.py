@@ -41,10 +41,10 @@ from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
 from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Claim, Flush, Held
+from killick.stores.contract import Claim, Flush, SessionLocked
 from killick.stores.engine.import_ops import ImportOperations
 from killick.stores.engine.session_ops import crashed, interrupted
-from killick.stores.engine.state import Receipt, Standing
+from killick.stores.engine.state import Receipt, SessionState
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
 
@@ -61,14 +61,14 @@ class TurnStart(msgspec.Struct, frozen=True):
     if_busy: IfBusy = "refuse"
 
 
-class TurnBegun(msgspec.Struct, frozen=True):
+class TurnEntered(msgspec.Struct, frozen=True):
     """The outcome: begun now, or there already (`repeated`, with its ending if it has one)."""
 
     claim: Claim
     seq: int
     head: int
     repeated: bool = False
-    ended: e.TurnEnded | None = None
+    ended: e.TurnEnding | None = None
     queued: Receipt | None = None
     busy: tuple[str, str] | None = None
 
@@ -78,7 +78,7 @@ class Engine(ImportOperations):
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def start_turn(self, key: int, start: TurnStart, at_us: int) -> TurnBegun:
+    def start_turn(self, key: int, start: TurnStart, at_us: int) -> TurnEntered:
         """Take the lease and record the prompt, or say who has it."""
         standing = self._live(key)
         body = e.TurnStarted(
@@ -105,11 +105,11 @@ class Engine(ImportOperations):
 
     def _begin_turn(
         self,
-        standing: Standing,
+        standing: SessionState,
         body: e.TurnStarted,
         prompt: e.MessageRecorded | None,
         at_us: int,
-    ) -> TurnBegun:
+    ) -> TurnEntered:
         for linked in (body.continues, body.retry_of):
             if linked is not None:
                 self._past_turn(standing, linked)
@@ -123,9 +123,11 @@ class Engine(ImportOperations):
             self._write(standing, self._prompt_of(standing, queued, body.turn_id), at_us)
         if prompt is not None:
             self._write(standing, prompt, at_us)
-        return TurnBegun(Claim(body.turn_id, body.fence), receipt.seq, standing.row.head)
+        return TurnEntered(Claim(body.turn_id, body.fence), receipt.seq, standing.row.head)
 
-    def _prompt_of(self, standing: Standing, queued: Message, turn_id: str) -> e.MessageRecorded:
+    def _prompt_of(
+        self, standing: SessionState, queued: Message, turn_id: str
+    ) -> e.MessageRecorded:
         """A prompt that waited, as a message of the turn that takes it.
 
         Somebody may have recorded another message under its id meanwhile. It gets another one then:
@@ -140,7 +142,7 @@ class Engine(ImportOperations):
         return msgspec.structs.replace(message, id=keyed_id("msg", standing.row.id, queued.id))
 
     def _turn_of_key(
-        self, standing: Standing, start: TurnStart, body: e.TurnStarted
+        self, standing: SessionState, start: TurnStart, body: e.TurnStarted
     ) -> e.TurnStarted:
         """A prompt that was queued under this key ran in the turn that took it."""
         if start.prompt is None:
@@ -152,7 +154,7 @@ class Engine(ImportOperations):
         self._repeat(standing, _queued(start.prompt))
         return msgspec.structs.replace(body, turn_id=taken.body.turn_id, prompt_hash=None)
 
-    def _existing_turn(self, standing: Standing, body: e.TurnStarted) -> TurnBegun | None:
+    def _existing_turn(self, standing: SessionState, body: e.TurnStarted) -> TurnEntered | None:
         stored = self._tx.find_entry(standing.row.key, identity(body))
         if stored is None:
             return None
@@ -160,7 +162,7 @@ class Engine(ImportOperations):
         if body.prompt_hash is not None and not same_content(stored.body, body):
             raise IdConflict(f"key {body.key!r} was used for another prompt in this session")
         ended = self._ending(standing, body.turn_id)
-        return TurnBegun(
+        return TurnEntered(
             Claim(body.turn_id, stored.body.fence),
             stored.seq,
             standing.row.head,
@@ -168,11 +170,13 @@ class Engine(ImportOperations):
             ended=ended,
         )
 
-    def _ending(self, standing: Standing, turn_id: str) -> e.TurnEnded | None:
+    def _ending(self, standing: SessionState, turn_id: str) -> e.TurnEnding | None:
         end = self._tx.find_entry(standing.row.key, ending_identity(turn_id))
-        return end.body if end is not None and isinstance(end.body, e.TurnEnded) else None
+        return end.body if end is not None and isinstance(end.body, e.TurnEnding) else None
 
-    def _busy(self, standing: Standing, turn: TurnState, start: TurnStart, at_us: int) -> TurnBegun:
+    def _busy(
+        self, standing: SessionState, turn: TurnState, start: TurnStart, at_us: int
+    ) -> TurnEntered:
         if start.if_busy != "queue" or start.prompt is None:
             raise SessionBusy(
                 f"session {standing.row.id!r} is busy: turn {turn.id!r} runs in {turn.holder}; "
@@ -183,13 +187,13 @@ class Engine(ImportOperations):
         receipt = self._queue(standing, start.prompt, at_us)
         claim = Claim(turn.id, turn.fence)
         busy = (turn.id, turn.holder)
-        return TurnBegun(claim, turn.seq, standing.row.head, queued=receipt, busy=busy)
+        return TurnEntered(claim, turn.seq, standing.row.head, queued=receipt, busy=busy)
 
     def queue(self, key: int, prompt: e.MessageRecorded, at_us: int) -> Receipt:
         """Keep a prompt for the next turn."""
         return self._queue(self._live(key), prompt, at_us)
 
-    def _queue(self, standing: Standing, prompt: e.MessageRecorded, at_us: int) -> Receipt:
+    def _queue(self, standing: SessionState, prompt: e.MessageRecorded, at_us: int) -> Receipt:
         # A prompt that was asked already does not wait to be asked again.
         asked = self._repeat(standing, prompt)
         if asked is None and self._repeat(standing, e.PromptWithdrawn(id=prompt.id)):
@@ -207,7 +211,7 @@ class Engine(ImportOperations):
             )
         return repeated or self._write(standing, body, at_us)
 
-    def _waiting_prompts(self, standing: Standing) -> dict[str, Message]:
+    def _waiting_prompts(self, standing: SessionState) -> dict[str, Message]:
         since = standing.row.queue_seq
         if since is None:
             return {}
@@ -228,7 +232,7 @@ class Engine(ImportOperations):
         self,
         key: int,
         claim: Claim,
-        ending: e.TurnEnded,
+        ending: e.TurnEnding,
         buffers: Sequence[StreamBuffer],
         at_us: int,
     ) -> Receipt | TurnEnded:
@@ -292,7 +296,7 @@ class Engine(ImportOperations):
         return self._write(standing, body, at_us), call.message_id
 
     def _start_late(
-        self, standing: Standing, running: TurnState, of: str, call_id: str, at_us: int
+        self, standing: SessionState, running: TurnState, of: str, call_id: str, at_us: int
     ) -> tuple[Receipt, str]:
         turn = self._past_turn(standing, of)
         call = rules.require_call(turn, call_id)
@@ -303,7 +307,7 @@ class Engine(ImportOperations):
         return self._write(standing, body, at_us), call.message_id
 
     def _apply_late(
-        self, standing: Standing, turn: TurnState, call: CallState, start: e.ToolStarted
+        self, standing: SessionState, turn: TurnState, call: CallState, start: e.ToolStarted
     ) -> None:
         """What came for a call after its turn had ended: its start, its result."""
         result = result_identity(call.message_id, call.call_id)
@@ -415,14 +419,14 @@ class Engine(ImportOperations):
         self._tx.put_deltas([] if flush is None else [flush])
         self._write(standing, body, at_us)
 
-    def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, KillickError | Held]:
+    def flush(self, buffers: Sequence[StreamBuffer]) -> dict[int, KillickError | SessionLocked]:
         """Write what streams were given since their last flush. One that is refused stops no other.
 
         Returns why it was, by the identity of its buffer, which has again what it had.
         """
         self.need({buffer.key for buffer in buffers})
         flushes: list[Flush] = []
-        refused: dict[int, KillickError | Held] = {}
+        refused: dict[int, KillickError | SessionLocked] = {}
         for buffer in buffers:
             if buffer.closed:
                 continue
@@ -432,7 +436,7 @@ class Engine(ImportOperations):
                 flush = self._flush_of(buffer)
                 if flush is not None:
                     flushes.append(flush)
-            except (KillickError, Held) as error:
+            except (KillickError, SessionLocked) as error:
                 self.give_back(mark)
                 refused[id(buffer)] = error
         self._tx.put_deltas(flushes)
@@ -492,7 +496,7 @@ class Engine(ImportOperations):
         )
         return body, self._write(standing, body, at_us)
 
-    def _arguments(self, standing: Standing, call: CallState) -> str:
+    def _arguments(self, standing: SessionState, call: CallState) -> str:
         """What the model wrote for this call, in a message that is whole or still streams."""
         key = standing.row.key
         for name in (message_end_identity(call.message_id), message_identity(call.message_id)):
@@ -533,7 +537,7 @@ class Engine(ImportOperations):
 
     def _keep_rest(
         self,
-        standing: Standing,
+        standing: SessionState,
         claim: Claim,
         buffers: Sequence[StreamBuffer],
         at_us: int,
@@ -557,7 +561,7 @@ class Engine(ImportOperations):
         return lost
 
     def _left_output(
-        self, standing: Standing, turn: TurnState, message_id: str, call_id: str
+        self, standing: SessionState, turn: TurnState, message_id: str, call_id: str
     ) -> list[e.Delta]:
         """What was kept of a tool's output when it was left, or its turn was ended."""
         if (message_id, call_id) not in turn.left:
@@ -568,7 +572,7 @@ class Engine(ImportOperations):
         assert isinstance(entry.body, e.ToolOutput)
         return [e.Delta(0, 0, "output", entry.body.output)]
 
-    def _stored_parts(self, standing: Standing, message_id: str) -> tuple[Part, ...]:
+    def _stored_parts(self, standing: SessionState, message_id: str) -> tuple[Part, ...]:
         entry = self._tx.find_entry(standing.row.key, message_end_identity(message_id))
         if entry is None or not isinstance(entry.body, e.MessageEnded):
             return ()
@@ -583,8 +587,8 @@ def _continuing(stored: Sequence[Part], text: str) -> e.Delta:
     return e.Delta(len(stored), 0, "text", text)
 
 
-def _queued(prompt: e.MessageRecorded) -> e.PromptQueued:
-    return e.PromptQueued(id=prompt.id, role=prompt.role, parts=prompt.parts)
+def _queued(prompt: e.MessageRecorded) -> e.PromptWaiting:
+    return e.PromptWaiting(id=prompt.id, role=prompt.role, parts=prompt.parts)
 
 
 def _prompt_hash(prompt: e.MessageRecorded | None) -> str:

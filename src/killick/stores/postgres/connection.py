@@ -256,7 +256,7 @@ def read_url(url: str) -> Address:
     return Address(make_conninfo(**{**defaults, **stated}), check_schema(schema), shown)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ConnectionSettings(msgspec.Struct, frozen=True):
     """What every transaction runs under: how long a lock is waited for, and any answer."""
 
     durability: Durability
@@ -280,12 +280,12 @@ class Settings(msgspec.Struct, frozen=True):
         return configured if configured in ("on", "remote_apply") else "on"
 
 
-class Line:
+class Link:
     """One connection, and what is true of the server behind it."""
 
     __slots__ = ("connection", "parameters", "pooled", "standby")
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
         self.connection = connection
         _check_version(connection.info.server_version)
         row = connection.execute(
@@ -320,7 +320,7 @@ class Line:
         self.connection.close()
 
 
-def connect(address: Address, settings: Settings) -> Line:
+def connect(address: Address, settings: ConnectionSettings) -> Link:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
     connection = _opened(address.conninfo)
     try:
@@ -329,7 +329,7 @@ def connect(address: Address, settings: Settings) -> Line:
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         teach(connection)
-        return Line(connection, settings)
+        return Link(connection, settings)
     except BaseException:
         connection.close()
         raise
@@ -376,10 +376,10 @@ def translated(what: str) -> Iterator[None]:
     except KillickError:
         raise
     except psycopg.Error as error:
-        raise in_our_words(error, what) from error
+        raise translate_error(error, what) from error
 
 
-def in_our_words(error: psycopg.Error, what: str) -> StoreError:
+def translate_error(error: psycopg.Error, what: str) -> StoreError:
     """The error of ours that says what to do about one of PostgreSQL's."""
     said = " ".join(str(error).split()) or type(error).__name__
     match error:

@@ -20,24 +20,26 @@ from psycopg import errors as pg
 
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly
 from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
-from killick.stores.contract import BackupReceipt, Pace, Restart, Traces
+from killick.stores.contract import BackupReceipt, Pace, RetryTransaction, Traces
 from killick.stores.postgres import maintain
 from killick.stores.postgres.connection import (
+    ConnectionSettings,
     Durability,
-    Line,
-    Settings,
+    Link,
     Silent,
     connect,
-    in_our_words,
     read_url,
     run,
+    translate_error,
     translated,
 )
+from killick.stores.postgres.keys import columns, join, new_number
 from killick.stores.postgres.leases import Lease
+from killick.stores.postgres.migrate import bring_up_to_date
 from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
-from killick.stores.postgres.reader import PostgresReader, columns, join, new_number
-from killick.stores.postgres.schema import bring_up_to_date, queries
+from killick.stores.postgres.reader import PostgresReader
+from killick.stores.postgres.schema import queries
 from killick.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
 
 _LOSSES_MAX: Final = 5
@@ -97,11 +99,11 @@ class PostgresDatabase:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._address = read_url(url)
-        self._settings = Settings(durability, wait_seconds, answer_seconds)
+        self._settings = ConnectionSettings(durability, wait_seconds, answer_seconds)
         self._reconnect_seconds = reconnect_seconds
         self._sql = queries(self._address.schema)
         self._names: dict[int, str] = {}
-        self._writer: Line | None = None
+        self._writer: Link | None = None
         self._first: frozenset[int] = frozenset()
         self._careful = False
         self._losses = 0
@@ -131,19 +133,21 @@ class PostgresDatabase:
 
     # -- connections ---------------------------------------------------------------------------
 
-    def _connect(self) -> Line:
+    def _connect(self) -> Link:
         return connect(self._address, self._settings)
 
-    def _connect_writer(self) -> Line:
+    def _connect_writer(self) -> Link:
         asked = self._settings
         queueing = min(asked.wait_seconds, _QUEUE_SECONDS)
-        settings = Settings(asked.durability, queueing, asked.answer_seconds, _IDLE_SECONDS)
+        settings = ConnectionSettings(
+            asked.durability, queueing, asked.answer_seconds, _IDLE_SECONDS
+        )
         return connect(self._address, settings)
 
-    def _reconnected(self) -> Line:
+    def _reconnected(self) -> Link:
         return patiently(self._connect, self._reconnect_seconds)
 
-    def _writing_line(self) -> Line:
+    def _writing_line(self) -> Link:
         if self._writer is None or self._writer.broken:
             self._writer = patiently(self._connect_writer, self._reconnect_seconds)
         if self._writer.standby:
@@ -298,21 +302,21 @@ class PostgresDatabase:
         lost = line is not None and line.broken
         if isinstance(error, pg.DivisionByZero):
             self._first = frozenset(tx.locked)
-            return Restart("somebody else has written")
+            return RetryTransaction("somebody else has written")
         if isinstance(error, pg.UniqueViolation) and not tx.careful:
             self._careful = True
             self._first = frozenset(tx.locked)
-            return Restart("something was there already")
+            return RetryTransaction("something was there already")
         if isinstance(error, pg.LockNotAvailable) and self._goes_on_without(tx):
             self._first = frozenset(tx.locked)
-            return Restart("somebody keeps a session locked")
+            return RetryTransaction("somebody keeps a session locked")
         if isinstance(error, Silent):
             # One more try, on a connection that answers; if that is silent too, all of it is.
             self._losses = max(self._losses, _LOSSES_MAX - 1)
         if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
             self._losses += 1
             self._first = frozenset(tx.locked)
-            return Restart("the connection was lost")
+            return RetryTransaction("the connection was lost")
         self._losses = 0
         self._queueing_since = None
         return self.explain(error)  # type: ignore[return-value]
@@ -339,7 +343,7 @@ class PostgresDatabase:
     def explain(self, error: BaseException) -> BaseException:
         if not isinstance(error, psycopg.Error):
             return error
-        explained = in_our_words(error, f"writing to {self._address.shown}")
+        explained = translate_error(error, f"writing to {self._address.shown}")
         explained.__cause__ = error
         return explained
 

@@ -13,9 +13,10 @@ from typing import Final
 import psycopg
 
 from killick.errors import KillickError, StoreNewer
-from killick.stores.postgres.connection import Address, Line, run
-from killick.stores.postgres.reader import split
-from killick.stores.postgres.schema import Queries, check_allowed
+from killick.stores.postgres.connection import Address, Link, run
+from killick.stores.postgres.keys import split
+from killick.stores.postgres.migrate import check_allowed
+from killick.stores.postgres.schema import PostgresQueries
 
 _RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.005
@@ -27,8 +28,8 @@ class Lease:
 
     def __init__(
         self,
-        connect: Callable[[], Line],
-        sql: Queries,
+        connect: Callable[[], Link],
+        sql: PostgresQueries,
         address: Address,
         holder: str,
         seconds: float,
@@ -39,14 +40,14 @@ class Lease:
         self._refused: str | None = None
         self._holder = holder
         self._seconds = seconds
-        self._line: Line | None = None
+        self._line: Link | None = None
         self._mutex = threading.Lock()
         self._wake = threading.Event()
         self._notices: set[int] = set()
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def take(self, line: Line) -> None:
+    def take(self, line: Link) -> None:
         """Begin: the first time on a connection that is there anyway."""
         run(line.connection, self._sql.forget_holders)
         self._renew(line)
@@ -100,7 +101,7 @@ class Lease:
             run(self._line.connection, self._sql.notify, {"channels": channels})
             time.sleep(_GATHER_SECONDS)
 
-    def _renew(self, line: Line) -> None:
+    def _renew(self, line: Link) -> None:
         lease = {"holder": self._holder, "seconds": self._seconds}
         row = run(line.connection, self._sql.renew, lease).fetchone()
         assert row is not None

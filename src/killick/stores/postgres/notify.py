@@ -17,11 +17,11 @@ import psycopg
 
 from killick.errors import KillickError
 from killick.stores.contract import Pace
-from killick.stores.postgres.connection import Line, run
+from killick.stores.postgres.connection import Link, run
+from killick.stores.postgres.keys import columns, of
 from killick.stores.postgres.leases import channel
 from killick.stores.postgres.pool import Pool
-from killick.stores.postgres.reader import columns, of
-from killick.stores.postgres.schema import Queries
+from killick.stores.postgres.schema import PostgresQueries
 
 _ASKED_SECONDS: Final = 60.0
 """For how long the writers of a session are asked to send notices; asked again at half of it."""
@@ -53,8 +53,8 @@ class Listener:
 
     def __init__(
         self,
-        connect: Callable[[], Line],
-        sql: Queries,
+        connect: Callable[[], Link],
+        sql: PostgresQueries,
         schema: str,
         *,
         wanted: Callable[["Listener"], Wanted | None],
@@ -65,7 +65,7 @@ class Listener:
         self._schema = schema
         self._wanted = wanted
         self._notice = notice
-        self._line: Line | None = None
+        self._line: Link | None = None
         self._heard: frozenset[int] = frozenset()
         self._asked: frozenset[int] = frozenset()
         self._asked_at = 0.0
@@ -153,14 +153,14 @@ class Listener:
     def _take(self, _notice: psycopg.Notify) -> None:
         self._told = True
 
-    def _tune(self, line: Line, keys: frozenset[int]) -> None:
+    def _tune(self, line: Link, keys: frozenset[int]) -> None:
         for key in self._heard - keys:
             run(line.connection, f'UNLISTEN "{channel(self._schema, key)}"')
         for key in keys - self._heard:
             run(line.connection, f'LISTEN "{channel(self._schema, key)}"')
         self._heard = keys
 
-    def _ask(self, line: Line, followed: frozenset[int]) -> bool:
+    def _ask(self, line: Link, followed: frozenset[int]) -> bool:
         """False when some of the sessions were being written to, and have not heard of it."""
         if not followed:
             return True
@@ -211,7 +211,9 @@ _NOTHING: Final = Wanted(frozenset(), frozenset())
 class Watching:
     """The change mark of one opening."""
 
-    def __init__(self, pool: Pool, connect: Callable[[], Line], sql: Queries, schema: str) -> None:
+    def __init__(
+        self, pool: Pool, connect: Callable[[], Link], sql: PostgresQueries, schema: str
+    ) -> None:
         self._pool = pool
         self._connect = connect
         self._sql = sql
@@ -262,7 +264,7 @@ class Watching:
         rows = self._pool.ask(lambda line: self._ask(line, keys))
         return int.from_bytes(blake2b(repr(rows).encode(), digest_size=7).digest())
 
-    def _ask(self, line: Line, keys: list[int]) -> list[Any]:
+    def _ask(self, line: Link, keys: list[int]) -> list[Any]:
         if len(keys) > _FEW:
             return run(line.connection, self._sql.marks, columns(keys)).fetchall()
         cursors = [run(line.connection, self._sql.marks_of_one, of(key)) for key in keys]

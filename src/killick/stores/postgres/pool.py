@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from killick.errors import StoreBusy
-from killick.stores.postgres.connection import Line, Silent, refuses_encryption
+from killick.stores.postgres.connection import Link, Silent, refuses_encryption
 
 _KEPT: Final = 4
 _MOST: Final = 16
@@ -25,15 +25,15 @@ T = TypeVar("T")
 class Pool:
     """Lends connections that are inside of a read transaction."""
 
-    def __init__(self, connect: Callable[[], Line], wait_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], Link], wait_seconds: float) -> None:
         self._connect = connect
         self._wait_seconds = wait_seconds
-        self._idle: list[Line] = []
+        self._idle: list[Link] = []
         self._places = threading.Semaphore(_MOST)
         self._closed = False
 
     @contextmanager
-    def reading(self) -> Iterator[Line]:
+    def reading(self) -> Iterator[Link]:
         """One consistent moment, given back whatever comes of it."""
         with self._place():
             line, _ = self._answering(_begin)
@@ -42,7 +42,7 @@ class Pool:
             finally:
                 self._give_back(line)
 
-    def ask(self, question: Callable[[Line], T]) -> T:
+    def ask(self, question: Callable[[Link], T]) -> T:
         """Something so small that it needs no transaction. It may be asked more than once."""
         with self._place():
             line, answer = self._answering(question)
@@ -60,7 +60,7 @@ class Pool:
         finally:
             self._places.release()
 
-    def _answering(self, question: Callable[[Line], T]) -> tuple[Line, T]:
+    def _answering(self, question: Callable[[Link], T]) -> tuple[Link, T]:
         """A connection, and its answer. One that was kept may be gone; a new one is not."""
         while True:
             try:
@@ -80,7 +80,7 @@ class Pool:
                 line.close()
                 raise
 
-    def _give_back(self, line: Line) -> None:
+    def _give_back(self, line: Link) -> None:
         # A read transaction has nothing to keep, so ending it is always a rollback.
         line.connection.unhurried = False
         try:
@@ -93,7 +93,7 @@ class Pool:
             raise
         self._keep(line)
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: Link) -> None:
         if len(self._idle) >= _KEPT:
             line.close()
             return
@@ -111,11 +111,11 @@ class Pool:
                 self._idle.pop().close()
 
 
-def _begin(line: Line) -> None:
+def _begin(line: Link) -> None:
     line.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
-def patiently(connect: Callable[[], Line], seconds: float) -> Line:
+def patiently(connect: Callable[[], Link], seconds: float) -> Link:
     """Try to connect again and again: a server that restarts, or is replaced, takes a moment.
 
     Raises the last error when the time is over, and at once what waiting does not mend.

@@ -1,13 +1,7 @@
-"""The key of a session: its tenant's number and its own, in one.
+"""Reads the rows of a store on PostgreSQL."""
 
-Both are needed to find a row, and both are random enough to spread over partitions: the first is a
-hash of the tenant's name, the second is drawn when the session is created. Nothing counts them.
-"""
-
-import secrets
 import zlib
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, Final
 
 from killick.errors import SessionDamaged
@@ -16,48 +10,11 @@ from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import JournalReader, Listing, SessionRow, UsageQuery
-from killick.stores.postgres.connection import Bigints, Connection, run
-from killick.stores.postgres.schema import Queries
+from killick.stores.postgres.connection import Connection, run
+from killick.stores.postgres.keys import identity_key, join, of, tenant_number
+from killick.stores.postgres.schema import PostgresQueries
 from killick.stores.postgres.search import PostgresSearch
 from killick.stores.sql import as_bytes, folded, shown
-
-_BITS: Final = 63
-_MASK: Final = (1 << 64) - 1
-
-
-def tenant_number(name: str) -> int:
-    return int.from_bytes(blake2b(to_bytes(name), digest_size=8).digest()) >> 1
-
-
-def new_number() -> int:
-    return secrets.randbits(_BITS)
-
-
-def join(tenant: int, session: int) -> int:
-    return tenant << 64 | session
-
-
-def split(key: int) -> tuple[int, int]:
-    return key >> 64, key & _MASK
-
-
-def of(key: int, **more: Any) -> dict[str, Any]:
-    """The parameters of a statement about one session."""
-    return {"tenant": key >> 64, "session": key & _MASK, **more}
-
-
-def columns(keys: Sequence[int]) -> dict[str, Any]:
-    """The parameters of a statement about several."""
-    return {
-        "tenants": Bigints(key >> 64 for key in keys),
-        "sessions": Bigints(key & _MASK for key in keys),
-    }
-
-
-def identity_key(identity: str) -> bytes:
-    """An identity as the index holds it; the session stands before it there."""
-    return blake2b(to_bytes(identity), digest_size=16).digest()
-
 
 EVERYTHING: Final = 2**62
 
@@ -65,7 +22,7 @@ EVERYTHING: Final = 2**62
 class PostgresReader(PostgresSearch, JournalReader):
     """Reads on one connection, inside the transaction that whoever made it has opened."""
 
-    def __init__(self, connection: Connection, sql: Queries, names: dict[int, str]) -> None:
+    def __init__(self, connection: Connection, sql: PostgresQueries, names: dict[int, str]) -> None:
         self._connection = connection
         self._sql = sql
         self._names = names

@@ -15,8 +15,8 @@ from killick.search.documents import Document
 from killick.search.port import Batch, Lineage, Made, Search, Unindexed
 from killick.search.query import Either, Every, Phrase, Query, phrases
 from killick.search.words import indexed, unbroken
-from killick.stores.postgres.reader import columns, join, of, split, tenant_number
-from killick.stores.postgres.schema import Queries
+from killick.stores.postgres.keys import columns, join, of, split, tenant_number
+from killick.stores.postgres.schema import PostgresQueries
 
 ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _SESSIONS: Final = 64
@@ -31,7 +31,7 @@ _OVERLAP_WORDS: Final = 16
 class PostgresSearch:
     """Searching, on a connection that somebody else has opened."""
 
-    _sql: Queries
+    _sql: PostgresQueries
 
     def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
         raise NotImplementedError

@@ -19,11 +19,10 @@ from typing import Any, Final, NamedTuple
 from killick.errors import StoreError
 from killick.journal.codec import encode, to_bytes, to_text
 from killick.journal.summary import Spent
-from killick.stores.contract import Flush, Held, Restart, SessionRow, Unlocked
+from killick.stores.contract import Flush, LocksNeeded, RetryTransaction, SessionLocked, SessionRow
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.postgres.connection import Bigints, Byteas, Connection, Line, run
-from killick.stores.postgres.reader import (
-    PostgresReader,
+from killick.stores.postgres.connection import Bigints, Byteas, Connection, Link, run
+from killick.stores.postgres.keys import (
     columns,
     identity_key,
     join,
@@ -32,7 +31,8 @@ from killick.stores.postgres.reader import (
     split,
     tenant_number,
 )
-from killick.stores.postgres.schema import Queries
+from killick.stores.postgres.reader import PostgresReader
+from killick.stores.postgres.schema import PostgresQueries
 from killick.stores.postgres.search import PostgresIndex
 from killick.stores.sql import as_bytes, folded
 
@@ -73,8 +73,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
 
     def __init__(
         self,
-        line: Callable[[], Line],
-        sql: Queries,
+        line: Callable[[], Link],
+        sql: PostgresQueries,
         names: dict[int, str],
         *,
         holder: str,
@@ -84,7 +84,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         wait_seconds: float = 0.0,
     ) -> None:
         self._open = line
-        self._line: Line | None = None
+        self._line: Link | None = None
         self._sql = sql
         self._names = names
         self._holder = holder
@@ -114,7 +114,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
     # -- the connection ------------------------------------------------------------------------
 
     @property
-    def line(self) -> Line:
+    def line(self) -> Link:
         """The connection, inside of a transaction."""
         if self._line is None:
             self._begin(())
@@ -122,7 +122,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         return self._line
 
     @property
-    def begun(self) -> Line | None:
+    def begun(self) -> Link | None:
         """The connection, if anything was said on it."""
         return self._line
 
@@ -139,7 +139,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
                 raise Outdated(set(self._locked))
         self._assumed.clear()
 
-    def _send_begin(self, line: Line) -> None:
+    def _send_begin(self, line: Link) -> None:
         run(line.connection, "BEGIN")
         if line.pooled:
             run(line.connection, self._sql.set_locally, line.parameters)
@@ -226,7 +226,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         others = self._statements or self._saves or self._deltas_waiting
         return not others and self._heads.keys() == self._assumed.keys()
 
-    def _append(self, line: Line) -> None:
+    def _append(self, line: Link) -> None:
         """One statement that is a transaction of its own."""
         entries = self._entries_waiting
         if len(entries) == 1:
@@ -251,7 +251,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         done = run(line.connection, self._sql.append_entries, bindings, prepare=True)
         self._notice(done.fetchone())
 
-    def _send_check(self, line: Line) -> Any:
+    def _send_check(self, line: Link) -> Any:
         if not self._assumed:
             return None
         keys = sorted(self._assumed)
@@ -264,7 +264,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if tenants:
             self.notices.update(map(join, tenants, sessions))
 
-    def _send_all(self, line: Line) -> None:
+    def _send_all(self, line: Link) -> None:
         execute = partial(run, line.connection)
         for sql, bindings in self._statements:
             execute(sql, bindings)
@@ -304,7 +304,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if key in self._checked:
             return self._checked[key]
         if key in self._held:
-            raise Held(self._wait_seconds)
+            raise SessionLocked(self._wait_seconds)
         if expected is None or expected == _GONE or self._first:
             self.need((key,))
             return self.stamp(key)
@@ -317,7 +317,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         there = (self._locked, self._stamps, self._held)
         missing = [key for key in keys if not any(key in one for one in there)]
         if missing:
-            raise Unlocked(missing)
+            raise LocksNeeded(missing)
 
     def lock(self, keys: Collection[int]) -> None:
         if self._locked or self._sent:
@@ -567,7 +567,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         return self._drop_blobs(loose)
 
 
-class LockedLate(Restart):
+class LockedLate(RetryTransaction):
     """These sessions must be locked before anything else."""
 
     def __init__(self, keys: set[int]) -> None:

@@ -84,10 +84,10 @@ def translated(what: str) -> Iterator[None]:
     except KillickError:
         raise
     except apsw.Error as error:
-        raise in_our_words(error, what) from error
+        raise translate_error(error, what) from error
 
 
-def in_our_words(error: apsw.Error, what: str) -> StoreError:
+def translate_error(error: apsw.Error, what: str) -> StoreError:
     """The error of ours that says what to do about one of SQLite's."""
     match error:
         case apsw.BusyError() | apsw.LockedError():

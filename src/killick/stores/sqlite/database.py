@@ -22,17 +22,17 @@ from killick.stores.sqlite.connection import (
     connect,
     gate,
     has_log,
-    in_our_words,
     inode,
     is_writable,
     opening,
     prepare,
+    translate_error,
     translated,
 )
 from killick.stores.sqlite.connection import change_mark as file_change_mark
 from killick.stores.sqlite.lockfile import LockFile, locker_of
+from killick.stores.sqlite.migrate import bring_up_to_date
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
-from killick.stores.sqlite.schema import bring_up_to_date
 
 _READERS_IDLE: Final = 4
 
@@ -168,10 +168,10 @@ class SqliteDatabase:
             try:
                 connection.execute("ROLLBACK")
             except apsw.Error as failed:
-                self._poisoned = in_our_words(failed, "rolling back")
+                self._poisoned = translate_error(failed, "rolling back")
         cause = error if isinstance(error, apsw.Error) else error.__cause__
         if isinstance(cause, apsw.IOError | apsw.NotADBError):
-            self._poisoned = in_our_words(cause, "writing")
+            self._poisoned = translate_error(cause, "writing")
 
     def _sound_connection(self) -> apsw.Connection:
         """The writer's connection, opened and verified again after a failure.
@@ -251,7 +251,7 @@ class SqliteDatabase:
                 f"{what}: waited {self._wait_seconds:g} s for SQLite's lock, held by {owner}; end "
                 "it or let it finish, then try again"
             )
-        return in_our_words(error, what)
+        return translate_error(error, what)
 
     def is_alive(self, holder: str) -> bool:
         return self._lock is None or self._lock.is_alive(holder)
@@ -360,7 +360,9 @@ class SqliteDatabase:
         except apsw.BusyError:
             return  # another program reads; it is not kept from that
         except apsw.FullError as error:
-            self._poisoned = in_our_words(error, "opening")  # it can be read, and is mended first
+            self._poisoned = translate_error(
+                error, "opening"
+            )  # it can be read, and is mended first
 
     def _discard_writer(self) -> None:
         if self._writer is not None:

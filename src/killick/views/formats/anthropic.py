@@ -8,8 +8,8 @@ from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, T
 from killick.views import media, phrases
 from killick.views.formats.common import (
     Json,
-    Options,
     Rendered,
+    RenderOptions,
     arguments_object,
     clean,
     is_clean,
@@ -23,7 +23,7 @@ _MANY_IMAGES: Final = 20
 _SIDE_AMONG_MANY: Final = 2000
 
 
-def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     for one in neutral:
         role = "assistant" if one.role == "assistant" else "user"
@@ -42,7 +42,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     return rendered
 
 
-def _keep_newest_images(rendered: Rendered, options: Options) -> None:
+def _keep_newest_images(rendered: Rendered, options: RenderOptions) -> None:
     """Leave older images out where one is too large to be among so many.
 
     Ten go at once, so that not each new image changes what was sent before.
@@ -72,7 +72,7 @@ def _is_large(image: Json) -> bool:
     return media.longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
 
 
-def _blocks(one: Neutral, options: Options) -> list[Json]:
+def _blocks(one: Neutral, options: RenderOptions) -> list[Json]:
     blocks = [block for part in one.parts for block in _block(part, one, options)]
     if one.role != "assistant":
         return blocks
@@ -88,7 +88,7 @@ def _blocks(one: Neutral, options: Options) -> list[Json]:
     return blocks
 
 
-def _served(blocks: list[Json], one: Neutral, options: Options) -> list[Json]:
+def _served(blocks: list[Json], one: Neutral, options: RenderOptions) -> list[Json]:
     """Without the calls of the provider's own tools that were cut off before their results."""
     answered = {block.get("tool_use_id") for block in blocks}
     kept = [
@@ -101,7 +101,7 @@ def _served(blocks: list[Json], one: Neutral, options: Options) -> list[Json]:
     return kept
 
 
-def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
+def _block(part: Part, one: Neutral, options: RenderOptions) -> list[Json]:
     match part:
         case Text():
             text = phrases.system_said(part.text) if one.role == "system" else part.text
@@ -129,7 +129,7 @@ def _block(part: Part, one: Neutral, options: Options) -> list[Json]:
             return [] if value is None else [value]
 
 
-def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+def _thinking(part: Reasoning, one: Neutral, options: RenderOptions) -> list[Json]:
     """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
     ours = one.provider in (None, "anthropic")
     if options.reasoning and ours and is_clean(part.text, part.signature, part.encrypted):
@@ -141,7 +141,7 @@ def _thinking(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
     return []
 
 
-def _result(part: ToolResult, one: Neutral, options: Options) -> Json:
+def _result(part: ToolResult, one: Neutral, options: RenderOptions) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": part.call_id}
     if isinstance(part.content, str):
         content = [Text(part.content)] if part.content.strip() else []
@@ -159,7 +159,7 @@ def _result(part: ToolResult, one: Neutral, options: Options) -> Json:
     return block
 
 
-def _media(part: Image | File, one: Neutral, options: Options) -> Json:
+def _media(part: Image | File, one: Neutral, options: RenderOptions) -> Json:
     loaded = options.load(part, one)
     if isinstance(loaded, str):
         return {"type": "text", "text": loaded}

@@ -41,7 +41,7 @@ class Rendered:
         self._seqs[-1] += seqs
 
 
-class Options(msgspec.Struct, frozen=True):
+class RenderOptions(msgspec.Struct, frozen=True):
     """How a context is to be rendered, and where to say what had to be left out."""
 
     blobs: Blobs
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True):
         return loaded
 
 
-Render = Callable[[Sequence[Neutral], Options], Rendered]
+Render = Callable[[Sequence[Neutral], RenderOptions], Rendered]
 
 
 def clean(text: str) -> str:
@@ -111,7 +111,7 @@ def result_text(result: ToolResult) -> str:
     return clean(text) if text.strip() else "(no output)"
 
 
-def opaque_object(part: Opaque, provider: str, one: Neutral, options: Options) -> Json | None:
+def opaque_object(part: Opaque, provider: str, one: Neutral, options: RenderOptions) -> Json | None:
     """A provider's own data for that provider, and for no other."""
     value = None
     if part.provider == provider:
@@ -125,7 +125,7 @@ def opaque_object(part: Opaque, provider: str, one: Neutral, options: Options) -
     return None
 
 
-def render(neutral: Sequence[Neutral], _: Options) -> Rendered:
+def render(neutral: Sequence[Neutral], _: RenderOptions) -> Rendered:
     rendered = Rendered()
     for one in neutral:
         parts = msgspec.to_builtins(one.parts)

@@ -10,8 +10,8 @@ from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, T
 from killick.views import media, phrases
 from killick.views.formats.common import (
     Json,
-    Options,
     Rendered,
+    RenderOptions,
     arguments_object,
     clean,
     is_clean,
@@ -27,7 +27,7 @@ _UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
 """What Google documents for calls that have no signature: by hand, or of another model."""
 
 
-def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     names: dict[str, str] = {}
     for one in neutral:
@@ -56,7 +56,7 @@ def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
     return "function_response" not in rendered.messages[-1]["parts"][0]
 
 
-def _parts(one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
+def _parts(one: Neutral, names: dict[str, str], options: RenderOptions) -> list[Json]:
     parts: list[Json] = []
     signed: Json | None = None
     for part in one.parts:
@@ -92,7 +92,7 @@ def _signature(part: Part) -> str | None:
     return signature
 
 
-def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> list[Json]:
+def _part(part: Part, one: Neutral, names: dict[str, str], options: RenderOptions) -> list[Json]:
     match part:
         case Text():
             text = phrases.system_said(part.text) if one.role == "system" else part.text
@@ -121,7 +121,7 @@ def _part(part: Part, one: Neutral, names: dict[str, str], options: Options) -> 
             return [] if value is None else [value]
 
 
-def _thought(part: Reasoning, one: Neutral, options: Options) -> list[Json]:
+def _thought(part: Reasoning, one: Neutral, options: RenderOptions) -> list[Json]:
     ours = one.provider in (None, "gemini", "google")
     signature = part.signature or ""
     if options.reasoning and ours and part.text and is_clean(part.text) and _is_base64(signature):
@@ -138,7 +138,7 @@ def _is_base64(text: str) -> bool:
         return False
 
 
-def _media_of(one: Neutral, options: Options) -> list[Json]:
+def _media_of(one: Neutral, options: RenderOptions) -> list[Json]:
     """Images of results: a response is data, so they follow in a content of their own."""
     if one.role != "tool":
         return []
@@ -150,7 +150,7 @@ def _media_of(one: Neutral, options: Options) -> list[Json]:
     return parts
 
 
-def _media(part: Image | File, one: Neutral, options: Options) -> Json:
+def _media(part: Image | File, one: Neutral, options: RenderOptions) -> Json:
     loaded = options.load(part, one, images=media.IMAGES - {"image/gif"})
     if isinstance(loaded, str):
         return {"text": loaded}

@@ -4,11 +4,18 @@ from collections.abc import Sequence
 
 from killick.model.messages import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
 from killick.views import phrases
-from killick.views.formats.common import Json, Options, Rendered, arguments_text, clean, result_text
+from killick.views.formats.common import (
+    Json,
+    Rendered,
+    RenderOptions,
+    arguments_text,
+    clean,
+    result_text,
+)
 from killick.views.neutral import Neutral
 
 
-def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     for one in neutral:
         if one.role == "tool":
@@ -24,7 +31,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     return rendered
 
 
-def _assistant(one: Neutral, options: Options) -> Json | None:
+def _assistant(one: Neutral, options: RenderOptions) -> Json | None:
     texts = []
     for part in one.parts:
         if isinstance(part, Text):
@@ -47,7 +54,7 @@ def _assistant(one: Neutral, options: Options) -> Json | None:
     return message if texts or calls else None
 
 
-def _add_results(rendered: Rendered, one: Neutral, options: Options) -> None:
+def _add_results(rendered: Rendered, one: Neutral, options: RenderOptions) -> None:
     shown: list[Json] = []
     for result in one.parts:
         assert isinstance(result, ToolResult)
@@ -60,13 +67,13 @@ def _add_results(rendered: Rendered, one: Neutral, options: Options) -> None:
         rendered.add({"role": "user", "content": shown}, one.seqs)
 
 
-def _media_of(result: ToolResult, one: Neutral, options: Options) -> list[Json]:
+def _media_of(result: ToolResult, one: Neutral, options: RenderOptions) -> list[Json]:
     if isinstance(result.content, str):
         return []
     return [_block(part, one, options) for part in result.content if isinstance(part, Image | File)]
 
 
-def _content(one: Neutral, options: Options) -> str | list[Json]:
+def _content(one: Neutral, options: RenderOptions) -> str | list[Json]:
     if all(isinstance(part, Text) for part in one.parts) and len(one.parts) == 1:
         part = one.parts[0]
         assert isinstance(part, Text)
@@ -77,7 +84,7 @@ def _content(one: Neutral, options: Options) -> str | list[Json]:
     return [_block(part, one, options) for part in kept]
 
 
-def _block(part: Text | Image | File, one: Neutral, options: Options) -> Json:
+def _block(part: Text | Image | File, one: Neutral, options: RenderOptions) -> Json:
     if isinstance(part, Text):
         return {"type": "text", "text": clean(part.text)}
     loaded = options.load(part, one)

@@ -8,8 +8,8 @@ from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, T
 from killick.views import phrases
 from killick.views.formats.common import (
     Json,
-    Options,
     Rendered,
+    RenderOptions,
     arguments_text,
     clean,
     is_clean,
@@ -21,7 +21,7 @@ from killick.views.neutral import Neutral
 _ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")
 
 
-def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
+def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     custom: set[str] = set()
     used: set[str] = set()
@@ -39,7 +39,7 @@ def render(neutral: Sequence[Neutral], options: Options) -> Rendered:
     return rendered
 
 
-def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) -> list[Json]:
+def _answer(one: Neutral, custom: set[str], used: set[str], options: RenderOptions) -> list[Json]:
     items: list[Json] = []
     thought: list[Json] | None = None
     for part in one.parts:
@@ -87,7 +87,7 @@ def _answer(one: Neutral, custom: set[str], used: set[str], options: Options) ->
     return items
 
 
-def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: Options) -> list[Json]:
+def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: RenderOptions) -> list[Json]:
     ours = one.provider in (None, "openai")
     if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
         options.left_out(one, "reasoning that is not this provider's, or not encrypted")
@@ -105,7 +105,7 @@ def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: Options) 
     return [item]
 
 
-def _results(one: Neutral, custom: set[str], options: Options) -> list[Json]:
+def _results(one: Neutral, custom: set[str], options: RenderOptions) -> list[Json]:
     items: list[Json] = []
     shown: list[Json] = []
     for result in one.parts:
@@ -130,7 +130,7 @@ def _is_input(part: Part) -> bool:
     return isinstance(part, Text | Image | File)
 
 
-def _input(part: Part, one: Neutral, options: Options) -> Json:
+def _input(part: Part, one: Neutral, options: RenderOptions) -> Json:
     if isinstance(part, Text):
         return {"type": "input_text", "text": clean(part.text)}
     assert isinstance(part, Image | File)

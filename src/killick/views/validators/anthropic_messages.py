@@ -12,8 +12,8 @@ from typing import Any
 
 from killick.views.validators.findings import (
     NONE,
-    Media,
-    Report,
+    Findings,
+    MediaLimits,
     Shape,
     Types,
     Violation,
@@ -67,9 +67,9 @@ REQUEST_BYTES = 32 * 1024 * 1024
 MANY_IMAGES = 20
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 # The limit is compared with the characters of the base64 text.
-IMAGE = Media(_IMAGE_TYPES, 5 * 1024 * 1024, pixels=8000)
-IMAGE_AMONG_MANY = Media(_IMAGE_TYPES, 5 * 1024 * 1024, pixels=2000)
-PDF = Media(frozenset({"application/pdf"}), REQUEST_BYTES)
+IMAGE = MediaLimits(_IMAGE_TYPES, 5 * 1024 * 1024, pixels=8000)
+IMAGE_AMONG_MANY = MediaLimits(_IMAGE_TYPES, 5 * 1024 * 1024, pixels=2000)
+PDF = MediaLimits(frozenset({"application/pdf"}), REQUEST_BYTES)
 
 MESSAGE = Shape({"role": str, "content": (str, list)})
 _CACHE: Mapping[str, Types] = {"cache_control": (dict, NONE)}
@@ -110,7 +110,7 @@ def anthropic(
     messages: Sequence[Mapping[str, Any]], system: str | None = None, *, complete: bool = False
 ) -> list[Violation]:
     """Say which rules `messages` break; with `complete`, as a request that is sent now."""
-    report = Report(RULES)
+    report = Findings(RULES)
     size = report.json(messages, "messages") + report.json(system, "system")
     if size > REQUEST_BYTES:
         report.add("request-size", "messages", f"{size} bytes, {REQUEST_BYTES} at most")
@@ -131,7 +131,7 @@ def anthropic(
     return report.found
 
 
-def _ending(report: Report, message: Mapping[str, Any], where: str) -> None:
+def _ending(report: Findings, message: Mapping[str, Any], where: str) -> None:
     content = message["content"]
     last = content[-1] if isinstance(content, list) and content else {"text": content}
     text = last.get("text") if isinstance(last, dict) else None
@@ -148,14 +148,14 @@ def _images(value: object) -> int:
     return (value.get("type") == "image") + _images(value.get("content"))
 
 
-def _text(report: Report, text: str, where: str) -> None:
+def _text(report: Findings, text: str, where: str) -> None:
     if not text:
         report.add("empty-text", where, "an empty string")
     elif not text.strip():
         report.add("whitespace-text", where, "nothing but whitespace")
 
 
-def _message(report: Report, message: object, images: Media, where: str) -> bool:
+def _message(report: Findings, message: object, images: MediaLimits, where: str) -> bool:
     """Whether the message can be looked at for calls and results."""
     if not report.fits(message, MESSAGE, where) or not isinstance(message, dict):
         return False
@@ -177,7 +177,7 @@ def _message(report: Report, message: object, images: Media, where: str) -> bool
     return True
 
 
-def _block(report: Report, block: object, role: str, images: Media, where: str) -> None:
+def _block(report: Findings, block: object, role: str, images: MediaLimits, where: str) -> None:
     name = tag(block)
     if isinstance(block, dict) and not _takes(report, name, role, where):
         return
@@ -206,7 +206,7 @@ def _filled(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _takes(report: Report, name: str, role: str, where: str) -> bool:
+def _takes(report: Findings, name: str, role: str, where: str) -> bool:
     """Whether a message of this role takes such a block; results of server tools are passed on."""
     served = name in SERVER_CALLS or _served(name)
     if name not in OF_USER | OF_ASSISTANT | OPAQUE_USER and not served:
@@ -226,7 +226,7 @@ def _served(name: str) -> bool:
     return name.endswith("_tool_result")
 
 
-def _source(report: Report, block: dict[str, Any], images: Media, where: str) -> None:
+def _source(report: Findings, block: dict[str, Any], images: MediaLimits, where: str) -> None:
     source, where = block["source"], f"{where}.source"
     name = tag(source)
     if name not in SOURCES_OF[block["type"]]:
@@ -238,7 +238,7 @@ def _source(report: Report, block: dict[str, Any], images: Media, where: str) ->
         report.add("media-type", where, f"{source.get('media_type')!r} is not 'text/plain'")
 
 
-def _result(report: Report, block: dict[str, Any], images: Media, where: str) -> None:
+def _result(report: Findings, block: dict[str, Any], images: MediaLimits, where: str) -> None:
     report.matches("call-id", CALL_ID, block["tool_use_id"], f"{where}.tool_use_id")
     content = block.get("content")
     if not isinstance(content, list):
@@ -255,7 +255,7 @@ def _result(report: Report, block: dict[str, Any], images: Media, where: str) ->
             _block(report, inner, "user", images, path)
 
 
-def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]) -> None:
+def _pairs(report: Findings, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]) -> None:
     """Results are the first blocks of the message directly after their calls, one for each."""
     known: set[str] = set()
     open_calls: dict[str, str] = {}
@@ -276,7 +276,9 @@ def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequenc
     _missing(report, open_calls)
 
 
-def _results(report: Report, blocks: Sequence[Any], open_calls: dict[str, str], where: str) -> None:
+def _results(
+    report: Findings, blocks: Sequence[Any], open_calls: dict[str, str], where: str
+) -> None:
     answered: set[str] = set()
     first = next((at for at, one in enumerate(blocks) if tag(one) != "tool_result"), len(blocks))
     for place, call_id in _named(blocks, "tool_result", "tool_use_id"):
@@ -292,13 +294,13 @@ def _results(report: Report, blocks: Sequence[Any], open_calls: dict[str, str], 
                 report.add("misplaced-result", path, "other blocks stand before it")
 
 
-def _missing(report: Report, open_calls: Mapping[str, str]) -> None:
+def _missing(report: Findings, open_calls: Mapping[str, str]) -> None:
     for call_id, where in open_calls.items():
         report.add("missing-result", where, f"no result for {call_id!r} in the next message")
 
 
 def _server_pairs(
-    report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]
+    report: Findings, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]
 ) -> None:
     """A tool that the provider ran: its result is somewhere after it, in an assistant message."""
     open_calls: dict[str, str] = {}

@@ -10,8 +10,8 @@ from typing import Any
 
 from killick.views.validators.findings import (
     NONE,
-    Media,
-    Report,
+    Findings,
+    MediaLimits,
     Shape,
     Types,
     Violation,
@@ -50,7 +50,7 @@ RULES: Mapping[str, str] = {
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CALL_ID = re.compile(r"[^\x00-\x1f]{1,40}")
-IMAGES = Media(
+IMAGES = MediaLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}), 20 * 1024 * 1024 * 4 // 3
 )
 REQUEST_BYTES = 50 * 1024 * 1024
@@ -102,7 +102,7 @@ def openai_chat(
     messages: Sequence[Mapping[str, Any]], system: str | None = None, *, complete: bool = False
 ) -> list[Violation]:
     """Say which rules `messages` break; with `complete`, as a request that is sent now."""
-    report = Report(RULES)
+    report = Findings(RULES)
     size = report.json(messages, "messages") + report.json(system, "system")
     if size > REQUEST_BYTES:
         report.add("request-size", "messages", f"{size} bytes, {REQUEST_BYTES} at most")
@@ -113,7 +113,7 @@ def openai_chat(
     return report.found
 
 
-def _message(report: Report, message: object, where: str) -> bool:
+def _message(report: Findings, message: object, where: str) -> bool:
     """Whether the message can be looked at for calls and results."""
     role = tag(message, "role")
     if isinstance(message, dict) and role not in MESSAGES:
@@ -131,7 +131,7 @@ def _message(report: Report, message: object, where: str) -> bool:
     return True
 
 
-def _content(report: Report, message: dict[str, Any], where: str) -> None:
+def _content(report: Findings, message: dict[str, Any], where: str) -> None:
     role, content = message["role"], message.get("content")
     where = f"{where}.content"
     if content is None:
@@ -148,7 +148,7 @@ def _content(report: Report, message: dict[str, Any], where: str) -> None:
             _part(report, part, role, f"{where}[{index}]")
 
 
-def _part(report: Report, part: object, role: str, where: str) -> None:
+def _part(report: Findings, part: object, role: str, where: str) -> None:
     name = tag(part)
     if isinstance(part, dict) and name not in PARTS_OF.get(role, ("text",)):
         rule = "media-role" if name in MEDIA_PARTS else "content-type"
@@ -163,12 +163,12 @@ def _part(report: Report, part: object, role: str, where: str) -> None:
     elif name == "file" and report.fits(part["file"], FILE, f"{where}.file"):
         file(report, part["file"], f"{where}.file")
     elif name == "input_audio" and report.fits(part["input_audio"], AUDIO, f"{where}.input_audio"):
-        kinds = Media(frozenset({"wav", "mp3"}), REQUEST_BYTES)
+        kinds = MediaLimits(frozenset({"wav", "mp3"}), REQUEST_BYTES)
         audio = part["input_audio"]
         report.media(audio["data"], audio["format"], kinds, f"{where}.input_audio")
 
 
-def image(report: Report, url: str, where: str) -> None:
+def image(report: Findings, url: str, where: str) -> None:
     """An image is a web address or a data URL with base64 data."""
     if url.startswith(("https://", "http://")):
         return
@@ -179,7 +179,7 @@ def image(report: Report, url: str, where: str) -> None:
         report.media(found[1], found[0], IMAGES, where)
 
 
-def file(report: Report, value: dict[str, Any], where: str) -> None:
+def file(report: Findings, value: dict[str, Any], where: str) -> None:
     """A file is data with a name, or the id (or, in Responses, the address) of one."""
     data = value.get("file_data")
     if data is None:
@@ -193,10 +193,10 @@ def file(report: Report, value: dict[str, Any], where: str) -> None:
     if not value.get("filename"):
         report.add("shape", where, "`filename` is missing beside `file_data`")
     # "Files up to 50 MB"; which types are read depends on the model.
-    report.media(found[1], found[0], Media(frozenset({found[0]}), REQUEST_BYTES), where)
+    report.media(found[1], found[0], MediaLimits(frozenset({found[0]}), REQUEST_BYTES), where)
 
 
-def _call(report: Report, call: object, where: str) -> None:
+def _call(report: Findings, call: object, where: str) -> None:
     name = tag(call)
     if isinstance(call, dict) and name not in CALLS:
         report.add("shape", f"{where}.type", f"{name!r} is not a type of tool call")
@@ -212,7 +212,7 @@ def _call(report: Report, call: object, where: str) -> None:
         report.arguments(inner["arguments"], f"{where}.function.arguments")
 
 
-def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]) -> None:
+def _pairs(report: Findings, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]) -> None:
     """Tool messages stand directly after the message that called, one for each id."""
     open_calls: dict[str, str] = {}
     answered: set[str] = set()
@@ -235,7 +235,7 @@ def _pairs(report: Report, messages: Sequence[Mapping[str, Any]], valid: Sequenc
     _missing(report, open_calls)
 
 
-def _calls(report: Report, message: Mapping[str, Any], where: str) -> dict[str, str]:
+def _calls(report: Findings, message: Mapping[str, Any], where: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, call in enumerate(message.get("tool_calls") or ()):
         call_id = tag(call, "id")
@@ -248,6 +248,6 @@ def _calls(report: Report, message: Mapping[str, Any], where: str) -> dict[str, 
     return found
 
 
-def _missing(report: Report, open_calls: Mapping[str, str]) -> None:
+def _missing(report: Findings, open_calls: Mapping[str, str]) -> None:
     for call_id, where in open_calls.items():
         report.add("missing-result", where, f"no tool message for {call_id!r} directly after")

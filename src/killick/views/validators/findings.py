@@ -20,7 +20,7 @@ _URLSAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]+)*),", re.ASCII)
 
 
-class Media(msgspec.Struct, frozen=True):
+class MediaLimits(msgspec.Struct, frozen=True):
     """What a provider takes: exact types, prefixes of types, base64 characters, pixels a side."""
 
     types: frozenset[str]
@@ -33,7 +33,7 @@ class Media(msgspec.Struct, frozen=True):
         return media_type in self.types or media_type.startswith(self.prefixes)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class MediaFacts(msgspec.Struct, frozen=True):
     """What the first bytes of an image say; a side of 0 is unknown."""
 
     media_type: str
@@ -58,20 +58,20 @@ def data_url(url: str) -> tuple[str, str] | None:
     return head[1], url[head.end() :]
 
 
-def seen(data: str) -> Seen | None:
+def seen(data: str) -> MediaFacts | None:
     """What an image is by its first bytes; None for what is not recognised, which is not judged."""
     try:
         head = base64.b64decode(data[:HEAD].translate({45: 43, 95: 47}), validate=True)
     except (binascii.Error, ValueError):
         return None
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
-        return Seen("image/png", _big(head[16:20]), _big(head[20:24]))
+        return MediaFacts("image/png", _big(head[16:20]), _big(head[20:24]))
     if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
-        return Seen("image/gif", _little(head[6:8]), _little(head[8:10]))
+        return MediaFacts("image/gif", _little(head[6:8]), _little(head[8:10]))
     if head.startswith(b"\xff\xd8\xff"):
-        return Seen("image/jpeg", *_jpeg(head))
+        return MediaFacts("image/jpeg", *_jpeg(head))
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return Seen("image/webp", 0, 0)
+        return MediaFacts("image/webp", 0, 0)
     return None
 
 
@@ -115,7 +115,7 @@ class Shape(msgspec.Struct, frozen=True):
     optional: Mapping[str, Types] = {}
 
 
-class Report:
+class Findings:
     """Collects violations of the rules of one format; a rule that it does not name is a mistake."""
 
     def __init__(self, rules: Mapping[str, str]) -> None:
@@ -194,7 +194,7 @@ class Report:
         if not isinstance(value, dict):
             self.add("arguments", where, f"an object is expected, not {kind(value)}")
 
-    def media(self, data: str, media_type: str, limits: Media, where: str) -> None:
+    def media(self, data: str, media_type: str, limits: MediaLimits, where: str) -> None:
         """Look at base64 data: its type, whether it can be decoded, its size and dimensions."""
         taken = limits.takes(media_type)
         if not taken:
@@ -227,7 +227,7 @@ def kind(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def check_complete(report: Report, messages: Sequence[Mapping[str, Any]]) -> None:
+def check_complete(report: Findings, messages: Sequence[Mapping[str, Any]]) -> None:
     """A list of messages that a model is to go on from."""
     if not messages:
         report.add("empty-request", "messages", "there is no message")

@@ -12,9 +12,9 @@ from typing import Any
 
 from killick.views.validators.findings import (
     NONE,
+    Findings,
     Json,
-    Media,
-    Report,
+    MediaLimits,
     Shape,
     Violation,
     is_base64,
@@ -59,7 +59,7 @@ RULES: Mapping[str, str] = {
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 REQUEST_BYTES = 20 * 1024 * 1024
-MEDIA = Media(
+MEDIA = MediaLimits(
     frozenset(
         {
             "image/png",
@@ -122,7 +122,7 @@ def gemini(
     contents: Sequence[Mapping[str, Any]], system: str | None = None, *, complete: bool = False
 ) -> list[Violation]:
     """Say which rules `contents` break; with `complete`, as a request that is sent now."""
-    report = Report(RULES)
+    report = Findings(RULES)
     size = report.json(contents, "contents") + report.json(system, "system")
     if size > REQUEST_BYTES:
         report.add("request-size", "contents", f"{size} bytes, {REQUEST_BYTES} at most")
@@ -140,7 +140,7 @@ def gemini(
     return report.found
 
 
-def _complete(report: Report, contents: Sequence[Mapping[str, Any]]) -> None:
+def _complete(report: Findings, contents: Sequence[Mapping[str, Any]]) -> None:
     if not contents:
         report.add("empty-request", "contents", "there is no content")
     elif tag(contents[-1], "role") == "model":
@@ -170,7 +170,7 @@ def snake(value: object) -> object:
     }
 
 
-def _content(report: Report, content: object, where: str) -> _Turn | None:
+def _content(report: Findings, content: object, where: str) -> _Turn | None:
     if not report.fits(content, CONTENT, where) or not isinstance(content, dict):
         return None
     role = content["role"]
@@ -187,7 +187,7 @@ def _content(report: Report, content: object, where: str) -> _Turn | None:
     return _Turn(role, parts)
 
 
-def _part(report: Report, part: object, role: str, where: str) -> Json | None:
+def _part(report: Findings, part: object, role: str, where: str) -> Json | None:
     """The part in the Python spelling, when it can be looked at for calls and responses."""
     if not report.fits(part, PART, where) or not isinstance(part, dict):
         return None
@@ -218,14 +218,14 @@ def _part(report: Report, part: object, role: str, where: str) -> Json | None:
     return {name: inner}
 
 
-def _media(report: Report, name: str, value: object, where: str) -> None:
+def _media(report: Findings, name: str, value: object, where: str) -> None:
     if name == "inline_data" and report.fits(value, BLOB, where) and isinstance(value, dict):
         report.media(value["data"], value["mime_type"], MEDIA, where)
     elif name == "file_data":
         report.fits(value, FILE, where)
 
 
-def _call(report: Report, call: object, where: str) -> bool:
+def _call(report: Findings, call: object, where: str) -> bool:
     if not report.fits(call, CALL, where) or not isinstance(call, dict):
         return False
     report.matches("tool-name", TOOL_NAME, call["name"], f"{where}.name")
@@ -234,7 +234,7 @@ def _call(report: Report, call: object, where: str) -> bool:
     return True
 
 
-def _response(report: Report, response: object, where: str) -> bool:
+def _response(report: Findings, response: object, where: str) -> bool:
     if not report.fits(response, RESPONSE, where) or not isinstance(response, dict):
         return False
     report.matches("tool-name", TOOL_NAME, response["name"], f"{where}.name")
@@ -248,7 +248,7 @@ def _response(report: Report, response: object, where: str) -> bool:
     return True
 
 
-def _order(report: Report, turns: Sequence[_Turn | None], turn: _Turn, index: int) -> None:
+def _order(report: Findings, turns: Sequence[_Turn | None], turn: _Turn, index: int) -> None:
     """Where calls and responses stand; beside a content that is broken nothing is said."""
     where = f"contents[{index}]"
     before = turns[index - 1] if index else None
@@ -268,7 +268,7 @@ def _order(report: Report, turns: Sequence[_Turn | None], turn: _Turn, index: in
         _pairs(report, before.calls, turn.responses, where)
 
 
-def _signed(report: Report, turns: Sequence[_Turn | None]) -> None:
+def _signed(report: Findings, turns: Sequence[_Turn | None]) -> None:
     """Newer models demand a signature since the user's last words, of the first call of each."""
     for index in range(len(turns) - 1, -1, -1):
         turn = turns[index]
@@ -278,7 +278,7 @@ def _signed(report: Report, turns: Sequence[_Turn | None]) -> None:
             report.add("unsigned-call", f"contents[{index}]", "the first function call is unsigned")
 
 
-def _pairs(report: Report, calls: list[Json], responses: list[Json], where: str) -> None:
+def _pairs(report: Findings, calls: list[Json], responses: list[Json], where: str) -> None:
     """Responses belong to calls by id where every call has one, by their order otherwise."""
     if len(calls) != len(responses):
         text = f"{len(responses)} function responses for {len(calls)} function calls"

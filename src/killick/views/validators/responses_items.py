@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from killick.views.validators import chat_completions
-from killick.views.validators.findings import NONE, Report, Shape, Types, Violation, tag
+from killick.views.validators.findings import NONE, Findings, Shape, Types, Violation, tag
 
 RULES: Mapping[str, str] = {
     "not-json": "the body is JSON",
@@ -142,7 +142,7 @@ def openai_responses(
     items: Sequence[Mapping[str, Any]], system: str | None = None, *, complete: bool = False
 ) -> list[Violation]:
     """Say which rules `items` break; with `complete`, as a request that is sent now."""
-    report = Report(RULES)
+    report = Findings(RULES)
     size = report.json(items, "input") + report.json(system, "system")
     if size > chat_completions.REQUEST_BYTES:
         most = chat_completions.REQUEST_BYTES
@@ -157,7 +157,7 @@ def openai_responses(
     return report.found
 
 
-def _complete(report: Report, items: Sequence[Mapping[str, Any]]) -> None:
+def _complete(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
     if not items:
         report.add("empty-request", "input", "there is no item")
     elif _type(items[-1]) == "message" and items[-1].get("role") == "assistant":
@@ -171,7 +171,7 @@ def _type(item: object) -> str:
     return "message" if untyped else tag(item)
 
 
-def _item(report: Report, item: object, where: str) -> None:
+def _item(report: Findings, item: object, where: str) -> None:
     name = _type(item)
     if name == "message":
         _message(report, item, where)
@@ -183,7 +183,7 @@ def _item(report: Report, item: object, where: str) -> None:
         report.add("item-type", where, f"{item.get('type')!r} is not a type of item")
 
 
-def _message(report: Report, item: object, where: str) -> None:
+def _message(report: Findings, item: object, where: str) -> None:
     if not report.fits(item, MESSAGE, where) or not isinstance(item, dict):
         return
     role = item["role"]
@@ -198,7 +198,7 @@ def _message(report: Report, item: object, where: str) -> None:
         _parts(report, content, accepted, f"{where}.content", role)
 
 
-def _tool_or_reasoning(report: Report, item: object, shape: Shape, where: str) -> None:
+def _tool_or_reasoning(report: Findings, item: object, shape: Shape, where: str) -> None:
     if not report.fits(item, shape, where) or not isinstance(item, dict):
         return
     name = item["type"]
@@ -222,7 +222,7 @@ def _tool_or_reasoning(report: Report, item: object, shape: Shape, where: str) -
 
 
 def _parts(
-    report: Report, parts: Sequence[object], accepted: Sequence[str], where: str, of: str
+    report: Findings, parts: Sequence[object], accepted: Sequence[str], where: str, of: str
 ) -> None:
     for index, part in enumerate(parts):
         path = f"{where}[{index}]"
@@ -235,7 +235,7 @@ def _parts(
             _part(report, part, path)
 
 
-def _part(report: Report, part: dict[str, Any], where: str) -> None:
+def _part(report: Findings, part: dict[str, Any], where: str) -> None:
     name = part["type"]
     if name == "input_image":
         if part.get("image_url"):
@@ -248,7 +248,7 @@ def _part(report: Report, part: dict[str, Any], where: str) -> None:
         report.add("empty-text", where, "an empty string")
 
 
-def _ids(report: Report, items: Sequence[Mapping[str, Any]]) -> None:
+def _ids(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
     """Ids of items are the provider's own: right in form, and each there once."""
     known: set[str] = set()
     for index, item in enumerate(items):
@@ -267,7 +267,7 @@ def _ids(report: Report, items: Sequence[Mapping[str, Any]]) -> None:
         known.add(item_id)
 
 
-def _pairs(report: Report, items: Sequence[Mapping[str, Any]]) -> None:
+def _pairs(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
     """Every call has one output by its call_id, somewhere after it, of its own kind."""
     calls = _by_call_id(items, PAIRED)
     outputs = _by_call_id(items, OUTPUTS)
@@ -300,7 +300,7 @@ def _by_call_id(
     return found
 
 
-def _reasoning(report: Report, items: Sequence[Mapping[str, Any]]) -> None:
+def _reasoning(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
     """A run of reasoning items is followed by what the model made of it."""
     follower = False
     for index in range(len(items) - 1, -1, -1):

@@ -4,8 +4,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from killick.errors import StoreError
-from killick.stores.postgres.connection import Settings, read_url
-from killick.stores.postgres.reader import _beyond, join, split, tenant_number
+from killick.stores.postgres.connection import ConnectionSettings, read_url
+from killick.stores.postgres.keys import join, split, tenant_number
+from killick.stores.postgres.reader import _beyond
 
 
 def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
@@ -48,7 +49,7 @@ def test_an_address_that_cannot_be_read_does_not_show_its_password() -> None:
 
 def test_not_waiting_is_not_waiting_for_ever() -> None:
     """No lock timeout at all would be what 0 means to the server."""
-    assert Settings("full", 0, 30).parameters("on")["lock_timeout"] == "1ms"
+    assert ConnectionSettings("full", 0, 30).parameters("on")["lock_timeout"] == "1ms"
 
 
 def test_a_schema_has_a_default_and_a_plain_name() -> None:
@@ -71,7 +72,7 @@ def test_a_schema_has_a_default_and_a_plain_name() -> None:
 def test_durability_is_never_weaker_than_asked_for(
     durability: str, configured: str, used: str
 ) -> None:
-    settings = Settings("full" if durability == "full" else "normal", 30, 30)
+    settings = ConnectionSettings("full" if durability == "full" else "normal", 30, 30)
     assert settings.parameters(configured)["synchronous_commit"] == used
 
 

@@ -18,7 +18,7 @@ from killick.stores.sqlite.connection import (
     Durability,
     check_library,
     connect,
-    in_our_words,
+    translate_error,
     translated,
 )
 
@@ -49,7 +49,7 @@ def test_a_sqlite_with_the_fix_is_accepted() -> None:
 def test_each_error_of_sqlite_becomes_the_one_that_says_what_to_do(
     error: apsw.Error, ours: type[StoreError], advice: str
 ) -> None:
-    found = in_our_words(error, "writing")
+    found = translate_error(error, "writing")
     assert type(found) is ours
     assert str(found).startswith("writing: ")
     assert advice in str(found)

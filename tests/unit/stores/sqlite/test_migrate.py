@@ -10,9 +10,9 @@ import pytest
 from killick import Store, Usage
 from killick.errors import StoreDegraded, StoreNewer, StoreNotOurs
 from killick.stores.sql import Migration
-from killick.stores.sqlite import SqliteDatabase, schema
+from killick.stores.sqlite import SqliteDatabase, migrate
 from killick.stores.sqlite.connection import connect
-from killick.stores.sqlite.schema import bring_up_to_date, migrations
+from killick.stores.sqlite.migrate import bring_up_to_date, migrations
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def tables(connection: apsw.Connection) -> set[str]:
 def add_migration(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
     known = migrations()
     added = Migration(len(known) + 1, "0099_added", sql)
-    monkeypatch.setattr(schema, "migrations", lambda: [*known, added])
+    monkeypatch.setattr(migrate, "migrations", lambda: [*known, added])
 
 
 def test_an_empty_file_becomes_a_store_by_all_migrations(
@@ -49,8 +49,8 @@ def test_an_empty_file_becomes_a_store_by_all_migrations(
     bring_up_to_date(connection, path)
     done = list(connection.execute("SELECT number, name FROM migrations ORDER BY number"))
     assert done == [(one.number, one.name) for one in migrations()]
-    assert meta(connection) == {"version": len(migrations()), "oldest": schema.OLDEST}
-    assert connection.pragma("application_id") == schema.APPLICATION_ID
+    assert meta(connection) == {"version": len(migrations()), "oldest": migrate.OLDEST}
+    assert connection.pragma("application_id") == migrate.APPLICATION_ID
     assert connection.pragma("journal_mode") == "wal"
 
 
@@ -100,7 +100,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
 def test_a_creation_that_was_cut_off_before_its_tables_is_done_again(
     connection: apsw.Connection, path: Path
 ) -> None:
-    connection.pragma("application_id", schema.APPLICATION_ID)
+    connection.pragma("application_id", migrate.APPLICATION_ID)
     connection.pragma("journal_mode", "wal")
     bring_up_to_date(connection, path)
     assert "entries" in tables(connection)

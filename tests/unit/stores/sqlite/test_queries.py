@@ -3,7 +3,7 @@
 import pytest
 
 from killick.stores.sql import parse
-from killick.stores.sqlite.schema import SQL, Queries
+from killick.stores.sqlite.schema import SQL, SqliteQueries
 
 
 def test_a_block_is_named_by_the_line_above_it() -> None:
@@ -19,7 +19,7 @@ def test_other_comments_are_left_out() -> None:
 
 def test_a_block_without_a_field_fails_at_import() -> None:
     with pytest.raises(TypeError):
-        Queries(**{**SQL._asdict(), "extra": "SELECT 1"})
+        SqliteQueries(**{**SQL._asdict(), "extra": "SELECT 1"})
 
 
 def test_every_field_has_a_statement() -> None:

@@ -1,0 +1,149 @@
+"""Forward-only numbered migrations, all that are missing in one transaction, under one lock.
+
+The store keeps two numbers: `version`, the newest migration it has, and `oldest`, the oldest
+version of the code that may use it. Only the second one refuses, so several versions of the code
+may run while hosts are upgraded one after another.
+"""
+
+import time
+from hashlib import blake2b
+from typing import Final
+
+from psycopg import errors as pg
+
+from killick.errors import StoreBusy, StoreNewer, StoreNotOurs, StoreReadOnly
+from killick.stores.postgres.connection import Address, Connection, Link
+from killick.stores.postgres.schema import in_schema
+from killick.stores.sql import Migration, build, numbered
+
+_QUEUE_SECONDS: Final = 0.2
+"""How long a migration stands in line for a table: all others who want it stand behind it."""
+
+_STEP_ASIDE_SECONDS: Final = 0.1
+
+OLDEST: Final = 1
+"""The oldest version of this code that may open what this version writes."""
+
+_HOUSE: Final = """
+CREATE TABLE killick.meta (name text PRIMARY KEY, value bigint NOT NULL);
+CREATE TABLE killick.migrations (
+    number bigint PRIMARY KEY, name text NOT NULL, at_us bigint NOT NULL, build text NOT NULL);
+"""
+
+
+def migrations() -> list[Migration]:
+    """All migrations, in order."""
+    return numbered("killick.stores.postgres")
+
+
+def bring_up_to_date(line: Link, address: Address, wait_seconds: float) -> None:
+    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+
+    If interrupted: all that was missing is there with its record, or nothing is.
+    """
+    schema, shown = address.schema, address.shown
+    connection, newest = line.connection, len(migrations())
+    if _version(connection, schema, shown) == newest:
+        return
+    if line.standby:
+        raise StoreReadOnly(f"{shown}: a standby in recovery holds no store yet; name the primary")
+    # A table may be large, and others are at work in it: this takes as long as it takes.
+    connection.unhurried = True
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            _migrate(connection, schema, shown, deadline)
+        except (pg.LockNotAvailable, pg.DeadlockDetected) as error:
+            # Somebody who is in the way is let through: nothing was changed, so nothing is kept.
+            if time.monotonic() > deadline:
+                raise StoreBusy(
+                    f"{shown}: the store must be brought up to date, and others were at work in "
+                    f"its tables for {wait_seconds:g} s; nothing was changed, try again"
+                ) from error
+            time.sleep(_STEP_ASIDE_SECONDS)
+        else:
+            break
+    connection.unhurried = False
+
+
+def _migrate(connection: Connection, schema: str, shown: str, deadline: float) -> None:
+    with connection.transaction():
+        _set_patience(connection, deadline - time.monotonic())
+        # For this transaction only: a lock of the session would stay behind in a pooler.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(schema),))
+        # Shorter than it takes the server to find that two wait for each other, and to choose one.
+        _set_patience(connection, _QUEUE_SECONDS)
+        at = _version(connection, schema, shown)
+        if at == 0:
+            _begin(connection, schema)
+        for one in migrations()[at:]:
+            _apply(connection, schema, one)
+
+
+def _set_patience(connection: Connection, seconds: float) -> None:
+    waiting = f"{max(1, int(seconds * 1000))}ms"
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", (waiting,))
+
+
+def _begin(connection: Connection, schema: str) -> None:
+    # Asked first, because a role that may not create schemas may still have one.
+    exists = connection.execute(
+        "SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)
+    ).fetchone()
+    if exists is None:
+        connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    connection.execute(in_schema(_HOUSE, schema).encode())
+
+
+def _apply(connection: Connection, schema: str, one: Migration) -> None:
+    connection.execute(in_schema(one.sql, schema).encode())
+    connection.execute(
+        in_schema(
+            "INSERT INTO killick.migrations (number, name, at_us, build) VALUES (%s, %s, %s, %s)",
+            schema,
+        ).encode(),
+        (one.number, one.name, time.time_ns() // 1000, build()),
+    )
+    connection.execute(
+        in_schema(
+            "INSERT INTO killick.meta (name, value) VALUES ('version', %s), ('oldest', %s) "
+            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            schema,
+        ).encode(),
+        (one.number, OLDEST),
+    )
+
+
+def _version(connection: Connection, schema: str, shown: str) -> int:
+    """Where the store is; 0 when there is none. Raises StoreNewer, StoreNotOurs."""
+    tables = connection.execute(
+        "SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname IN ('meta', 'entries', 'sessions')",
+        (schema,),
+    ).fetchall()
+    if not tables:
+        return 0
+    if ("meta",) not in tables:
+        raise StoreNotOurs(f"{shown}: the schema has tables that Killick did not make")
+    rows = connection.execute(
+        in_schema("SELECT name, value FROM killick.meta", schema).encode()
+    ).fetchall()
+    stored: dict[str, int] = dict(rows)
+    version = int(stored.get("version", 0))
+    check_allowed(stored.get("oldest", 0), version, shown)
+    return min(version, len(migrations()))
+
+
+def check_allowed(oldest: int, version: int, shown: str) -> None:
+    """Raises StoreNewer if only newer versions of this code may use the store."""
+    newest = len(migrations())
+    if oldest > newest:
+        raise StoreNewer(
+            f"{shown} was written by a newer Killick (format {version}, this one knows {newest}); "
+            "install the newer version to open it"
+        )
+
+
+def _lock(schema: str) -> int:
+    """Name the lock as versions from before the renaming do: both may start at once."""
+    return int.from_bytes(blake2b(f"holdfast {schema}".encode(), digest_size=8).digest()) >> 1

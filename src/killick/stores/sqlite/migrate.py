@@ -1,0 +1,110 @@
+"""Forward-only numbered migrations, each in one transaction with its record.
+
+The store keeps two numbers: `version`, the newest migration it has, and `oldest`, the oldest
+version of the code that may open it. Only the second one refuses. A backup is made before the
+first migration of an existing store. All of it runs while this process has the turn to write.
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs
+from killick.stores.engine.session_ops import rebuild
+from killick.stores.sql import Migration, build, numbered
+from killick.stores.sqlite.connection import translated
+from killick.stores.sqlite.rows import SqliteTransaction
+
+APPLICATION_ID: Final = 0x484C4446
+"""'HLDF' in the header of the file, so that a store can be told from any other database."""
+
+OLDEST: Final = 2
+"""The oldest version of this code that may open what this version writes."""
+
+_DERIVES: Final = frozenset({2})
+"""Migrations that add something which is derived from the journals."""
+
+
+def migrations() -> list[Migration]:
+    """All migrations, in order."""
+    return numbered("killick.stores.sqlite")
+
+
+def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
+    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+
+    If interrupted: each migration has happened with its record, or not at all.
+    """
+    with translated(f"opening {path}"):
+        at = _version(connection, path)
+        pending = [one for one in migrations() if one.number > at]
+        if not pending:
+            return
+        if at == 0:
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("journal_mode", "wal")
+        else:
+            _back_up(connection, Path(f"{path}-backup-{at}"))
+        for one in pending:
+            _apply(connection, one)
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    """The newest migration the store has; 0 for an empty file. Refuses what is not ours."""
+    empty = connection.pragma("page_count") == 0
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    if empty or (ours and not connection.table_exists("main", "meta")):
+        return 0
+    if not ours:
+        raise StoreNotOurs(f"{path} is a database that Killick did not make; name another file")
+    stored = dict(connection.execute("SELECT name, value FROM meta"))
+    newest = len(migrations())
+    if stored["oldest"] > newest:
+        raise StoreNewer(
+            f"{path} was written by a newer Killick (format {stored['version']}, this one knows "
+            f"{newest}); install the newer version to open it"
+        )
+    return int(stored["version"])
+
+
+def _apply(connection: apsw.Connection, one: Migration) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(one.sql)
+        if one.number in _DERIVES:
+            _rebuild_all(connection)
+        connection.execute(
+            "INSERT INTO migrations (number, name, at_us, build) VALUES (?, ?, ?, ?)",
+            (one.number, one.name, time.time_ns() // 1000, build()),
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO meta (name, value) VALUES ('version', ?), ('oldest', ?)",
+            (one.number, OLDEST),
+        )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _rebuild_all(connection: apsw.Connection) -> None:
+    """Derive anew what the migration has added; a damaged session waits for the doctor."""
+    tx = SqliteTransaction(connection, lambda _: True)
+    for key in tx.session_keys():
+        try:
+            rebuild(tx, key)
+        except SessionDamaged:
+            continue
+
+
+def _back_up(connection: apsw.Connection, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    copy = apsw.Connection(str(target))
+    target.chmod(0o600)
+    try:
+        with copy.backup("main", connection, "main") as backup:
+            backup.step()
+    finally:
+        copy.close()
