@@ -20,7 +20,7 @@ from killick import (
     TurnEnded,
     Usage,
 )
-from killick.journal import rules
+from killick.journal import checks
 from killick.stores.engine import state
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, raw, saying, texts, until
 
@@ -31,7 +31,7 @@ LARGE = "large " * 100
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body may have a thousand bytes and more than two hundred go apart."""
     monkeypatch.setattr(state, "BODY_BYTES_MAX", 1_000)
-    monkeypatch.setattr(rules, "BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(checks, "BODY_BYTES_MAX", 1_000)
     monkeypatch.setattr(state, "BODY_BYTES_INLINE", 200)
 
 

@@ -15,9 +15,9 @@ from killick.exchange import records as r
 from killick.exchange.repair import HOLDER, Placed
 from killick.exchange.report import Report, SourceLocation
 from killick.journal.assembly import is_whole_object
+from killick.journal.checks import check_json
 from killick.journal.codec import encode, to_bytes
 from killick.journal.kinds import digest, keyed_id
-from killick.journal.rules import check_json
 from killick.model import entries as e
 from killick.model.messages import OWN_PROVIDER, Json, Opaque, Part, Reasoning, Text, ToolCall
 from killick.model.sessions import Namer, Parent

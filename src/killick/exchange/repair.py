@@ -12,7 +12,7 @@ import msgspec
 from killick.errors import IdConflict, InvalidEntry, KillickError
 from killick.exchange.merge import Unit
 from killick.exchange.report import Report, SourceLocation
-from killick.journal import rules
+from killick.journal import checks, rules
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of, identity, message_identity, named_identity
 from killick.journal.turn_state import TurnState
@@ -154,8 +154,8 @@ class Mender:
         """The entry as it can be recorded. Raises what a store would raise."""
         body = one.entry.body
         self._check_new(body)
-        rules.check_content(body)
-        rules.check_live(session_id="", deleted=self._deleted and not isinstance(body, e.Restored))
+        checks.check_content(body)
+        checks.check_live(session_id="", deleted=self._deleted and not isinstance(body, e.Restored))
         self._check_rules(one.entry)
         for name in blobs_of(body):
             if name not in one.blobs and name not in self._unit.blobs and not self._has_blob(name):

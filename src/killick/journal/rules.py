@@ -1,216 +1,27 @@
 """What may follow what. Every entry of every session passes here before it is written.
 
-Rule 1: content is checked against the limits before it is handed over (`check_content`).
+Rule 1: content is checked against the limits before it is handed over (`checks.check_content`).
 Rule 2: messages, model calls, tools and endings belong to a running turn (`admit`); they need its
         fence, or come from elsewhere for a call that the turn has made.
 Rule 3: a turn that has ended takes late results and text, once each, and nothing else.
-Rule 4: a deleted session takes nothing but its restoring.
+Rule 4: a deleted session takes nothing but its restoring (`checks.check_live`).
 
 Whether an id was used before is not decided here: the database knows, by the entry's identity.
 """
 
-from collections.abc import Iterable, Mapping, Set
-from math import isfinite
-from typing import Final, TypeVar
+from collections.abc import Iterable
 
 from killick.errors import (
     CallNotFound,
     IdConflict,
     InvalidEntry,
     MessageNotFound,
-    SessionDeleted,
-    StaleFence,
     ToolAlreadyStarted,
     ToolNotApproved,
-    TurnEnded,
 )
 from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
-from killick.model.limits import (
-    BODY_BYTES_MAX,
-    ID_BYTES_MAX,
-    JSON_DEPTH_MAX,
-    PARTS_MAX,
-    TAG_CHARS_MAX,
-    TAGS_MAX,
-    TITLE_CHARS_MAX,
-    TOKENS_MAX,
-)
-from killick.model.messages import Json, Part, ToolCall, ToolResult
-
-T = TypeVar("T")
-
-_NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
-
-
-def check_content(body: e.Body) -> None:
-    """Refuse content over a limit. Raises InvalidEntry, which says what to do instead."""
-    match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptWaiting():
-            check_parts(body.parts)
-            check_id(body.id, "message id")
-        case e.Note():
-            check_json(body.data, "note")
-        case e.ToolFinished() | e.LateResult():
-            check_result(body.result)
-        case e.ModelCallStarted():
-            check_json(body.settings, "settings of a model call")
-        case e.ModelCallEnded():
-            check_usage(body.usage)
-        case e.Imported():
-            check_json(body.report, "report of an import")
-        case e.Renamed() | e.SessionCreated():
-            if isinstance(body, e.SessionCreated):
-                check_json(body.extra, "extra data of a session")
-                check_tags(body.tags)
-            if isinstance(body.title, str) and len(body.title) > TITLE_CHARS_MAX:
-                raise InvalidEntry(
-                    f"the title has {len(body.title)} characters; at most {TITLE_CHARS_MAX} fit"
-                )
-        case e.Tagged():
-            check_tags((*body.add, *body.remove))
-            if not body.add and not body.remove:
-                raise InvalidEntry("there is no tag to put on or take off")
-        case e.Compacted():
-            check_text(body.summary, "the summary")
-            if not body.summary.strip():
-                raise InvalidEntry("the summary is empty; nothing may stand for messages but words")
-            check_usage(body.usage)
-        case e.TurnStarted(key=str() as key):
-            check_id(key, "key")
-        case _:
-            pass
-
-
-def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags as they are kept; one string is no list of them."""
-    if isinstance(tags, str):
-        raise InvalidEntry(f"tags are several strings; write [{tags!r}] for one")
-    return tuple(tags)
-
-
-def check_tags(tags: tuple[str, ...]) -> None:
-    """Refuse tags that are no words, too long or too many."""
-    if len(tags) > TAGS_MAX:
-        raise InvalidEntry(f"the session would have {len(tags)} tags; at most {TAGS_MAX} fit")
-    for tag in tags:
-        check_text(tag, "a tag")
-        if not tag.strip():
-            raise InvalidEntry("a tag is empty")
-        if len(tag) > TAG_CHARS_MAX:
-            raise InvalidEntry(
-                f"a tag has {len(tag)} characters; at most {TAG_CHARS_MAX} are kept in one"
-            )
-
-
-def as_parts(given: Iterable[T], what: str) -> tuple[T, ...]:
-    """Several parts as they are kept; a text, bytes or a mapping is no list of them."""
-    if isinstance(given, list | tuple):
-        return tuple(given)
-    if isinstance(given, _NO_LISTS) or not isinstance(given, Iterable):
-        raise _no_parts(given, what)
-    return tuple(given)
-
-
-def _no_parts(given: object, what: str) -> InvalidEntry:
-    return InvalidEntry(f"{what}, and this is a {type(given).__name__}")
-
-
-def check_parts(parts: tuple[Part, ...]) -> None:
-    """Refuse too many parts, and ids in them that are too long."""
-    if len(parts) > PARTS_MAX:
-        raise InvalidEntry(
-            f"the message has {len(parts)} parts; at most {PARTS_MAX} are kept in one message, "
-            "so record it as several"
-        )
-    for part in parts:
-        if isinstance(part, ToolCall):
-            check_id(part.id, "tool call id")
-        elif isinstance(part, ToolResult):
-            check_result(part)
-
-
-def check_result(result: ToolResult) -> None:
-    """Refuse a tool's result over a limit."""
-    check_id(result.call_id, "tool call id")
-    if not isinstance(result.content, str | list | tuple):
-        raise _no_parts(result.content, "a tool's result is text, or a list of parts")
-    if not isinstance(result.content, str) and len(result.content) > PARTS_MAX:
-        raise InvalidEntry(
-            f"the result has {len(result.content)} parts; at most {PARTS_MAX} are kept in one"
-        )
-    check_json(result.structured, "structured content of a result")
-
-
-def check_usage(usage: e.Usage | None) -> None:
-    """Refuse what cannot be added up."""
-    if not isinstance(usage, e.Usage):
-        return
-    for name in ("input", "output", "cached", "reasoning"):
-        count = getattr(usage, name)
-        if isinstance(count, int) and abs(count) > TOKENS_MAX:
-            raise InvalidEntry(f"usage.{name} is {count}; at most {TOKENS_MAX} tokens are counted")
-    cost = usage.cost
-    if isinstance(cost, int | float) and not (isfinite(cost) and abs(cost) <= TOKENS_MAX):
-        raise InvalidEntry(f"usage.cost is {cost}, which is no amount of money")
-
-
-def check_text(text: str, what: str) -> None:
-    """Refuse what is no text where it is handed over, not when it is written."""
-    if not isinstance(text, str):
-        raise InvalidEntry(f"{what} must be a string, and this is a {type(text).__name__}")
-
-
-def check_json(value: Json, what: str, depth: int = 0) -> None:
-    """Refuse data that JSON cannot hold exactly, or that nests too deeply to be read anywhere."""
-    if depth > JSON_DEPTH_MAX:
-        raise InvalidEntry(f"the {what} nests more than {JSON_DEPTH_MAX} levels deep")
-    if isinstance(value, float) and not isfinite(value):
-        raise InvalidEntry(f"the {what} holds {value}, which JSON does not have")
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            check_text(key, f"a key in the {what}")
-            check_json(inner, what, depth + 1)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            check_json(inner, what, depth + 1)
-
-
-def check_id(text: str, what: str) -> None:
-    """Refuse an id or key from outside that is empty or far too long."""
-    check_text(text, f"the {what}")
-    if not text:
-        raise InvalidEntry(f"the {what} is empty")
-    # A character has at most four bytes, so most ids need not be encoded to be measured.
-    if len(text) * 4 > ID_BYTES_MAX and len(text.encode("utf-8", "surrogatepass")) > ID_BYTES_MAX:
-        raise InvalidEntry(f"the {what} is longer than {ID_BYTES_MAX} bytes")
-
-
-def check_blob(data: bytes) -> None:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidEntry(f"a blob is bytes, and this is a {type(data).__name__}")
-    if len(data) > BODY_BYTES_MAX:
-        raise InvalidEntry(f"the blob has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored")
-
-
-def check_live(*, session_id: str, deleted: bool) -> None:
-    """Rule 4."""
-    if deleted:
-        raise SessionDeleted(
-            f"session {session_id!r} was deleted; restore it with store.restore_session()"
-        )
-
-
-def check_claim(turn: TurnState | None, turn_id: str, fence: int, newest_fence: int) -> TurnState:
-    """The running turn, if it is the one the writer holds. Raises TurnEnded or StaleFence."""
-    if turn is not None and turn.id == turn_id and turn.fence == fence and turn.ended is None:
-        return turn
-    if newest_fence > fence:
-        raise StaleFence(
-            f"turn {turn_id!r} has ended and another turn has begun (fence {newest_fence}, "
-            f"this holder has {fence}); start a new turn"
-        )
-    raise TurnEnded(f"turn {turn_id!r} has ended; start a new turn")
+from killick.model.messages import Part, ToolCall, ToolResult
 
 
 def admit(turn: TurnState, body: e.Body) -> None:

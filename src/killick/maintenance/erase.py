@@ -17,7 +17,7 @@ from killick.errors import (
     SessionNotFound,
     StoreError,
 )
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of
 from killick.maintenance.examine import (
@@ -156,7 +156,7 @@ class CareCore:
 
     def resolve(self, text: str) -> Flow[str]:
         """The id that this is, or the one id that begins like it."""
-        rules.check_text(text, "an id")
+        checks.check_text(text, "an id")
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: resolve(reader, tenant, text)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from killick.errors import StoreError
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.redaction import Redact, Redactor, redact_secrets
 from killick.model.limits import (
     ANSWER_SECONDS,
@@ -47,7 +47,7 @@ class StoreOptions:
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
-        rules.check_text(tenant, "the tenant")
+        checks.check_text(tenant, "the tenant")
         check_numbers(
             window_seconds=window_seconds,
             buffer_bytes=buffer_bytes,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any, Literal, TypedDict
 
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.redaction import Redact
 from killick.model import entries as e
 from killick.model.messages import Json, Role
@@ -143,7 +143,7 @@ def session_created(settings: CreateSettings) -> tuple[str | None, e.SessionCrea
         title=title,
         titled_by=settings.get("titled_by", "person") if title is not None else None,
         project=settings.get("project"),
-        tags=rules.as_tags(settings.get("tags", ())),
+        tags=checks.as_tags(settings.get("tags", ())),
         extra=settings.get("extra", {}),
         parent=settings.get("parent"),
     )

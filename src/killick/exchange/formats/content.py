@@ -12,9 +12,9 @@ import msgspec
 from killick.errors import InvalidEntry, KillickError
 from killick.exchange.records import Asked, Bad, MessageRecord, Record, ResultRecord, image
 from killick.exchange.report import SourceLocation
+from killick.journal.checks import check_json, check_usage
 from killick.journal.codec import encode, to_bytes
 from killick.journal.kinds import digest
-from killick.journal.rules import check_json, check_usage
 from killick.model.entries import Usage
 from killick.model.limits import TOKENS_MAX
 from killick.model.messages import (

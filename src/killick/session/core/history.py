@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import msgspec
 
 from killick.errors import InvalidEntry
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.compaction import (
     Compacting,
     check_in_view,
@@ -136,7 +136,7 @@ class HistoryCore:
             tokens_before=settings.get("tokens_before"),
             tokens_after=settings.get("tokens_after"),
         )
-        rules.check_content(body)
+        checks.check_content(body)
         while True:
             head, plan = yield from read(
                 lambda reader: self._plan(reader, first, through, chosen, as_of)
@@ -241,14 +241,14 @@ class HistoryCore:
             title=title,
             titled_by=settings.get("titled_by", "person") if title is not None else None,
             project=row.about.project,
-            tags=rules.as_tags(settings.get("tags", ())),
+            tags=checks.as_tags(settings.get("tags", ())),
             parent=row.about.parent,
             fork=Fork(row.id, reach),
         )
-        rules.check_content(created)
+        checks.check_content(created)
         given = settings.get("id")
         minted = runtime.ids("ses") if given is None else given
-        rules.check_id(minted, "session id")
+        checks.check_id(minted, "session id")
         now = runtime.clock()
         return (
             yield from write(

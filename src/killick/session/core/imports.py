@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from killick.errors import InvalidEntry
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.codec import check_value
 from killick.model import entries as e
 from killick.session.arguments import check_is
@@ -20,7 +20,7 @@ _IDS: Final = ("id", "turn_id", "message_id", "call_id")
 
 
 def import_entries(runtime: Runtime, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
-    rules.check_id(session_id, "session id")
+    checks.check_id(session_id, "session id")
     if not entries:
         raise InvalidEntry("there is no entry to import")
     for entry in entries:
@@ -38,8 +38,8 @@ def _check(entry: e.Entry) -> None:
         raise InvalidEntry(
             f"the time of the entry for seq {entry.seq} is in no year from 1 to 9999"
         )
-    rules.check_content(entry.body)
+    checks.check_content(entry.body)
     for name in _IDS:
         value = getattr(entry.body, name, None)
         if value is not None:
-            rules.check_id(value, name.replace("_", " "))
+            checks.check_id(value, name.replace("_", " "))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.fold import Messages, fold_messages, fold_turns
 from killick.journal.kinds import digest, keyed_id
 from killick.journal.summary import TURNS, Total, add_up
@@ -91,9 +91,9 @@ class StoreCore:
         self, session_id: str | None, created: e.SessionCreated
     ) -> Flow["SessionCore"]:
         runtime = self.runtime()
-        rules.check_content(created)
+        checks.check_content(created)
         minted = session_id if session_id is not None else runtime.ids("ses")
-        rules.check_id(minted, "session id")
+        checks.check_id(minted, "session id")
         at = runtime.clock()
         row = yield from write(
             lambda engine: engine.create_session(
@@ -155,7 +155,7 @@ class StoreCore:
 
     def put_blob(self, data: bytes) -> Flow[str]:
         runtime = self.runtime()
-        rules.check_blob(data)
+        checks.check_blob(data)
         name = digest(data)
         return (
             yield from write(
@@ -332,7 +332,7 @@ class SessionCore:
 
     def describe(self, body: e.Body) -> Flow[Receipt]:
         """Append an entry that any process may append while a turn runs."""
-        rules.check_content(body)
+        checks.check_content(body)
         at = self.runtime().clock()
         receipt, row = yield from write(lambda engine: engine.about(self.key, body, at))
         self.title = row.about.title
@@ -349,7 +349,7 @@ class SessionCore:
         return self.describe(e.Pinned(id=self.runtime().ids("ent"), pinned=pinned))
 
     def tag(self, add: Sequence[str], remove: Sequence[str]) -> Flow[Receipt]:
-        put_on, taken_off = rules.as_tags(add), rules.as_tags(remove)
+        put_on, taken_off = checks.as_tags(add), checks.as_tags(remove)
         return self.describe(e.Tagged(id=self.runtime().ids("ent"), add=put_on, remove=taken_off))
 
     def move(self, project: Project | None) -> Flow[Receipt]:
@@ -363,7 +363,7 @@ class SessionCore:
 
     def note(self, name: str, data: Json, key: str | None) -> Flow[Receipt]:
         if key is not None:
-            rules.check_id(key, "key")
+            checks.check_id(key, "key")
         note_id = keyed_id("ent", self.id, key) if key is not None else self.runtime().ids("ent")
         return self.describe(e.Note(id=note_id, name=name, data=data))
 
@@ -383,7 +383,7 @@ class SessionCore:
         """Ask whoever holds the running turn to stop; False when it is not running."""
         runtime = self.runtime()
         if turn_id is not None:
-            rules.check_id(turn_id, "id of a turn")
+            checks.check_id(turn_id, "id of a turn")
         body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
         at = runtime.clock()
         stopped = yield from write(lambda engine: engine.stop(self.key, body, at))
@@ -400,7 +400,7 @@ class SessionCore:
         if prompt is None:
             raise InvalidEntry("there is no prompt to keep")
         if key is not None:
-            rules.check_id(key, "key")
+            checks.check_id(key, "key")
         message = self.prompt(prompt, "", key)
         at = runtime.clock()
         yield from self.write(lambda engine: engine.queue(self.key, message, at))
@@ -408,14 +408,14 @@ class SessionCore:
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""
-        rules.check_id(prompt_id, "prompt id")
+        checks.check_id(prompt_id, "prompt id")
         at = self.runtime().clock()
         return self.write(lambda engine: engine.withdraw(self.key, prompt_id, at))
 
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json
     ) -> Flow[Receipt]:
-        rules.check_id(call_id, "tool call id")
+        checks.check_id(call_id, "tool call id")
         result = tool_result(call_id, content, is_error=is_error, structured=structured)
         at = self.runtime().clock()
         return self.write(
@@ -423,8 +423,8 @@ class SessionCore:
         )
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
-        rules.check_id(message_id, "message id")
-        rules.check_text(text, "late text")
+        checks.check_id(message_id, "message id")
+        checks.check_text(text, "late text")
         at = self.runtime().clock()
         return self.write(
             lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
@@ -437,16 +437,16 @@ class SessionCore:
     def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None
         if not isinstance(prompt, str | Message):
-            prompt = rules.as_parts(prompt, "a prompt is text, a list of parts, or a Message")
+            prompt = checks.as_parts(prompt, "a prompt is text, a list of parts, or a Message")
         message = as_message(prompt)
         minted = keyed_id("msg", self.id, key) if key is not None else self.runtime().ids("msg")
         body = e.MessageRecorded(
             id=message.id or minted,
             turn_id=turn_id,
             role=message.role,
-            parts=rules.as_parts(message.parts, "the parts of a message are a list"),
+            parts=checks.as_parts(message.parts, "the parts of a message are a list"),
         )
-        rules.check_content(body)
+        checks.check_content(body)
         return body
 
 
@@ -455,10 +455,10 @@ def tool_result(call_id: str, content: Content, *, is_error: bool, structured: J
     kept = (
         content
         if isinstance(content, str)
-        else rules.as_parts(content, "a tool's result is text, or a list of parts")
+        else checks.as_parts(content, "a tool's result is text, or a list of parts")
     )
     result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
-    rules.check_result(result)
+    checks.check_result(result)
     return result
 
 
@@ -471,7 +471,7 @@ def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
 
 def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
     row = _find(runtime, reader, session_id)
-    rules.check_live(session_id=session_id, deleted=row.about.deleted)
+    checks.check_live(session_id=session_id, deleted=row.about.deleted)
     verified = runtime.verified.get(row.key, 0)
     if verified < row.head:
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)

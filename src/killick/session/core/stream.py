@@ -19,7 +19,7 @@ from killick.errors import (
     TurnEnded,
     TurnStopped,
 )
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.assembly import ObjectScanner, is_whole_object
 from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
@@ -183,15 +183,15 @@ class StreamCore:
     # -- deltas --------------------------------------------------------------------------------
 
     def text(self, text: str) -> None:
-        rules.check_text(text, "a piece of text")
+        checks.check_text(text, "a piece of text")
         if text:
             self._grow("text", text)
 
     def reasoning(self, text: str, signature: str | None, encrypted: str | None) -> None:
-        rules.check_text(text, "reasoning")
+        checks.check_text(text, "reasoning")
         for name, given in (("signature", signature), ("encrypted", encrypted)):
             if given is not None:
-                rules.check_text(given, f"the {name} of reasoning")
+                checks.check_text(given, f"the {name} of reasoning")
         if text or signature or encrypted:
             self._grow("reasoning", text, signature, encrypted)
 
@@ -218,7 +218,7 @@ class StreamCore:
     def tool_call(
         self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
     ) -> None:
-        rules.check_text(arguments, "a tool call's arguments")
+        checks.check_text(arguments, "a tool call's arguments")
         buffer = self._writable()
         with self._mutex:
             call = self._calls.get(call_id)
@@ -261,7 +261,7 @@ class StreamCore:
             buffer.add(delta, size)
 
     def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
-        rules.check_id(call_id, "tool call id")
+        checks.check_id(call_id, "tool call id")
         if not name:
             raise InvalidEntry(f"the first piece of tool call {call_id!r} needs the tool's name")
         head = ToolCall(call_id, name, "", tool_type)
@@ -289,14 +289,14 @@ class StreamCore:
             usage=usage or self._ended.usage,
             provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
         )
-        rules.check_usage(usage)
+        checks.check_usage(usage)
         check_value(ended, e.ModelCallEnded, "end of a model call")
         self._ended = ended
 
     def cut_off(self, why: str) -> None:
         """The answer broke off without an exception: the message will be partial."""
         self._inside()
-        rules.check_text(why, "a reason")
+        checks.check_text(why, "a reason")
         self._cut = why or "cut off"
 
     def on_call(self, tell: Callable[[ToolCall], object]) -> None:
@@ -363,7 +363,7 @@ class ToolCore:
         """
         turn = self.turn
         turn.check_open()
-        rules.check_id(self.call_id, "tool call id")
+        checks.check_id(self.call_id, "tool call id")
         seal = turn.seals.pop(self.call_id, None)
         at = turn.runtime.clock()
         try:
@@ -388,7 +388,7 @@ class ToolCore:
                 else "this call is of an earlier turn; give all that it prints to finish()"
             )
         self.turn.check_open()
-        rules.check_text(text, "a tool's output")
+        checks.check_text(text, "a tool's output")
         if text:
             with self._mutex:
                 delta = e.Delta(0, self._length, "output", text)

@@ -13,7 +13,7 @@ from killick.errors import (
     TurnEnded,
     TurnStopped,
 )
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
 from killick.model.messages import Message, Prompt
@@ -54,7 +54,7 @@ class TurnOptions:
                 f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
             )
         if key is not None:
-            rules.check_id(key, "key")
+            checks.check_id(key, "key")
         if wait_seconds is not None and not isinstance(wait_seconds, int | float):
             raise TypeError(f"wait_seconds is a number of seconds, and this is {wait_seconds!r}")
         self.key = key
@@ -365,7 +365,7 @@ class TurnCore:
         """Fenced entries, all or none; the receipt is that of the last."""
         self.check_open()
         for body in bodies:
-            rules.check_content(body)
+            checks.check_content(body)
         append = _Append(self.session, self.claim, bodies, self.runtime.clock())
         return Write(append, append.done)
 
@@ -375,7 +375,7 @@ class TurnCore:
             id=message.id or self.runtime.ids("msg"),
             turn_id=self.claim.turn_id,
             role=message.role,
-            parts=rules.as_parts(message.parts, "the parts of a message are a list"),
+            parts=checks.as_parts(message.parts, "the parts of a message are a list"),
             model_call_id=message.model_call_id,
         )
         return self.append(body)
@@ -383,8 +383,8 @@ class TurnCore:
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
         """Record that a call waits for a person, bound to its exact arguments."""
         self.check_open()
-        rules.check_id(call_id, "tool call id")
-        rules.check_text(arguments, "a tool call's arguments")
+        checks.check_id(call_id, "tool call id")
+        checks.check_text(arguments, "a tool call's arguments")
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
         asked, receipt = yield from write(
             lambda engine: engine.ask_approval(
@@ -396,7 +396,7 @@ class TurnCore:
 
     def put_blob(self, data: bytes) -> Flow[str]:
         """Keep bytes of an image or a file that this turn is about to name."""
-        rules.check_blob(data)
+        checks.check_blob(data)
         runtime, name = self.runtime, digest(data)
         holder = runtime.database.holder
         yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))

@@ -7,7 +7,7 @@ for it, and an import that dies leaves no turn behind that seems to run.
 from collections.abc import Sequence
 
 from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.audit import audit_continuation
 from killick.journal.codec import decode_body, encode
 from killick.journal.kinds import identity, named_identity, same_content, subject
@@ -86,7 +86,7 @@ class ImportOperations(IndexOperations):
             raise InvalidEntry(f"the entry for seq {seq} cannot follow there: {what}")
 
     def _admit_place(self, standing: SessionState, body: e.Body, *, deleted: bool) -> None:
-        rules.check_live(
+        checks.check_live(
             session_id=standing.row.id, deleted=deleted and not isinstance(body, e.Restored)
         )
         if self._tx.find_entry(standing.row.key, identity(body)) is not None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, SessionBusy, SessionDamaged, SessionHasForks
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.closing import closing, open_streams
 from killick.journal.codec import decode_body, encode
 from killick.journal.compaction import check_undo
@@ -70,11 +70,11 @@ class SessionOperations(EngineState):
         """Append an entry that needs no fence: renamed, archived, note, imported, compaction …"""
         standing = self._standing(key)
         restoring = isinstance(body, e.Restored)
-        rules.check_live(
+        checks.check_live(
             session_id=standing.row.id, deleted=standing.row.about.deleted and not restoring
         )
         if isinstance(body, e.Tagged):
-            rules.check_tags(retagged(standing.row.about.tags, body))
+            checks.check_tags(retagged(standing.row.about.tags, body))
         receipt = self._write(standing, body, at_us)
         return receipt, msgspec.structs.replace(standing.row)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
-from killick.journal import rules
+from killick.journal import checks
 from killick.journal.assembly import merge
 from killick.journal.codec import CodecError, encode, read_back
 from killick.journal.kinds import (
@@ -154,11 +154,11 @@ class EngineState:
 
     def _live(self, key: int) -> SessionState:
         standing = self._standing(key)
-        rules.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
+        checks.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
         return standing
 
     def _claimed(self, standing: SessionState, claim: Claim) -> TurnState:
-        return rules.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
+        return checks.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
 
     def _past_turn(self, standing: SessionState, turn_id: str) -> TurnState:
         key = standing.row.key
