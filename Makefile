@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test lint type bench torture torture-long peers lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -21,7 +21,10 @@ system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Ch
 	@requirements/system.sh
 
 test: $(STAMP)  ## run the tests, and a slice of every campaign
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-fast: $(STAMP)  ## run the units and the conformance suite in memory, in a minute: between two edits
+	@$(BIN)/python -m pytest -n 2 -q tests/unit tests/conformance/test_memory.py $(ARGS)
 
 lint: $(STAMP)  ## check style, format and the direction of imports
 	@$(BIN)/ruff check
@@ -36,8 +39,9 @@ bench: $(STAMP) $(PEERS)  ## measure Killick beside raw SQLite and psycopg, and 
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 
-torture: $(STAMP)  ## run the campaigns that try to lose something, for ten minutes
+torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for ten minutes
 	@$(BIN)/python -m torture
+	@$(BIN)/python -m pytest -n 2 -q -m "hypothesis and not campaign" --hypothesis-profile=explore
 
 torture-long: $(STAMP)  ## the same, for hours
 	@$(BIN)/python -m torture --long
