@@ -23,8 +23,8 @@ from pathlib import Path
 from killick import AsyncStore
 from killick.server.auth import Tokens
 from killick.server.launch import serve
-from killick.server.runner import Answering
-from killick.server.state import ServerSettings
+from killick.server.runner import Runner
+from killick.server.service import ServerSettings
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
@@ -46,8 +46,8 @@ async def answer(_session: AsyncSession, turn: AsyncTurn) -> None:
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
-    yield Answering(answer, "clock")
+async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+    yield Runner(answer, "clock")
 
 
 def run_server(store: str) -> None:

@@ -14,15 +14,15 @@ from killick.agent import agent_for
 from killick.server.auth import Tokens
 from killick.server.launch import serve
 from killick.server.log import configure
-from killick.server.runner import Answering
-from killick.server.state import ServerSettings
+from killick.server.runner import Runner
+from killick.server.service import ServerSettings
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
+async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
     said = "You tell stories in plain paragraphs."
     async with agent_for("on-board", tools=[], instructions=said) as agent:
-        yield Answering(agent.answer, agent.name, compact=agent.compact)
+        yield Runner(agent.answer, agent.name, compact=agent.compact)
 
 
 def main() -> None:

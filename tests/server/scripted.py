@@ -16,8 +16,8 @@ from killick.model.entries import ApprovalDecided
 from killick.server.auth import Tokens
 from killick.server.launch import serve
 from killick.server.log import configure
-from killick.server.runner import Answering
-from killick.server.state import ServerSettings
+from killick.server.runner import Runner
+from killick.server.service import ServerSettings
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
@@ -120,8 +120,8 @@ async def answer(session: AsyncSession, turn: AsyncTurn) -> None:
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Answering]:
-    yield Answering(answer, "scripted")
+async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+    yield Runner(answer, "scripted")
 
 
 def main() -> None:

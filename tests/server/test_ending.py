@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from killick import AsyncStore
-from killick.server.endpoint import Refused
 from killick.server.hub import Hub
 from killick.server.log import Log
-from killick.server.state import ServerSettings
+from killick.server.responses import Refused
 from killick.stores.memory import MemoryDisk
 from tests.server.conftest import Serve
 
@@ -114,7 +113,7 @@ def test_a_hub_that_was_never_started_can_be_closed() -> None:
     """A signal may come before the server is up: it must not hang for it."""
 
     async def main() -> None:
-        hub = Hub(AsyncStore(MemoryDisk().open()), ServerSettings(), Log())
+        hub = Hub(AsyncStore(MemoryDisk().open()), Log())
         await hub.close()
         with pytest.raises(Refused, match="shutting down"):
             hub.admit()

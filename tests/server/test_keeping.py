@@ -9,7 +9,7 @@ import apsw
 
 from killick import AsyncStore
 from killick.server.log import Log
-from killick.server.runner import Keeper
+from killick.server.runner import Recovery
 from killick.session.runtime import system_clock
 
 _DIES = """
@@ -31,7 +31,7 @@ def test_a_dead_turn_is_not_forgotten_when_the_store_was_busy(tmp_path: Path) ->
     async def main() -> None:
         async with AsyncStore(path, lock_wait_seconds=0.05) as store:
             # An hour later: the next look lists only what has changed since.
-            keeper = Keeper(store, lambda: system_clock() + _HOUR_US, Log(), lambda: ())
+            keeper = Recovery(store, lambda: system_clock() + _HOUR_US, Log(), lambda: ())
             somebody = apsw.Connection(str(path))
             somebody.execute("BEGIN IMMEDIATE")
             await keeper.look()

@@ -11,7 +11,6 @@ from killick.errors import StoreReadOnly
 from killick.model import entries as e
 from killick.server.hub import QUEUE_BYTES, Client, Hub, _Told, event_bytes
 from killick.server.log import Log
-from killick.server.state import ServerSettings
 from killick.session.follow import Cursor, Fed, FollowedItem
 from tests.server.client import Server, texts
 
@@ -89,7 +88,7 @@ async def test_who_comes_while_a_stuck_reader_is_being_sent_away_hears_everythin
     """A session could not be read for a moment: its readers reload, and one never leaves."""
     async with AsyncStore(tmp_path / "work.db") as store:
         session = await store.create_session()
-        hub = Hub(store, ServerSettings(), Log())
+        hub = Hub(store, Log())
         hub.start()
         stuck, fresh = Client(), Client()
         with hub.listening(session, stuck):
@@ -108,7 +107,7 @@ async def test_an_item_that_cannot_be_told_ends_the_streams_of_its_session_alone
 ) -> None:
     async with AsyncStore(tmp_path / "work.db") as store:
         session, other = await store.create_session(), await store.create_session()
-        hub = Hub(store, ServerSettings(), Log())
+        hub = Hub(store, Log())
         hub.start()
         broken, well = Client(), Client()
         with hub.listening(session, broken), hub.listening(other, well):

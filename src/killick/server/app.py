@@ -16,12 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from killick.server import events, session_routes, view_routes
 from killick.server.auth import HEADERS
-from killick.server.endpoint import Endpoint, Operation, Refused, refuse, respond
+from killick.server.endpoint import Endpoint, Operation
 from killick.server.openapi import describe
-from killick.server.routes import events, health, sessions, turns, views
-from killick.server.runner import Keeper
-from killick.server.state import Serving
+from killick.server.responses import Refused, refuse, respond
+from killick.server.runner import Recovery
+from killick.server.service import Service
 from killick.session.runtime import system_clock
 
 _MEDIA: Final = {
@@ -68,11 +69,9 @@ class Pages:
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *sessions.OPERATIONS,
-    *turns.OPERATIONS,
-    *views.OPERATIONS,
+    *session_routes.OPERATIONS,
+    *view_routes.OPERATIONS,
     *events.OPERATIONS,
-    *health.OPERATIONS,
 )
 
 _WORDS: Final = {
@@ -81,7 +80,7 @@ _WORDS: Final = {
 }
 
 
-def make_app(serving: Serving) -> ASGIApp:
+def make_app(service: Service) -> ASGIApp:
     """The application of one server; its lifespan starts and ends what runs beside requests."""
     pages = Pages()
     document = describe(OPERATIONS)
@@ -94,15 +93,15 @@ def make_app(serving: Serving) -> ASGIApp:
         code, message = _WORDS.get(error.status_code, ("refused", "It was refused."))
         return refuse(Refused(error.status_code, code, message, headers=dict(error.headers or {})))
 
-    routes = [Route(path, _Methods(serving, path), methods=None) for path in _paths()]
+    routes = [Route(path, _Methods(service, path), methods=None) for path in _paths()]
     routes.append(Route("/openapi.json", openapi, methods=["GET"]))
     routes += [Route(path, pages.serve, methods=["GET"]) for path in pages.PATHS]
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: nothing},
-        lifespan=lambda _app: _living(serving),
+        lifespan=lambda _app: _living(service),
     )
-    return Guarded(app, serving)
+    return GuardMiddleware(app, service)
 
 
 def _paths() -> list[str]:
@@ -112,9 +111,9 @@ def _paths() -> list[str]:
 class _Methods:
     """Everything that can be asked of one path."""
 
-    def __init__(self, serving: Serving, path: str) -> None:
+    def __init__(self, service: Service, path: str) -> None:
         self._endpoints: dict[str, Endpoint] = {
-            one.method: Endpoint(serving, one) for one in OPERATIONS if one.path == path
+            one.method: Endpoint(service, one) for one in OPERATIONS if one.path == path
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,25 +130,27 @@ class _Methods:
 
 
 @contextlib.asynccontextmanager
-async def _living(serving: Serving) -> AsyncIterator[None]:
-    serving.hub.start()
-    turns = serving.turns
-    keeper = Keeper(serving.store, system_clock, serving.log, lambda: turns.sessions)
-    looking = asyncio.create_task(keeper.run(serving.settings.look_seconds), name="killick-keeper")
+async def _living(service: Service) -> AsyncIterator[None]:
+    service.hub.start()
+    turns = service.turns
+    recovery = Recovery(service.store, system_clock, service.log, lambda: turns.sessions)
+    looking = asyncio.create_task(
+        recovery.run(service.settings.look_seconds), name="killick-recovery"
+    )
     try:
         yield
     finally:
         looking.cancel()
-        await serving.turns.drain(0)
-        await serving.hub.close()
+        await service.turns.drain(0)
+        await service.hub.close()
 
 
-class Guarded:
+class GuardMiddleware:
     """In front of everything: refuses what another site causes, adds headers, keeps the log."""
 
-    def __init__(self, app: ASGIApp, serving: Serving) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
-        self._serving = serving
+        self._serving = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

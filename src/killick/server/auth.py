@@ -15,7 +15,7 @@ import msgspec
 
 from killick.errors import KillickError, UsageError
 from killick.model.sessions import moment
-from killick.server.endpoint import Refused
+from killick.server.responses import Refused
 
 May = Literal["read", "write"]
 VARIABLE: Final = "KILLICK_TOKENS"

@@ -10,18 +10,15 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from killick.model import entries as e
-from killick.server.endpoint import Refused, encode, explain
 from killick.server.log import Log, cause
+from killick.server.responses import Refused, encode, explain
 from killick.server.schemas import DeltaEvent, EntryEvent, ReloadEvent, time_text
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_feeds import AsyncFeed
 from killick.session.follow import Cursor, Fed, FollowedItem
-
-if TYPE_CHECKING:
-    from killick.server.state import ServerSettings
 
 QUEUE_BYTES: Final = 1024 * 1024
 """What may wait for one client; one that is further behind is told to reload."""
@@ -143,10 +140,13 @@ class Client:
 class Hub:
     """Who listens to which session, and the one feed for all of them."""
 
-    def __init__(self, store: AsyncStore, settings: "ServerSettings", log: Log) -> None:
+    def __init__(
+        self, store: AsyncStore, log: Log, *, max_streams: int = 1_000, beat_seconds: float = 15.0
+    ) -> None:
         self._store = store
-        self._settings = settings
         self._log = log
+        self._max_streams = max_streams
+        self._beat_seconds = beat_seconds
         self._clients: dict[str, set[Client]] = {}
         self._feed: AsyncFeed | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -188,7 +188,7 @@ class Hub:
         """Count one more stream. Raises Refused when there are too many, or none are taken."""
         if self._closed:
             raise Refused(503, "shutting_down", "This server is shutting down; ask again.")
-        if self._streams >= self._settings.streams:
+        if self._streams >= self._max_streams:
             raise Refused(
                 503, "too_many_streams", "Too many streams are open here; close one, or wait.",
                 headers={"Retry-After": "5"},
@@ -256,7 +256,7 @@ class Hub:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.beat_seconds)
+            await asyncio.sleep(self._beat_seconds)
             for clients in list(self._clients.values()):
                 for client in list(clients):
                     client.beat()

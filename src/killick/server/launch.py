@@ -17,14 +17,14 @@ from killick.errors import UsageError
 from killick.server.app import make_app
 from killick.server.auth import Guard, Tokens, is_loopback
 from killick.server.log import Log
-from killick.server.runner import Answering
-from killick.server.state import ServerSettings, Serving
+from killick.server.runner import Runner
+from killick.server.service import ServerSettings, Service
 from killick.session.aio import AsyncStore
 
 LAST_SECONDS: Final = 4.0
 """After the time for turns: how long ending them, the streams and the store may take."""
 
-MakeAnswering = Callable[[AsyncStore], AbstractAsyncContextManager[Answering]]
+MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
 """Starts whoever answers prompts, for as long as the server lasts."""
 
 
@@ -64,7 +64,7 @@ def check_exposure(settings: ServerSettings, tokens: Tokens) -> None:
 
 async def serve(
     make_store: Callable[[], AsyncStore],
-    answering: MakeAnswering,
+    make_runner: MakeRunner,
     settings: ServerSettings,
     tokens: Tokens,
     ready: Callable[[str], None] = lambda _url: None,
@@ -79,12 +79,12 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
         store = await stack.enter_async_context(make_store())
-        answers = await stack.enter_async_context(answering(store))
+        runner = await stack.enter_async_context(make_runner(store))
         guard = Guard(settings.host, settings.allowed_hosts, tokens)
-        serving = Serving(store, answers, settings, guard, log)
+        service = Service(store, runner, settings, guard, log)
         server = _Server(
             uvicorn.Config(
-                make_app(serving),
+                make_app(service),
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
@@ -96,7 +96,7 @@ async def serve(
                 timeout_graceful_shutdown=1,
             )
         )
-        async with _ending(serving, server):
+        async with _ending(service, server):
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             ready(f"http://{host}:{listener.getsockname()[1]}/")
             log.info("serving", host=settings.host, port=listener.getsockname()[1], pid=os.getpid())
@@ -105,7 +105,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def _ending(serving: Serving, server: uvicorn.Server) -> AsyncIterator[None]:
+async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[None]:
     """On a signal: begin no turn, let turns finish, stop them, end streams. A second hurries."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -113,23 +113,23 @@ async def _ending(serving: Serving, server: uvicorn.Server) -> AsyncIterator[Non
 
     def ask(name: str) -> None:
         (hurry if asked.is_set() else asked).set()
-        serving.log.info("signal", name=name)
+        service.log.info("signal", name=name)
 
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, ask, one.name)
 
     async def end() -> None:
         await asked.wait()
-        serving.draining = True
-        _leave_after(serving.settings.drain_seconds + LAST_SECONDS)
-        draining = asyncio.ensure_future(serving.turns.drain(serving.settings.drain_seconds))
+        service.draining = True
+        _leave_after(service.settings.drain_seconds + LAST_SECONDS)
+        draining = asyncio.ensure_future(service.turns.drain(service.settings.drain_seconds))
         hurrying = asyncio.ensure_future(hurry.wait())
         await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
             draining.cancel()
-            await serving.turns.drain(0)
+            await service.turns.drain(0)
         hurrying.cancel()
-        await serving.hub.close()
+        await service.hub.close()
         server.should_exit = True
 
     ending = asyncio.create_task(end())

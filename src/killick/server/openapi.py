@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.server.endpoint import HEADER, JSON, Operation
+from killick.server.endpoint import HEADER, Operation
+from killick.server.responses import JSON
 from killick.server.schemas import DeltaEvent, EntryEvent, Failure, ReloadEvent
 
 _REF: Final = "#/components/schemas/{name}"

@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from killick.errors import KillickError, StoreError, TurnStopped, UsageError
 from killick.model.messages import Prompt
 from killick.model.sessions import moment
-from killick.server.endpoint import Refused, sentence
 from killick.server.log import Log, cause
+from killick.server.responses import Refused, sentence
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
 from killick.session.options import TurnSettings
 from killick.session.runtime import Clock
 
-Runner = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]
+RunTurn = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]
 """Answers the prompt of a turn that has begun, inside of it."""
 
 After = Callable[[AsyncSession], Awaitable[object]]
@@ -30,14 +30,14 @@ SHUTDOWN: Final = "the server was shut down"
 T = TypeVar("T")
 
 
-class Answering(NamedTuple):
-    """Who answers prompts here, and what it is called; where nobody does, `lacks` says what to set.
+class Runner(NamedTuple):
+    """Who runner prompts here, and what it is called; where nobody does, `lacks` says what to set.
 
     `after` is called with a session when a turn of it was completed; `compact` puts a summary in
     place of what was said, and tells whether there was anything.
     """
 
-    runner: Runner | None
+    run: RunTurn | None
     model: str | None
     after: After | None = None
     compact: Callable[[AsyncSession], Awaitable[bool]] | None = None
@@ -56,9 +56,9 @@ class StartedTurn(NamedTuple):
 class Turns:
     """Begins turns, runs them, and goes on with what was queued meanwhile."""
 
-    def __init__(self, store: AsyncStore, answering: Answering, log: Log) -> None:
+    def __init__(self, store: AsyncStore, runner: Runner, log: Log) -> None:
         self._store = store
-        self._answering = answering
+        self._runner = runner
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
@@ -79,11 +79,11 @@ class Turns:
         """
         if self._draining:
             raise _shutting_down()
-        runner = self._answering.runner
-        if runner is None:
-            raise Refused(503, "no_model", self._answering.lacks or "No model answers here.")
+        run = self._runner.run
+        if run is None:
+            raise Refused(503, "no_model", self._runner.lacks or "No model runner here.")
         entered: asyncio.Future[StartedTurn] = asyncio.get_running_loop().create_future()
-        task = self._spawn(self._run(runner, session_id, prompt, settings, entered))
+        task = self._spawn(self._run(run, session_id, prompt, settings, entered))
         if settings.get("if_busy") in ("wait", "interrupt"):
             self._waiting.add(task)
             entered.add_done_callback(lambda _: self._waiting.discard(task))
@@ -91,7 +91,7 @@ class Turns:
 
     async def _run(
         self,
-        runner: Runner,
+        run: RunTurn,
         session_id: str,
         prompt: Prompt,
         settings: TurnSettings,
@@ -109,7 +109,7 @@ class Turns:
                 self._running[turn.id] = session
                 self._log.info("turn_began", session=session_id, turn=turn.id)
                 try:
-                    await runner(session, turn)
+                    await run(session, turn)
                 finally:
                     self._running.pop(turn.id, None)
             status = turn.status
@@ -134,8 +134,8 @@ class Turns:
                 self._log.info("turn_ended", session=session_id, turn=turn.id, status=status)
         if status == "completed" and not self._draining:
             await self._go_on(session)
-            if self._answering.after is not None:
-                await self._do_after(session, self._answering.after)
+            if self._runner.after is not None:
+                await self._do_after(session, self._runner.after)
 
     async def _go_on(self, session: AsyncSession) -> None:
         """Take up what was queued while the turn ran. A turn that was stopped holds the queue."""
@@ -193,9 +193,9 @@ def _tell(future: "asyncio.Future[T]", value: T) -> None:
 
 
 @asynccontextmanager
-async def agent_answering(
+async def agent_runner(
     _store: AsyncStore, *, model: str | None, root: Path, allowed: tuple[str, ...] = ()
-) -> AsyncIterator[Answering]:
+) -> AsyncIterator[Runner]:
     """The chat agent. Raises UsageError, in one line, if the model that is named is none.
 
     Where none is named and none is found, sessions can still be read; whoever asks is told what to
@@ -207,20 +207,20 @@ async def agent_answering(
             from killick.agent import agent_for
 
             agent = await stack.enter_async_context(agent_for(model, root=root, allowed=allowed))
-            answers = Answering(agent.answer, agent.name, after=agent.title, compact=agent.compact)
+            runner = Runner(agent.answer, agent.name, after=agent.title, compact=agent.compact)
         except ModuleNotFoundError as missing:
-            answers = _nobody(
+            runner = _no_runner(
                 UsageError(f"an agent needs {missing.name}: pip install 'killick[chat]'"), model
             )
         except UsageError as unavailable:
-            answers = _nobody(unavailable, model)
-        yield answers
+            runner = _no_runner(unavailable, model)
+        yield runner
 
 
-def _nobody(why: UsageError, named: str | None) -> Answering:
+def _no_runner(why: UsageError, named: str | None) -> Runner:
     if named or os.environ.get("KILLICK_MODEL"):
         raise why
-    return Answering(None, None, lacks=sentence(str(why)))
+    return Runner(None, None, lacks=sentence(str(why)))
 
 
 _FIRST_DAYS: Final = 7
@@ -232,7 +232,7 @@ _OVERLAP: Final = timedelta(minutes=5)
 _LISTED: Final = 10_000
 
 
-class Keeper:
+class Recovery:
     """Knows which sessions were seen running, and opens each to see whether its holder lives.
 
     `here` are those whose turns run in this process: they need not be looked at.

@@ -65,14 +65,14 @@ def serve(
     """
     try:
         from killick.server.launch import serve as serve_forever
-        from killick.server.runner import agent_answering
+        from killick.server.runner import agent_runner
     except ImportError as error:
         raise click.ClickException(
             f"the server is not installed ({error.name}); pip install 'killick[server,chat]'"
         ) from error
     from killick.server.auth import Tokens, token_path
     from killick.server.log import configure
-    from killick.server.state import ServerSettings
+    from killick.server.service import ServerSettings
     from killick.session.aio import AsyncStore
 
     configure()
@@ -92,7 +92,7 @@ def serve(
     asyncio.run(
         serve_forever(
             lambda: AsyncStore(url),
-            lambda store: agent_answering(store, model=model, root=Path(root), allowed=allow),
+            lambda store: agent_runner(store, model=model, root=Path(root), allowed=allow),
             settings,
             Tokens(token_path()),
             ready,

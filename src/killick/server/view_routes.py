@@ -1,5 +1,6 @@
-"""Reading: messages, the transcript, what a model is sent, exports, searches and figures."""
+"""Reading: messages, transcript, context, exports, searches, figures, health."""
 
+from collections.abc import Iterator
 from datetime import date
 from importlib.metadata import version
 from typing import Final
@@ -9,13 +10,14 @@ from starlette.responses import Response, StreamingResponse
 from killick.exchange.export import export_session
 from killick.journal.summary import Total
 from killick.model import entries as e
-from killick.server.endpoint import ApiAnswer, ApiCall, Operation, Refused
-from killick.server.routes.sessions import ONE
+from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
+from killick.server.responses import Refused
 from killick.server.schemas import (
     About,
     ContextOut,
     ContextQuery,
     ExportQuery,
+    Health,
     HitOut,
     HitsOut,
     MessageOut,
@@ -29,9 +31,11 @@ from killick.server.schemas import (
     TurnOut,
     UsageDay,
 )
+from killick.server.service import Service
 from killick.session.aio import AsyncSession, blocking
 from killick.session.core.queries import ActivityFilters
 from killick.session.options import SearchFilters, UsageFilters
+from killick.stores.ops import Histogram
 from killick.views.media import IMAGES, sniff
 
 MEDIA: Final = {
@@ -45,7 +49,7 @@ _UNDO_WITHIN: Final = 50
 async def get_messages(call: ApiCall) -> ApiAnswer:
     """Messages that began, grew, ended or got a result after a seq; all of them without one."""
     query: MessageQuery = call.query
-    session = await call.serving.store.session(call.session_id)
+    session = await call.service.store.session(call.session_id)
     changes = await session.changes(after=query.after)
     messages = [MessageOut.of(one) for one in changes.messages]
     return ApiAnswer(200, MessagesOut(messages=messages, head=changes.head, whole=changes.whole))
@@ -53,7 +57,7 @@ async def get_messages(call: ApiCall) -> ApiAnswer:
 
 async def get_transcript(call: ApiCall) -> ApiAnswer:
     """What a person sees; events after its cursor go on from there."""
-    session = await call.serving.store.session(call.session_id)
+    session = await call.service.store.session(call.session_id)
     cursor = str(session.head)  # before reading: what is read twice changes nothing
     shown = await session.transcript()
     turns = await session.turns()
@@ -80,7 +84,7 @@ async def _undoable(session: AsyncSession) -> int | None:
 async def get_context(call: ApiCall) -> ApiAnswer:
     """What a model would be sent now, in one provider's shape, and what was repaired in it."""
     query: ContextQuery = call.query
-    session = await call.serving.store.session(call.session_id)
+    session = await call.service.store.session(call.session_id)
     context = await session.context(query.format)
     value = ContextOut(
         format=context.format,
@@ -94,10 +98,10 @@ async def get_context(call: ApiCall) -> ApiAnswer:
 async def export(call: ApiCall) -> Response:
     """The whole session as a file."""
     query: ExportQuery = call.query
-    session = await call.serving.store.session(call.session_id)
+    session = await call.service.store.session(call.session_id)
     media, ending = MEDIA.get(query.to, ("application/json", "json"))
     name = "".join(one if one.isascii() and one.isalnum() else "-" for one in session.id)[:80]
-    pieces = export_session(blocking(call.serving.store), session.id, query.to)
+    pieces = export_session(blocking(call.service.store), session.id, query.to)
     # A page that was exported is a file: it never runs as a part of this site.
     headers = {"Content-Disposition": f'attachment; filename="{name}.{ending}"'}
     return StreamingResponse(pieces, headers=headers, media_type=media)
@@ -105,7 +109,7 @@ async def export(call: ApiCall) -> Response:
 
 async def get_blob(call: ApiCall) -> Response:
     """An image or a file that a message names; what is no image is only ever downloaded."""
-    data = await call.serving.store.blob(call.path["name"])
+    data = await call.service.store.blob(call.path["name"])
     media = sniff(data)
     if media not in IMAGES:
         headers = {"Content-Disposition": "attachment"}
@@ -121,7 +125,7 @@ async def search(call: ApiCall) -> ApiAnswer:
         filters["session"] = query.session
     if query.role is not None:
         filters["role"] = query.role
-    hits = await call.serving.store.search(query.q, **filters)
+    hits = await call.service.store.search(query.q, **filters)
     return ApiAnswer(200, HitsOut(hits=[HitOut.of(one) for one in hits], behind=hits.behind))
 
 
@@ -135,7 +139,7 @@ async def stats(call: ApiCall) -> ApiAnswer:
         active["since"] = spent["since"] = since
     if until is not None:
         active["until"] = spent["until"] = until
-    store = call.serving.store
+    store = call.service.store
     value = StatsOut(
         activity=await store.activity(**active),
         usage=[_usage(one) for one in await store.usage("day", **spent)],
@@ -165,23 +169,90 @@ def _usage(total: Total) -> UsageDay:
 
 async def about(call: ApiCall) -> ApiAnswer:
     """Which Killick this is, which model answers, and what this client may do."""
-    may = call.serving.guard.may(call.request.headers) or "read"
-    who = call.serving.answering
+    may = call.service.guard.may(call.request.headers) or "read"
+    who = call.service.runner
     value = About(version=version("killick"), model=who.model, lacks=who.lacks, may=may)
     return ApiAnswer(200, value)
 
 
+def prometheus(service: Service) -> str:
+    """Every figure, with what it means."""
+    return "\n".join(_lines(service)) + "\n"
+
+
+def _lines(service: Service) -> Iterator[str]:
+    figures, hub, turns = service.store.figures, service.hub, service.turns
+    for name, kind, text, value in (
+        ("store_appends_total", "counter", "Writes handed to the store.", figures.operations),
+        ("store_refused_total", "counter", "Writes that were refused.", figures.refused),
+        ("store_followers", "gauge", "Who follows sessions in here.", figures.followers),
+        ("open_turns", "gauge", "Turns that run in this process.", figures.turns),
+        ("recovered_turns_total", "counter", "Turns closed for the dead.", figures.recovered),
+        ("open_streams", "gauge", "Event streams of clients.", hub.streams),
+        ("events_total", "counter", "Events handed to clients as they came.", hub.told),
+        ("reloads_total", "counter", "Clients that were told to reload.", hub.reloads),
+    ):
+        yield from _one(name, kind, text, value)
+    yield from _histogram("store_commit_seconds", "How long commits took.", figures.commit_seconds)
+    yield from _histogram("store_commit_size", "Writes in one commit.", figures.commit_sizes)
+    yield "# HELP killick_turns_total Turns that ended here, by how."
+    yield "# TYPE killick_turns_total counter"
+    for status, count in turns.outcomes.items():
+        yield f'killick_turns_total{{status="{status}"}} {count}'
+
+
+def _one(name: str, kind: str, text: str, value: float) -> Iterator[str]:
+    yield f"# HELP killick_{name} {text}"
+    yield f"# TYPE killick_{name} {kind}"
+    yield f"killick_{name} {value:g}"
+
+
+def _histogram(name: str, text: str, values: Histogram) -> Iterator[str]:
+    yield f"# HELP killick_{name} {text}"
+    yield f"# TYPE killick_{name} histogram"
+    so_far = 0
+    for bound, count in zip((*values.bounds, None), values.counts, strict=True):
+        so_far += count
+        label = "+Inf" if bound is None else f"{bound:g}"
+        yield f'killick_{name}_bucket{{le="{label}"}} {so_far}'
+    yield f"killick_{name}_sum {values.total:g}"
+    yield f"killick_{name}_count {so_far}"
+
+
+async def healthz(_call: ApiCall) -> ApiAnswer:
+    """The process lives."""
+    return ApiAnswer(200, Health(status="ok"))
+
+
+async def readyz(call: ApiCall) -> ApiAnswer:
+    """The server takes work: it is not shutting down, and its store can be written."""
+    if call.service.draining:
+        raise Refused(503, "shutting_down", "This server is shutting down.")
+    if call.service.store.status != "ok":
+        raise Refused(503, "store_unavailable", "The store cannot be written now.")
+    await call.service.store.sessions(limit=1)
+    return ApiAnswer(200, Health(status="ok"))
+
+
+async def metrics(call: ApiCall) -> Response:
+    """Figures in Prometheus' text format."""
+    return Response(prometheus(call.service), media_type="text/plain; version=0.0.4")
+
+
 OPERATIONS = (
     Operation("GET", "/api/about", about, {200: About}),
-    Operation("GET", ONE + "/messages", get_messages, {200: MessagesOut}, query=MessageQuery,
+    Operation("GET", SESSION + "/messages", get_messages, {200: MessagesOut}, query=MessageQuery,
               errors=(404, 410)),
-    Operation("GET", ONE + "/transcript", get_transcript, {200: TranscriptOut},
+    Operation("GET", SESSION + "/transcript", get_transcript, {200: TranscriptOut},
               errors=(404, 410)),
-    Operation("GET", ONE + "/context", get_context, {200: ContextOut}, query=ContextQuery,
+    Operation("GET", SESSION + "/context", get_context, {200: ContextOut}, query=ContextQuery,
               errors=(404, 410)),
-    Operation("GET", ONE + "/export", export, {200: "*/*"}, query=ExportQuery,
+    Operation("GET", SESSION + "/export", export, {200: "*/*"}, query=ExportQuery,
               errors=(404, 410)),
     Operation("GET", "/api/blobs/{name}", get_blob, {200: "*/*"}, errors=(404,)),
     Operation("GET", "/api/search", search, {200: HitsOut}, query=SearchQuery, errors=(404,)),
     Operation("GET", "/api/stats", stats, {200: StatsOut}, query=StatsQuery),
+    Operation("GET", "/healthz", healthz, {200: Health}, "open"),
+    Operation("GET", "/readyz", readyz, {200: Health}, "open"),
+    Operation("GET", "/metrics", metrics, {200: "text/plain"}),
 )  # fmt: skip

@@ -7,11 +7,11 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from killick.errors import KillickError
-from killick.server.endpoint import ApiCall, Operation, explain
+from killick.server.endpoint import SESSION, ApiCall, Operation
 from killick.server.hub import Client, event_bytes, reload_bytes
-from killick.server.routes.sessions import ONE
+from killick.server.responses import explain
 from killick.server.schemas import EventQuery
-from killick.server.state import Serving
+from killick.server.service import Service
 from killick.session.aio import AsyncSession
 from killick.session.aio_feeds import AsyncFollowing
 
@@ -26,12 +26,12 @@ async def events(call: ApiCall) -> Response:
     """
     query: EventQuery = call.query
     after = call.request.headers.get(LAST_EVENT) or query.after or "0"
-    session = await call.serving.store.session(call.session_id)
+    session = await call.service.store.session(call.session_id)
     following = session.follow(after=after)
-    call.serving.hub.admit()
-    guard, headers = call.serving.guard, call.request.headers
+    call.service.hub.admit()
+    guard, headers = call.service.guard, call.request.headers
     client = Client(lambda: guard.still_may_read(headers))
-    return EventStream(call.serving, session, following, client)
+    return EventStream(call.service, session, following, client)
 
 
 class EventStream(Response):
@@ -39,7 +39,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        serving: Serving,
+        service: Service,
         session: AsyncSession,
         following: AsyncFollowing,
         client: Client,
@@ -49,7 +49,7 @@ class EventStream(Response):
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
         del self.headers["content-length"]
-        self._serving = serving
+        self._serving = service
         self._session = session
         self._following = following
         self._client = client
@@ -111,6 +111,6 @@ class EventStream(Response):
 
 
 OPERATIONS = (
-    Operation("GET", ONE + "/events", events, {200: "text/event-stream"}, query=EventQuery,
+    Operation("GET", SESSION + "/events", events, {200: "text/event-stream"}, query=EventQuery,
               headers=(LAST_EVENT,), errors=(404, 410)),
 )  # fmt: skip

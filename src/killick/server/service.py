@@ -5,7 +5,7 @@ import msgspec
 from killick.server.auth import Guard
 from killick.server.hub import Hub
 from killick.server.log import Log
-from killick.server.runner import Answering, Turns
+from killick.server.runner import Runner, Turns
 from killick.session.aio import AsyncStore
 
 
@@ -22,13 +22,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 5.0
 
 
-class Serving:
+class Service:
     """One server. Nothing here is the truth: all of it is in the store."""
 
     def __init__(
         self,
         store: AsyncStore,
-        answering: Answering,
+        runner: Runner,
         settings: ServerSettings,
         guard: Guard,
         log: Log,
@@ -37,7 +37,7 @@ class Serving:
         self.settings = settings
         self.guard = guard
         self.log = log
-        self.answering = answering
-        self.turns = Turns(store, answering, log)
-        self.hub = Hub(store, settings, log)
+        self.runner = runner
+        self.turns = Turns(store, runner, log)
+        self.hub = Hub(store, log, max_streams=settings.streams, beat_seconds=settings.beat_seconds)
         self.draining = False

@@ -1,1 +1,0 @@
-"""What can be asked of the server, one module for each kind of question."""

@@ -1,0 +1,306 @@
+"""Sessions and their turns: listed, begun, stopped, decided on and changed."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import anyio
+import msgspec
+
+from killick.errors import KillickError, PromptQueued, TurnNotFound
+from killick.model.sessions import SessionInfo, Status, TurnInfo
+from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
+from killick.server.log import cause
+from killick.server.responses import Refused
+from killick.server.schemas import (
+    ApprovalOut,
+    Compact,
+    Created,
+    Decision,
+    Done,
+    ForkAt,
+    MessageOut,
+    NewSession,
+    NewTurn,
+    PromptKept,
+    RewindTo,
+    SessionChange,
+    SessionDetail,
+    SessionOut,
+    SessionPage,
+    SessionQuery,
+    Stop,
+    Stopping,
+    TurnBegun,
+    TurnOut,
+)
+from killick.session.aio import AsyncSession
+from killick.session.options import CreateSettings, ListFilters, TurnSettings
+
+
+async def list_sessions(call: ApiCall) -> ApiAnswer:
+    """Sessions, the last changed first."""
+    query: SessionQuery = call.query
+    filters = _filters(query)
+    if query.before is not None:
+        filters["before"] = await call.service.store.session_info(query.before)
+    filters["limit"] = query.limit + 1
+    infos = await call.service.store.sessions(**filters)
+    page = infos[: query.limit]
+    more = page[-1].id if len(infos) > query.limit else None
+    return ApiAnswer(200, SessionPage(sessions=await _out(call, page), next=more))
+
+
+async def _out(call: ApiCall, infos: Sequence[SessionInfo]) -> list[SessionOut]:
+    """Sessions as they are shown; those without a title by how they begin."""
+    nameless = [one.id for one in infos if one.title is None]
+    openings = await call.service.store.openings(nameless) if nameless else {}
+    return [SessionOut.of(one, openings.get(one.id)) for one in infos]
+
+
+async def _out_of(call: ApiCall, session: AsyncSession) -> SessionOut:
+    [one] = await _out(call, [await session.info()])
+    return one
+
+
+def _filters(query: SessionQuery) -> ListFilters:
+    """Only what was asked for: a filter that is not given filters nothing."""
+    filters: ListFilters = {"archived": {"yes": True, "no": False, "all": None}[query.archived]}
+    if query.q:
+        filters["title"] = query.q
+    if query.type is not None:
+        filters["type"] = query.type
+    if query.project is not None:
+        filters["project"] = query.project
+    if query.tag is not None:
+        filters["tag"] = query.tag
+    if query.model is not None:
+        filters["model"] = query.model
+    if query.fork_of is not None:
+        filters["fork_of"] = query.fork_of
+    if not isinstance(query.interrupted, msgspec.UnsetType):
+        filters["interrupted"] = query.interrupted
+    if not isinstance(query.pinned, msgspec.UnsetType):
+        filters["pinned"] = query.pinned
+    if query.deleted:
+        filters["deleted"] = True
+    return filters
+
+
+async def create_session(call: ApiCall) -> ApiAnswer:
+    """Begin a session."""
+    new: NewSession = call.body
+    settings: CreateSettings = {"tags": new.tags, "project": new.project}
+    if new.title is not None:
+        settings["title"] = new.title
+    session = await call.service.store.create_session(**settings)
+    call.service.log.info("session_created", session=session.id)
+    return ApiAnswer(201, Created(id=session.id))
+
+
+async def get_session(call: ApiCall) -> ApiAnswer:
+    """A session as it is now: its newest turn, the prompts that wait, what waits for a person."""
+    session = await call.service.store.session(call.session_id)
+    head = session.head  # before reading: what comes meanwhile comes after it
+    turns = await session.turns()
+    queued = await session.queued()
+    approvals = await session.approvals()
+    about = await _out_of(call, session)
+    detail = SessionDetail(
+        id=about.id,
+        title=about.title,
+        head=head,
+        session=about,
+        turn=TurnOut.of(turns[-1]) if turns else None,
+        queued=[MessageOut.of(one) for one in queued],
+        approvals=[ApprovalOut.of(one) for one in approvals],
+    )
+    return ApiAnswer(200, detail)
+
+
+async def change_session(call: ApiCall) -> ApiAnswer:
+    """Give a session a title, pin it, put it away, tag it."""
+    change: SessionChange = call.body
+    session = await call.service.store.session(call.session_id)
+    if not isinstance(change.title, msgspec.UnsetType):
+        await session.rename(change.title)
+    if not isinstance(change.pinned, msgspec.UnsetType):
+        await session.pin(pinned=change.pinned)
+    if not isinstance(change.archived, msgspec.UnsetType):
+        await session.archive(archived=change.archived)
+    if change.add_tags or change.remove_tags:
+        await session.tag(*change.add_tags, remove=change.remove_tags)
+    return ApiAnswer(200, await _out_of(call, session))
+
+
+async def delete_session(call: ApiCall) -> ApiAnswer:
+    """Take a session out of every list, ending what runs in it; it can be restored."""
+    receipt = await call.service.store.delete_session(call.session_id)
+    call.service.log.info("session_deleted", session=call.session_id)
+    return ApiAnswer(200, Done(seq=receipt.seq))
+
+
+async def restore_session(call: ApiCall) -> ApiAnswer:
+    """Bring a deleted session back."""
+    session = await call.service.store.restore_session(call.session_id)
+    return ApiAnswer(200, await _out_of(call, session))
+
+
+async def fork_session(call: ApiCall) -> ApiAnswer:
+    """A session of its own that begins like this one, up to a seq or with all of it."""
+    fork: ForkAt = call.body
+    session = await call.service.store.session(call.session_id)
+    made = await session.fork(fork.at)
+    if fork.title is not None:
+        await made.rename(fork.title)
+    return ApiAnswer(201, Created(id=made.id))
+
+
+KEY = "Idempotency-Key"
+
+
+async def begin_turn(call: ApiCall) -> ApiAnswer:
+    """Ask: the prompt is durable when this answers, and the turn runs on by itself."""
+    new: NewTurn = call.body
+    key = call.request.headers.get(KEY)
+    settings: TurnSettings = {
+        "key": key,
+        "if_busy": new.if_busy,
+        "wait_seconds": new.wait_seconds,
+        "continues": new.continues,
+        "retry_of": new.retry_of,
+    }
+    try:
+        begun = await call.service.turns.begin(call.session_id, new.prompt, settings)
+    except PromptQueued as kept:
+        value = PromptKept(prompt_id=kept.prompt_id, turn_id=kept.turn_id, holder=kept.holder)
+        return ApiAnswer(202, value)
+    value_begun = TurnBegun(
+        turn_id=begun.turn_id,
+        status=cast("Status", begun.status),
+        reason=begun.reason,
+        repeated=begun.repeated,
+    )
+    return ApiAnswer(200 if begun.repeated else 201, value_begun)
+
+
+async def stop_turn(call: ApiCall) -> ApiAnswer:
+    """Stop the turn that runs, or the one that is named, in whatever process it runs."""
+    stop: Stop = call.body
+    session = await call.service.store.session(call.session_id)
+    turn_id = stop.turn_id
+    if turn_id is None:
+        running = [turn for turn in await session.turns() if turn.status == "running"]
+        if not running:
+            raise Refused(409, "not_running", "No turn of this session runs.")
+        turn_id = running[-1].id
+    if not await session.stop(turn_id, stop.reason):
+        turn = await _turn(session, turn_id)
+        refused = Refused(409, "not_running", f"The turn is over: it was {turn.status} already.")
+        refused.tell(turn_id=turn.id, status=turn.status, reason=turn.reason)
+        raise refused
+    call.service.log.info("stop_asked", session=session.id, turn=turn_id)
+    with anyio.move_on_after(stop.wait_seconds):
+        await _until_ended(session, turn_id)
+    turn = await _turn(session, turn_id)
+    return ApiAnswer(202, Stopping(turn_id=turn_id, status=turn.status, reason=turn.reason))
+
+
+async def _until_ended(session: AsyncSession, turn_id: str) -> None:
+    turn = await _turn(session, turn_id)
+    async for item in session.follow(after=turn.seq):
+        if item.kind == "turn_ended":
+            return
+
+
+async def _turn(session: AsyncSession, turn_id: str) -> TurnInfo:
+    for turn in reversed(await session.turns()):
+        if turn.id == turn_id:
+            return turn
+    raise TurnNotFound(f"session {session.id!r} has no turn {turn_id!r}")
+
+
+async def withdraw(call: ApiCall) -> ApiAnswer:
+    """Take a prompt that waits out of the queue."""
+    session = await call.service.store.session(call.session_id)
+    return ApiAnswer(200, Done(seq=(await session.withdraw(call.path["prompt_id"])).seq))
+
+
+async def decide(call: ApiCall) -> ApiAnswer:
+    """Allow or deny what a turn asks a person for."""
+    decision: Decision = call.body
+    session = await call.service.store.session(call.session_id)
+    wanted = call.path["approval_id"]
+    asked = [one for one in await session.approvals() if one.id == wanted]
+    if not asked:
+        raise Refused(404, "approval_not_found", "Nothing of that id waits to be decided.")
+    receipt = await session.decide_approval(
+        asked[0], approved=decision.approved, by="page", reason=decision.reason
+    )
+    return ApiAnswer(200, Done(seq=receipt.seq))
+
+
+async def rewind(call: ApiCall) -> ApiAnswer:
+    """Take what began after a seq out of view; it stays in the journal."""
+    target: RewindTo = call.body
+    session = await call.service.store.session(call.session_id)
+    return ApiAnswer(200, Done(seq=(await session.rewind(target.through)).seq))
+
+
+async def undo(call: ApiCall) -> ApiAnswer:
+    """Undo the newest rewind or compaction."""
+    session = await call.service.store.session(call.session_id)
+    return ApiAnswer(200, Done(seq=(await session.undo()).seq))
+
+
+async def compact(call: ApiCall) -> ApiAnswer:
+    """Put a summary in place of earlier messages, in what a model is sent."""
+    wanted: Compact = call.body
+    session = await call.service.store.session(call.session_id)
+    if wanted.summary is not None:
+        through = session.head if wanted.through is None else wanted.through
+        return ApiAnswer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
+    if call.service.runner.compact is None:
+        raise Refused(422, "refused", "Nobody here can write a summary; send one.")
+    try:
+        done = await call.service.runner.compact(session)
+    except KillickError:
+        raise
+    except Exception as error:
+        call.service.log.warning("summary_failed", session=session.id, **cause(error))
+        raise Refused(
+            503, "model_failed", "The model wrote no summary; its error is in the log."
+        ) from error
+    if not done:
+        raise Refused(422, "refused", "There is nothing to summarise.")
+    await session.entries(after=session.head)  # so that its head is the one of now
+    return ApiAnswer(200, Done(seq=session.head))
+
+
+OPERATIONS = (
+    Operation("GET", "/api/sessions", list_sessions, {200: SessionPage}, query=SessionQuery,
+              errors=(404,)),
+    Operation("POST", "/api/sessions", create_session, {201: Created}, "write", body=NewSession,
+              errors=(422,)),
+    Operation("GET", SESSION, get_session, {200: SessionDetail}, errors=(404, 410)),
+    Operation("PATCH", SESSION, change_session, {200: SessionOut}, "write", body=SessionChange,
+              errors=(404, 410, 422)),
+    Operation("DELETE", SESSION, delete_session, {200: Done}, "write", errors=(404, 410)),
+    Operation("POST", SESSION + "/restore", restore_session, {200: SessionOut}, "write",
+              errors=(404,)),
+    Operation("POST", SESSION + "/fork", fork_session, {201: Created}, "write", body=ForkAt,
+              errors=(404, 410, 422)),
+    Operation("POST", SESSION + "/turns", begin_turn,
+              {200: TurnBegun, 201: TurnBegun, 202: PromptKept}, "write", body=NewTurn,
+              headers=(KEY,), errors=(404, 409, 410, 422)),
+    Operation("POST", SESSION + "/stop", stop_turn, {202: Stopping}, "write", body=Stop,
+              errors=(404, 409, 410)),
+    Operation("DELETE", SESSION + "/queue/{prompt_id}", withdraw, {200: Done}, "write",
+              errors=(404, 410)),
+    Operation("POST", SESSION + "/approvals/{approval_id}", decide, {200: Done}, "write",
+              body=Decision, errors=(404, 409, 410, 422)),
+    Operation("POST", SESSION + "/rewind", rewind, {200: Done}, "write", body=RewindTo,
+              errors=(404, 409, 410, 422)),
+    Operation("POST", SESSION + "/undo", undo, {200: Done}, "write", errors=(404, 409, 410, 422)),
+    Operation("POST", SESSION + "/compact", compact, {200: Done}, "write", body=Compact,
+              errors=(404, 409, 410, 422)),
+)  # fmt: skip
