@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from killick import Store
-from killick.exchange.discover import UNEXPECTED, import_paths
-from killick.exchange.report import Report
+from killick.exchange.importer import UNEXPECTED, import_paths
+from killick.exchange.records import Report
 from killick.model.entries import Body
 from killick.stores.memory import MemoryDisk
 from tests.exchange import (

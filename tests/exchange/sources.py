@@ -7,9 +7,8 @@ from random import Random
 from typing import Any
 
 from killick import Session, Store
-from killick.exchange.importer import Source, import_source
-from killick.exchange.records import Bad
-from killick.exchange.report import Report
+from killick.exchange.importer import import_source
+from killick.exchange.records import Bad, Report, Source
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import check_sound
 from tests.exchange.mutations import mutated

@@ -8,7 +8,7 @@ import pytest
 
 from killick import Reasoning, Store, ToolCall, Usage
 from killick.exchange.formats.claude_code import claude_code
-from killick.exchange.importer import Source
+from killick.exchange.records import Source
 from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import bring, jsonl, kinds, mutate, said

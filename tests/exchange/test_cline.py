@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from killick import Image, Opaque, Reasoning, Store, ToolCall, Usage
-from killick.exchange.discover import detect, import_paths
 from killick.exchange.formats.cline import cline_session, cline_task
+from killick.exchange.importer import detect, import_paths
 from killick.model import entries as e
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import NOW, bring, kinds, said

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from killick import Opaque, Reasoning, Store, ToolCall, Usage
-from killick.exchange.discover import detect, import_paths
 from killick.exchange.formats.deerflow import deerflow_database, deerflow_files
+from killick.exchange.importer import detect, import_paths
 from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, said

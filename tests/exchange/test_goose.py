@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from killick import Image, Opaque, Reasoning, Store, ToolCall
-from killick.exchange.discover import detect, import_paths
 from killick.exchange.formats.goose import goose_database, goose_file
+from killick.exchange.importer import detect, import_paths
 from killick.model import entries as e
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from killick import Reasoning, Store, ToolCall
-from killick.exchange.discover import detect, import_paths
 from killick.exchange.formats.hermes import hermes_database, hermes_file
-from killick.exchange.importer import Source
+from killick.exchange.importer import detect, import_paths
+from killick.exchange.records import Source
 from killick.model import entries as e
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, kinds, said

@@ -11,7 +11,7 @@ import pytest
 from killick import Image, Opaque, Reasoning, Store, ToolCall
 from killick.exchange.formats import content as c
 from killick.exchange.formats.message_lists import message_list
-from killick.exchange.importer import Source
+from killick.exchange.records import Source
 from killick.journal.codec import encode
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound

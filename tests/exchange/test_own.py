@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from killick import Message, Store, Text
-from killick.exchange.discover import import_paths
 from killick.exchange.formats.jsonl import export_lines, import_lines
-from killick.exchange.report import Report
+from killick.exchange.importer import import_paths
+from killick.exchange.records import Report
 from killick.journal.codec import decode_body, encode, to_bytes
 from killick.model import entries as e
 from killick.stores.memory import MemoryDisk

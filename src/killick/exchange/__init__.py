@@ -1,9 +1,9 @@
 """Sessions of other agents in, and sessions out in formats that others read."""
 
-from killick.exchange.discover import FORMATS, import_paths, usual_places
 from killick.exchange.export import EXPORTS, Export, export_session, prepare_export
 from killick.exchange.export.native import NotTheSame
-from killick.exchange.report import Outcome, Problem, Report, SourceLocation
+from killick.exchange.importer import FORMATS, import_paths, usual_places
+from killick.exchange.records import Outcome, Problem, Report, SourceLocation
 
 __all__ = [
     "EXPORTS",

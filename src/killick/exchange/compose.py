@@ -12,8 +12,8 @@ import msgspec
 
 from killick.errors import KillickError
 from killick.exchange import records as r
+from killick.exchange.records import Report, SourceLocation
 from killick.exchange.repair import HOLDER, Placed
-from killick.exchange.report import Report, SourceLocation
 from killick.journal.assembly import is_whole_object
 from killick.journal.checks import check_json
 from killick.journal.codec import encode, to_bytes

@@ -1,42 +1,214 @@
-"""One session of a source into a store: read, composed, mended, merged, and reported."""
+"""Find the sessions that other agents keep in files, and import them into a store."""
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from killick.errors import KillickError
 from killick.exchange.compose import Composer, session_id_of
+from killick.exchange.formats import (
+    Format,
+    Peek,
+    Reading,
+    claude_code,
+    cline,
+    codex,
+    deerflow,
+    goose,
+    hermes,
+    jsonl,
+    message_lists,
+)
 from killick.exchange.formats.jsonl import has_blob
 from killick.exchange.merge import Merged, merge, relocated
-from killick.exchange.records import Record
+from killick.exchange.records import Bad, Outcome, Report, Source, SourceLocation
 from killick.exchange.repair import Mender
-from killick.exchange.report import Outcome, Report, SourceLocation
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
 from killick.model.limits import TITLE_CHARS_MAX
-from killick.session.runtime import Clock
+from killick.session.runtime import Clock, system_clock
 from killick.session.sync import Session, Store
 
 _PAGE: Final = 200
 OPEN: Final = "its last turn is still open there; it is left for the next import"
+UNEXPECTED: Final = "an error that should not be; please report it"
+SETTLED_SECONDS: Final = 600
+"""Who has not written to a file for so long does not write to it any more."""
+
+_SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst")
+
+READERS: Final[dict[str, Format]] = {
+    one.name: one
+    for one in (
+        claude_code.FORMAT,
+        codex.FORMAT,
+        goose.FORMAT,
+        cline.FORMAT,
+        hermes.FORMAT,
+        deerflow.FORMAT,
+        message_lists.FORMAT,  # takes what looks like messages and is of nobody else
+    )
+}
+"""Every foreign format, in the order in which they are asked."""
+
+FORMATS: Final = (jsonl.NAME, *READERS)
 
 
-class Source(msgspec.Struct):
-    """A session that can be read: what it is called there, where it lies, what it says.
+class DiscoveredFile(msgspec.Struct, frozen=True):
+    """A file or folder that holds sessions, when it was last written to, and in which format."""
 
-    `settled` says that nobody writes to it any more: a last turn without an ending was interrupted.
-    `answer_ends` says that an answer which calls no tool ends its turn, `changes_late` that what
-    was said may be hidden there, or summed up, long afterwards.
+    path: Path
+    format: str
+    changed_us: int
+
+
+def import_paths(
+    store: Store,
+    paths: Iterable[Path],
+    *,
+    only: str | None = None,
+    since_us: int | None = None,
+    dry_run: bool = False,
+    clock: Clock = system_clock,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Bring in every session that lies in these files and folders.
+
+    `only` names the one format to take, `since_us` leaves files alone that were not changed since.
+    If interrupted: whole turns are there; importing again goes on.
     """
+    report = Report()
+    found = list(find(paths, report, only=only, since_us=since_us))
+    known = set(store.session_ids())
+    for number, one in enumerate(found, start=1):
+        _import(store, one, report, known, clock=clock, dry_run=dry_run)
+        if progress is not None:
+            progress(number, len(found))
+    return report
 
-    name: str
-    native_id: str
-    origin: str
-    records: Iterable[Record]
-    settled: bool = True
-    answer_ends: bool = False
-    changes_late: bool = False
+
+def _rests(found: DiscoveredFile, now_us: int) -> bool:
+    """Whether nobody writes to it any more. A copy is younger than what is in it."""
+    told_us = READERS[found.format].newest_us(found.path)
+    written_us = found.changed_us if told_us is None else min(found.changed_us, told_us)
+    return now_us - written_us > SETTLED_SECONDS * 1_000_000
+
+
+def _import(
+    store: Store,
+    found: DiscoveredFile,
+    report: Report,
+    known: set[str],
+    *,
+    clock: Clock,
+    dry_run: bool,
+) -> None:
+    try:
+        if found.format == jsonl.NAME:
+            jsonl.import_lines(store, found.path, report, dry_run=dry_run, known=known)
+            return
+        reading = Reading(found.changed_us, _rests(found, clock()))
+        for source in READERS[found.format].read(found.path, reading):
+            if isinstance(source, Bad):
+                report.note(source.place, source.reason, repaired=source.repaired)
+            else:
+                import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
+    except OSError as error:
+        report.skip(
+            SourceLocation(str(found.path)), f"it cannot be read: {error.strerror or error}"
+        )
+    except KillickError as error:
+        report.skip(
+            SourceLocation(str(found.path)), f"the session could not be taken over: {error}"
+        )
+    except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
+        report.skip(
+            SourceLocation(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
+        )
+
+
+def find(
+    paths: Iterable[Path],
+    report: Report,
+    *,
+    only: str | None = None,
+    since_us: int | None = None,
+) -> Iterator[DiscoveredFile]:
+    """What holds sessions, each once; a file that was named and holds none is reported."""
+    seen = set[Path]()
+    for path in paths:
+        named = not path.is_dir()
+        for file in [path] if named else _files(path):
+            found = _look(file, report, named=named)
+            if found is None or found.path in seen or only not in (None, found.format):
+                continue
+            seen.add(found.path)
+            if since_us is None or found.changed_us >= since_us:
+                yield found
+
+
+def count_files(path: Path) -> int:
+    """How many files there are to look at, in a folder or as one."""
+    return sum(1 for _ in _files(path)) if path.is_dir() else int(path.is_file())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for name, folders, files in os.walk(folder):
+        folders.sort()
+        yield from (Path(name) / file for file in sorted(files) if file.endswith(_SUFFIXES))
+
+
+def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
+    if path.with_name(f"{path.name}-lock").exists():
+        # One of our own, perhaps open right here: closing a file drops every lock on it.
+        if named:
+            report.skip(SourceLocation(str(path)), "it is a store of Killick, and no session")
+        return None
+    try:
+        format_ = detect(path)
+        if format_ is not None:
+            unit = READERS[format_].unit(path) if format_ in READERS else path
+            return DiscoveredFile(unit, format_, _changed_us(unit))
+    except OSError as error:
+        if named or not isinstance(error, FileNotFoundError):
+            report.skip(SourceLocation(str(path)), f"it cannot be read: {error.strerror or error}")
+        return None
+    if named:
+        report.skip(
+            SourceLocation(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}"
+        )
+    return None
+
+
+def _changed_us(path: Path) -> int:
+    """When it was last written to; what a database was told lies in a log beside it first."""
+    if path.is_dir():
+        files = [one for one in path.iterdir() if one.is_file()] or [path]
+    else:
+        log = path.with_name(f"{path.name}-wal")
+        files = [path, log] if log.exists() else [path]
+    return max(file.stat().st_mtime_ns for file in files) // 1_000
+
+
+def detect(path: Path) -> str | None:
+    """The format of a file. Raises OSError."""
+    peek = Peek(path)
+    if any(jsonl.is_own(record) for record in peek.records):
+        return jsonl.NAME
+    return next((one.name for one in READERS.values() if one.claims(peek)), None)
+
+
+def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:
+    """Where the agents of this machine keep their sessions, as far as there are any."""
+    return [
+        (one.name, path)
+        for one in READERS.values()
+        for path in one.places(environment, home)
+        if path.exists()
+    ]
 
 
 def import_source(

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from killick.errors import SessionDeleted, SessionNotFound
-from killick.exchange.report import Action
+from killick.exchange.records import Action
 from killick.journal.codec import encode
 from killick.journal.kinds import digest, identity, keyed_id, same_content
 from killick.model import entries as e

@@ -1,18 +1,33 @@
-"""What readers of foreign formats say, in words that all of them share.
+"""The records that a format's reader yields, and the report on what became of them.
 
-A reader is a generator of these, in the order of its source, each with its place there. It decides
-nothing about journals: `composing` makes entries of them.
+A reader is a generator of records, in the order of its source, each with its location there. It
+decides nothing about journals: `compose` makes entries of them.
 """
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 import msgspec
 
-from killick.exchange.report import SourceLocation
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
 from killick.model.messages import Image, Json, Part, Role, ToolResult
 from killick.model.sessions import Namer, Project
+
+Action = Literal["new", "grown", "unchanged", "forked", "left"]
+
+PROBLEMS_KEPT: Final = 100
+"""How many problems of a session its `imported` entry lists; all are in the report."""
+
+
+class SourceLocation(msgspec.Struct, frozen=True, gc=False):
+    """Where a record stands in its source: the file, and its line or row, counted from 1."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -134,3 +149,93 @@ def image(data: bytes, media_type: str, alt: str | None = None) -> tuple[Image, 
     """An image and its bytes, under the name that a store will give them."""
     name = digest(data)
     return Image(name, media_type, alt), {name: data}
+
+
+class Source(msgspec.Struct):
+    """A session that can be read: what it is called there, where it lies, what it says.
+
+    `settled` says that nobody writes to it any more: a last turn without an ending was interrupted.
+    `answer_ends` says that an answer which calls no tool ends its turn, `changes_late` that what
+    was said may be hidden there, or summed up, long afterwards.
+    """
+
+    name: str
+    native_id: str
+    origin: str
+    records: Iterable[Record]
+    settled: bool = True
+    answer_ends: bool = False
+    changes_late: bool = False
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """A record that was skipped, or taken in another way than it stood."""
+
+    place: SourceLocation
+    reason: str
+    kind: Literal["skipped", "repaired"] = "skipped"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.kind}: {self.reason}"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one session of the source.
+
+    A session that was continued here, or whose source was changed, is `forked`: `session_id` is
+    the fork, `fork_of` the session that was there. `left` was not touched, `why` says it.
+    """
+
+    source: str
+    origin: str
+    session_id: str
+    action: Action
+    entries: int = 0
+    title: str | None = None
+    fork_of: str | None = None
+    why: str | None = None
+
+
+class Report:
+    """Filled in while an import runs."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Outcome] = []
+        self.problems: list[Problem] = []
+
+    @property
+    def entries(self) -> int:
+        return sum(one.entries for one in self.sessions)
+
+    @property
+    def skipped(self) -> list[Problem]:
+        return [one for one in self.problems if one.kind == "skipped"]
+
+    @property
+    def repaired(self) -> list[Problem]:
+        return [one for one in self.problems if one.kind == "repaired"]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when records were skipped."""
+        return 3 if self.skipped else 0
+
+    def note(self, place: SourceLocation, reason: str, *, repaired: bool) -> None:
+        self.problems.append(Problem(place, reason, "repaired" if repaired else "skipped"))
+
+    def skip(self, place: SourceLocation, reason: str) -> None:
+        self.problems.append(Problem(place, reason))
+
+    def repair(self, place: SourceLocation, reason: str) -> None:
+        self.problems.append(Problem(place, reason, "repaired"))
+
+    def summary(self, since: int = 0) -> dict[str, object]:
+        """What an `imported` entry keeps of the problems from number `since` on."""
+        found = self.problems[since:]
+        if not found:
+            return {}
+        return {
+            "skipped": sum(one.kind == "skipped" for one in found),
+            "repaired": sum(one.kind == "repaired" for one in found),
+            "problems": [str(one) for one in found[:PROBLEMS_KEPT]],
+        }

@@ -11,7 +11,7 @@ import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, KillickError
 from killick.exchange.merge import Unit
-from killick.exchange.report import Report, SourceLocation
+from killick.exchange.records import Report, SourceLocation
 from killick.journal import checks, rules
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of, identity, message_identity, named_identity

@@ -23,7 +23,7 @@ from killick.exchange import (
     usual_places,
 )
 from killick.exchange.copy import Copied, copy_sessions
-from killick.exchange.discover import count_files
+from killick.exchange.importer import count_files
 from killick.model.sessions import microseconds
 from killick.session.sync import Store
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from killick.errors import BlobNotFound, KillickError
-from killick.exchange.discover import import_paths
+from killick.exchange.importer import import_paths
 from killick.journal.assembly import is_whole_object
 from killick.journal.visibility import History
 from killick.model import entries as e

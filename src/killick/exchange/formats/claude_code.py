@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
+from killick.exchange.formats import Format, Peek, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.base import Format, Peek, chosen
-from killick.exchange.formats.content import time_us
-from killick.exchange.importer import Source
-from killick.exchange.read import SourceLine, newest_us, read_lines
-from killick.exchange.report import SourceLocation
+from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
+from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Part, Text, ToolCall, ToolResult
 from killick.model.sessions import Namer, Project
 

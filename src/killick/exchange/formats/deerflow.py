@@ -15,10 +15,9 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from killick.exchange import records as r
+from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us, title_of, told, words
-from killick.exchange.importer import Source
+from killick.exchange.formats.content import title_of, told, words
 from killick.exchange.read import (
     SourceDatabase,
     SourceLine,
@@ -32,8 +31,9 @@ from killick.exchange.read import (
     shape,
     split,
     text_of,
+    time_us,
 )
-from killick.exchange.report import SourceLocation
+from killick.exchange.records import Source, SourceLocation
 from killick.model.entries import Usage
 from killick.model.messages import Reasoning, Role, ToolCall, ToolResult
 

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
+from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us
-from killick.exchange.importer import Source
 from killick.exchange.read import (
     BYTES_MAX,
     SourceDatabase,
@@ -27,8 +25,9 @@ from killick.exchange.read import (
     read_document,
     read_lines,
     shape,
+    time_us,
 )
-from killick.exchange.report import SourceLocation
+from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Opaque, Reasoning, ToolResult
 from killick.model.sessions import Project
 

@@ -14,10 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from killick.exchange import records as r
+from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.base import Format, Peek, Reading, chosen
-from killick.exchange.formats.content import time_us, title_of, told, words
-from killick.exchange.importer import Source
+from killick.exchange.formats.content import title_of, told, words
 from killick.exchange.read import (
     SourceDatabase,
     each,
@@ -27,8 +26,9 @@ from killick.exchange.read import (
     read_lines,
     shape,
     text_of,
+    time_us,
 )
-from killick.exchange.report import SourceLocation
+from killick.exchange.records import Source, SourceLocation
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model.entries import Usage

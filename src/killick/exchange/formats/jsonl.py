@@ -24,8 +24,8 @@ import msgspec
 from killick.errors import BlobNotFound
 from killick.exchange.merge import merge
 from killick.exchange.read import SourceLine, lines_of
+from killick.exchange.records import Outcome, Report, SourceLocation
 from killick.exchange.repair import Mender, Placed
-from killick.exchange.report import Outcome, Report, SourceLocation
 from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
 from killick.journal.kinds import blobs_of, digest
 from killick.model import entries as e

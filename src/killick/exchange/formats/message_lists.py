@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
+from killick.exchange.formats import Format, Peek
 from killick.exchange.formats import content as c
-from killick.exchange.formats.base import Format, Peek
-from killick.exchange.importer import Source
 from killick.exchange.read import SourceDocument, read_document, rows_of
-from killick.exchange.report import SourceLocation
+from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Part, Reasoning, Role, ToolResult
 
 OPENAI: Final = "openai-chat"
