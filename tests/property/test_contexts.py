@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from killick.journal.summary import HISTORY, lookup_class
+from killick.journal.kinds import HISTORY, lookup_class
 from killick.model import entries as e
 from killick.model.messages import ToolCall, ToolResult
 from killick.testing.strategies import journals

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from killick.journal.audit import audit
 from killick.journal.fold import fold_messages
-from killick.journal.summary import HISTORY, lookup_class
+from killick.journal.kinds import HISTORY, lookup_class
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import Message, Text, ToolCall

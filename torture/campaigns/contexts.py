@@ -6,7 +6,7 @@ from typing import Final
 
 from killick.journal.assembly import is_whole_object
 from killick.journal.codec import encode
-from killick.journal.summary import HISTORY, lookup_class
+from killick.journal.kinds import HISTORY, lookup_class
 from killick.model import entries as e
 from killick.model.messages import Text, ToolCall
 from killick.stores.memory import MemoryDisk

@@ -11,8 +11,9 @@ import msgspec
 
 from killick.errors import InvalidEntry, UndoRefused
 from killick.journal.closing import closing
+from killick.journal.kinds import message_of
 from killick.journal.turn_state import TurnState, fold_turn
-from killick.journal.visibility import Group, Groups, History, message_of
+from killick.journal.visibility import Group, Groups, History
 from killick.model import entries as e
 
 

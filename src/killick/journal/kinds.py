@@ -1,46 +1,67 @@
-"""What makes an entry the same entry: one key for each, unique in its session.
+"""One table with the facts of each kind of entry, and the functions that read it.
 
-The database refuses a second entry with the same key, so a repeated write cannot add anything.
-Keys begin with ids that ascend with time, so that an index of them grows at its end.
+An entry's identity is its key, unique in its session: the database refuses a second entry with the
+same key, so a repeated write cannot add anything. Keys begin with ids that ascend with time, so
+that an index of them grows at its end. Keys are stored: a row of the table never changes its own.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from killick.errors import InvalidEntry
 from killick.model import entries as e
 from killick.model.messages import BLOB_PARTS, Part, Text, ToolResult
-from killick.model.sessions import Fork
+
+TURNS: Final = 1
+"""The lookup class of entries that begin and end a turn."""
+
+HISTORY: Final = 2
+"""The lookup class of entries that change which entries are in view."""
+
+Reader = Callable[[Any], str]
+"""Reads a name out of a body."""
+
+_ID: Final[Reader] = attrgetter("id")
+_TURN: Final[Reader] = attrgetter("turn_id")
+_MESSAGE: Final[Reader] = attrgetter("message_id")
+_CALL: Final[Reader] = attrgetter("call_id")
+_RESULT: Final[Reader] = attrgetter("result.call_id")
 
 
-def identity(body: e.Body) -> str:
-    """The key under which a journal holds this entry at most once."""
-    match body:
-        case e.MessageRecorded() | e.MessageStarted():
-            return message_identity(body.id)
-        case e.MessageEnded():
-            return message_end_identity(body.id)
-        case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
-            return _of_call(body.message_id, body.call_id, e.kind_of(body))
-        case e.ToolFinished() | e.LateResult():
-            # One key for both: a call has one result, whenever it comes.
-            return result_identity(body.message_id, body.result.call_id)
-        case e.LateText(call_id=str() as call_id):
-            return _of_call(body.message_id, call_id, "late_text")
-        case e.LateText():
-            return late_text_identity(body.message_id)
-        case e.TurnStarted():
-            return turn_identity(body.turn_id)
-        case e.TurnEnding():
-            return ending_identity(body.turn_id)
-        case e.SessionCreated(fork=Fork() as fork):
-            # Not the key of the beginning that it inherits.
-            return f"{_safe(fork.session_id)}/fork/{fork.at}"
-        case e.SessionCreated():
-            return "session"
-        case e.Unknown():
-            return f"{blake2b(body.data, digest_size=16).hexdigest()}/{_safe(body.name)}"
-        case _:
-            return named_identity(body.id, e.kind_of(body))
+class Kind(NamedTuple):
+    """The facts of one kind of entry."""
+
+    identity: Reader
+    """Makes the key under which a journal holds the entry at most once."""
+
+    subject: Reader = _ID
+    """Reads the name by which an error message calls what the entry is about."""
+
+    message: Reader | None = None
+    """Reads the id of the message that the entry is a part of."""
+
+    fenced: bool = False
+    """Only the holder of the running turn writes it."""
+
+    lookup: int | None = None
+    """TURNS or HISTORY, for entries that are found without reading those around them."""
+
+    in_summary: bool = False
+    """It changes what `journal.summary` keeps of its session."""
+
+    redacts: tuple[str, ...] = ()
+    """The fields with text from outside, which a redaction changes."""
+
+    blobs: Callable[[Any], list[str]] | None = None
+    """Reads the names of the blobs that the entry refers to."""
+
+    compares: tuple[str, ...] = ()
+    """The fields that tell a repeated write from a conflict; () compares the whole body."""
+
+
+# -- identities --------------------------------------------------------------------------------
 
 
 def turn_identity(turn_id: str) -> str:
@@ -64,62 +85,41 @@ def late_text_identity(message_id: str) -> str:
 
 
 def result_identity(message_id: str, call_id: str) -> str:
-    """The key of a call's one result, recorded in its turn or late."""
-    return _of_call(message_id, call_id, "result")
+    """Return the key of a call's one result, recorded in its turn or late."""
+    return f"{_safe(message_id)}/result/{_safe(call_id)}"
 
 
 def named_identity(entry_id: str, kind: str) -> str:
-    """The key of an entry that has an id of its own."""
+    """Return the key of an entry that has an id of its own."""
     return f"{_safe(entry_id)}/{kind}"
 
 
-def subject(body: e.Body) -> str:
-    """What a person would call the thing that an entry is about."""
-    match body:
-        case e.ToolFinished() | e.LateResult():
-            return body.result.call_id
-        case e.ToolCalled() | e.ToolStarted() | e.ToolOutput():
-            return body.call_id
-        case e.TurnStarted() | e.TurnEnding():
-            return body.turn_id
-        case e.LateText():
-            return body.message_id
-        case e.SessionCreated() | e.Unknown():
-            return e.kind_of(body)
-        case _:
-            return body.id
+def _key(suffix: str, of: Reader = _ID) -> Reader:
+    return lambda body: f"{_safe(of(body))}/{suffix}"
 
 
-def keyed_id(prefix: str, session_id: str, key: str) -> str:
-    """The id that a caller's idempotency key stands for: the same key, the same id."""
-    data = f"{len(session_id)}:{session_id}{key}".encode("utf-8", "surrogatepass")
-    return f"{prefix}_{blake2b(data, digest_size=16).hexdigest()}"
+def _call_key(name: str, of: Reader = _CALL) -> Reader:
+    return lambda body: f"{_safe(body.message_id)}/{name}/{_safe(of(body))}"
 
 
-def digest(data: bytes) -> str:
-    """The hash that names a blob, and that tells two prompts or two arguments apart."""
-    return "b2:" + blake2b(data, digest_size=32).hexdigest()
+def _session_key(body: e.SessionCreated) -> str:
+    if body.fork is None:
+        return "session"
+    # Not the key of the beginning that it inherits.
+    return f"{_safe(body.fork.session_id)}/fork/{body.fork.at}"
 
 
-def same_content(stored: e.Body, offered: e.Body) -> bool:
-    """Whether a repeated write says what is stored already, fields minted for it aside."""
-    match stored, offered:
-        case e.TurnStarted(), e.TurnStarted():
-            return stored.prompt_hash == offered.prompt_hash
-        case ((e.ToolFinished() | e.LateResult()), (e.ToolFinished() | e.LateResult())):
-            return stored.result == offered.result
-        case ((e.MessageRecorded() | e.PromptWaiting()), (e.MessageRecorded() | e.PromptWaiting())):
-            return stored.role == offered.role and stored.parts == offered.parts
-        case _:
-            return stored == offered
+def _late_text_key(body: e.LateText) -> str:
+    call = "" if body.call_id is None else f"/{_safe(body.call_id)}"
+    return f"{_safe(body.message_id)}/late_text{call}"
 
 
-def _of_call(message_id: str, call_id: str, name: str) -> str:
-    return f"{_safe(message_id)}/{name}/{_safe(call_id)}"
+def _unknown_key(body: e.Unknown) -> str:
+    return f"{blake2b(body.data, digest_size=16).hexdigest()}/{_safe(body.name)}"
 
 
 def _safe(text: str) -> str:
-    """An id that cannot be taken for more than one part of a key: ids come from outside."""
+    """Escape an id, which comes from outside, so that it is one part of a key."""
     try:
         if "/" in text or "%" in text:
             return text.replace("%", "%25").replace("/", "%2F")
@@ -128,21 +128,23 @@ def _safe(text: str) -> str:
     return text
 
 
-def blobs_of(body: e.Body) -> list[str]:
-    """The blobs that an entry names."""
-    match body:
-        case e.MessageRecorded() | e.MessageEnded() | e.PromptWaiting():
-            names: list[str] = []
-            for part in body.parts:
-                if type(part) is not Text:
-                    names += _blobs_of_part(part)
-            return names
-        case e.ToolFinished() | e.LateResult():
-            return _blobs_of_part(body.result)
-        case e.ModelCallStarted():
-            return [name for name in (body.system, body.tools) if name is not None]
-        case _:
-            return []
+# -- blobs -------------------------------------------------------------------------------------
+
+
+def _blobs_of_parts(body: e.MessageRecorded | e.MessageEnded | e.PromptWaiting) -> list[str]:
+    names: list[str] = []
+    for part in body.parts:
+        if type(part) is not Text:
+            names += _blobs_of_part(part)
+    return names
+
+
+def _blobs_of_result(body: e.ToolFinished | e.LateResult) -> list[str]:
+    return _blobs_of_part(body.result)
+
+
+def _blobs_of_request(body: e.ModelCallStarted) -> list[str]:
+    return [name for name in (body.system, body.tools) if name is not None]
 
 
 def _blobs_of_part(part: Part) -> list[str]:
@@ -151,3 +153,133 @@ def _blobs_of_part(part: Part) -> list[str]:
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
         return [inner.blob for inner in part.content if isinstance(inner, BLOB_PARTS)]
     return []
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+_WHOLE_MESSAGE: Final[dict[str, Any]] = {
+    "redacts": ("parts",),
+    "blobs": _blobs_of_parts,
+}
+
+# One row for both: a call has one result, whenever it comes.
+_TOOL_RESULT: Final = Kind(
+    _call_key("result", _RESULT),
+    subject=_RESULT,
+    message=_MESSAGE,
+    redacts=("result", "output"),
+    blobs=_blobs_of_result,
+    compares=("result",),
+)
+
+KINDS: Final[dict[type, Kind]] = {
+    e.SessionCreated: Kind(
+        _session_key, e.kind_of, in_summary=True, redacts=("title", "extra", "tags")
+    ),
+    e.Renamed: Kind(_key("renamed"), in_summary=True, redacts=("title",)),
+    e.Archived: Kind(_key("archived"), in_summary=True),
+    e.Pinned: Kind(_key("pinned"), in_summary=True),
+    e.Tagged: Kind(_key("tagged"), in_summary=True, redacts=("add", "remove")),
+    e.Moved: Kind(_key("moved"), in_summary=True),
+    e.Deleted: Kind(_key("deleted"), in_summary=True, redacts=("reason",)),
+    e.Restored: Kind(_key("restored"), in_summary=True),
+    e.Note: Kind(_key("note"), in_summary=True, redacts=("data",)),
+    e.Imported: Kind(_key("imported"), in_summary=True, redacts=("report",)),
+    e.TurnStarted: Kind(
+        _key("turn", _TURN), _TURN, lookup=TURNS, in_summary=True, compares=("prompt_hash",)
+    ),
+    e.StopAsked: Kind(_key("stop_asked"), in_summary=True, redacts=("reason",)),
+    e.TurnEnding: Kind(
+        _key("turn-end", _TURN),
+        _TURN,
+        fenced=True,
+        lookup=TURNS,
+        in_summary=True,
+        redacts=("reason", "detail"),
+    ),
+    e.PromptWaiting: Kind(
+        _key("prompt_queued"), in_summary=True, compares=("role", "parts"), **_WHOLE_MESSAGE
+    ),
+    e.PromptTaken: Kind(_key("prompt_taken")),
+    e.PromptWithdrawn: Kind(_key("prompt_withdrawn")),
+    e.ModelCallStarted: Kind(
+        _key("model_call_started"),
+        fenced=True,
+        in_summary=True,
+        redacts=("settings",),
+        blobs=_blobs_of_request,
+    ),
+    e.ModelCallEnded: Kind(_key("model_call_ended"), fenced=True, redacts=("error",)),
+    e.MessageRecorded: Kind(
+        _key("message"), message=_ID, fenced=True, compares=("role", "parts"), **_WHOLE_MESSAGE
+    ),
+    e.MessageStarted: Kind(_key("message"), message=_ID, fenced=True),
+    e.MessageEnded: Kind(_key("message-end"), message=_ID, fenced=True, **_WHOLE_MESSAGE),
+    e.ToolCalled: Kind(_call_key("tool_called"), _CALL, _MESSAGE, fenced=True),
+    e.ToolStarted: Kind(_call_key("tool_started"), _CALL, _MESSAGE, fenced=True),
+    e.ToolOutput: Kind(_call_key("tool_output"), _CALL, _MESSAGE, fenced=True, redacts=("output",)),
+    e.ToolFinished: _TOOL_RESULT,
+    e.ApprovalAsked: Kind(_key("approval_asked"), message=_MESSAGE, fenced=True),
+    e.ApprovalDecided: Kind(_key("approval_decided"), redacts=("reason",)),
+    e.Compacted: Kind(_key("compaction"), lookup=HISTORY, in_summary=True, redacts=("summary",)),
+    e.Rewound: Kind(_key("rewind"), lookup=HISTORY, in_summary=True),
+    e.Undone: Kind(_key("undone"), lookup=HISTORY, in_summary=True),
+    e.Visibility: Kind(_key("visibility"), lookup=HISTORY, in_summary=True),
+    e.LateResult: _TOOL_RESULT,
+    e.LateText: Kind(_late_text_key, _MESSAGE, _MESSAGE, redacts=("deltas",)),
+    e.Unknown: Kind(_unknown_key, e.kind_of),
+}
+
+
+def identity(body: e.Body) -> str:
+    """Return the key under which a journal holds this entry at most once."""
+    return KINDS[type(body)].identity(body)
+
+
+def subject(body: e.Body) -> str:
+    """Return the name by which an error message calls what an entry is about."""
+    return KINDS[type(body)].subject(body)
+
+
+def message_of(body: e.Body) -> str | None:
+    """Return the id of the message that an entry is a part of."""
+    read = KINDS[type(body)].message
+    return None if read is None else read(body)
+
+
+def is_fenced(body: e.Body) -> bool:
+    """Return True for an entry that only the holder of the running turn writes."""
+    return KINDS[type(body)].fenced
+
+
+def lookup_class(body: e.Body) -> int | None:
+    """Return TURNS or HISTORY for an entry that is found by it."""
+    return KINDS[type(body)].lookup
+
+
+def blobs_of(body: e.Body) -> list[str]:
+    """Return the names of the blobs that an entry refers to."""
+    read = KINDS[type(body)].blobs
+    return [] if read is None else read(body)
+
+
+def same_content(stored: e.Body, offered: e.Body) -> bool:
+    """Compare a repeated write with what is stored, fields minted for it aside."""
+    compares = KINDS[type(stored)].compares
+    if compares and compares == KINDS[type(offered)].compares:
+        return all(getattr(stored, name) == getattr(offered, name) for name in compares)
+    return stored == offered
+
+
+# -- names made here ---------------------------------------------------------------------------
+
+
+def keyed_id(prefix: str, session_id: str, key: str) -> str:
+    """Return the id that a caller's idempotency key stands for: the same key, the same id."""
+    data = f"{len(session_id)}:{session_id}{key}".encode("utf-8", "surrogatepass")
+    return f"{prefix}_{blake2b(data, digest_size=16).hexdigest()}"
+
+
+def digest(data: bytes) -> str:
+    """Return the hash that names a blob, and that tells two prompts or two arguments apart."""
+    return "b2:" + blake2b(data, digest_size=32).hexdigest()

@@ -15,6 +15,7 @@ import msgspec
 
 from killick.errors import InvalidEntry
 from killick.journal.assembly import is_whole_object
+from killick.journal.kinds import KINDS
 from killick.model import entries as e
 from killick.model.messages import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
 
@@ -77,8 +78,10 @@ class Redactor:
         self._count = 0
         changes = {
             name: changed
-            for name, value in _texts_of(body)
-            if (changed := self._value(value)) is not value
+            for name in KINDS[type(body)].redacts
+            if (value := getattr(body, name)) is not None
+            and not isinstance(value, bool)
+            and (changed := self._value(value)) is not value
         }
         if not self._count:
             return body
@@ -222,21 +225,6 @@ class Redactor:
 def failed(body: e.Body) -> e.Body:
     """A body that must be written although its redaction failed: without any text."""
     return Redactor(lambda text: "[not stored: the redaction failed]" if text else "").body(body)
-
-
-def _texts_of(body: e.KnownBody) -> list[tuple[str, Any]]:
-    """The fields in which somebody may have written something."""
-    return [
-        (name, value)
-        for name in _WRITTEN
-        if (value := getattr(body, name, None)) is not None and not isinstance(value, bool)
-    ]
-
-
-_WRITTEN: Final = (
-    *("parts", "result", "output", "deltas", "title", "summary", "data", "extra", "settings"),
-    *("reason", "detail", "error", "report", "tags", "add", "remove"),
-)
 
 
 def _masked(before: str, after: str) -> str:

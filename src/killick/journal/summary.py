@@ -8,14 +8,9 @@ from typing import Final
 
 import msgspec
 
+from killick.journal.kinds import KINDS
 from killick.model import entries as e
 from killick.model.sessions import Description, Status, moment
-
-TURNS: Final = 1
-"""The mark of entries that begin and end a turn."""
-
-HISTORY: Final = 2
-"""The mark of entries that change which entries are in view."""
 
 
 class Derived(msgspec.Struct, kw_only=True):
@@ -33,14 +28,9 @@ class Derived(msgspec.Struct, kw_only=True):
     queue_seq: int | None = None
 
 
-def lookup_class(body: e.Body) -> int | None:
-    """What an entry is found by without reading those around it."""
-    return _MARKS.get(type(body))
-
-
 def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     """Take the next entry; whether anything changed."""
-    changed = type(body) in _CHANGES and _advance(derived, seq, at_us, body)
+    changed = KINDS[type(body)].in_summary and _advance(derived, seq, at_us, body)
     if not isinstance(body, e.Unknown) and body.redacted:
         count = derived.about.redacted + body.redacted
         derived.about = msgspec.structs.replace(derived.about, redacted=count)
@@ -145,40 +135,6 @@ def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
     if models == about.models and system == about.system:
         return about
     return msgspec.structs.replace(about, models=models, system=system)
-
-
-_MARKS: Final[dict[type, int]] = {
-    e.TurnStarted: TURNS,
-    e.TurnEnding: TURNS,
-    e.Compacted: HISTORY,
-    e.Rewound: HISTORY,
-    e.Undone: HISTORY,
-    e.Visibility: HISTORY,
-}
-
-_CHANGES: Final = frozenset(
-    {
-        e.SessionCreated,
-        e.Renamed,
-        e.Archived,
-        e.Pinned,
-        e.Tagged,
-        e.Moved,
-        e.Deleted,
-        e.Restored,
-        e.Note,
-        e.Imported,
-        e.TurnStarted,
-        e.StopAsked,
-        e.TurnEnding,
-        e.PromptWaiting,
-        e.ModelCallStarted,
-        e.Compacted,
-        e.Rewound,
-        e.Undone,
-        e.Visibility,
-    }
-)
 
 
 _DAY_US: Final = 86_400_000_000

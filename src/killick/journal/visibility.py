@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from killick.journal.assembly import is_whole_object
+from killick.journal.kinds import message_of
 from killick.model import entries as e
 from killick.model.messages import Part, ToolCall, ToolResult
 
@@ -115,25 +116,6 @@ class Groups:
         group = self._calls.get(call_id)
         if group is not None:
             group.open_calls.discard(call_id)
-
-
-def message_of(body: e.Body) -> str | None:
-    """The message that an entry says it is part of."""
-    match body:
-        case e.MessageRecorded() | e.MessageStarted() | e.MessageEnded():
-            return body.id
-        case (
-            e.ToolCalled()
-            | e.ToolStarted()
-            | e.ToolOutput()
-            | e.ToolFinished()
-            | e.LateResult()
-            | e.LateText()
-            | e.ApprovalAsked()
-        ):
-            return body.message_id
-        case _:
-            return None
 
 
 Audience = Literal["person", "model"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from killick.errors import SessionDamaged, SessionNotFound
-from killick.journal.summary import HISTORY
+from killick.journal.kinds import HISTORY
 from killick.journal.visibility import History
 from killick.search.documents import Document, document
 from killick.search.port import SLICE_ENTRIES, Batch, Lineage, Search, Unindexed

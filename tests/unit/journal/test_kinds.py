@@ -1,13 +1,196 @@
-"""One key for each thing in a session, however strange the ids from outside."""
+"""The table of kinds, and one key for each thing in a session, however strange its ids."""
 
+from typing import get_args
+
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from killick.journal.kinds import digest, identity, keyed_id, same_content
+from killick.journal import kinds
+from killick.journal.kinds import (
+    HISTORY,
+    KINDS,
+    TURNS,
+    digest,
+    identity,
+    keyed_id,
+    same_content,
+)
 from killick.model import entries as e
-from killick.model.messages import Text, ToolResult
+from killick.model.messages import File, Image, Text, ToolResult
+from killick.model.sessions import Fork
 from tests.unit.journal.making import answered, late, opened, quick, ran, said
+
+PARTS = (Text("t"), Image("b2:i", "image/png"), ToolResult("c/1", (File("b2:f", "text/plain"),)))
+RESULT = ToolResult("c/1", (Text("t"), Image("b2:i", "image/png")))
+
+STORED: list[tuple[e.Body, str, str, str | None]] = [
+    (e.SessionCreated(), "session", "session_created", None),
+    (e.SessionCreated(fork=Fork("s/1", 7)), "s%2F1/fork/7", "session_created", None),
+    (e.Renamed(id="x/1", title="t"), "x%2F1/renamed", "x/1", None),
+    (e.Archived(id="x/1"), "x%2F1/archived", "x/1", None),
+    (e.Pinned(id="x/1"), "x%2F1/pinned", "x/1", None),
+    (e.Tagged(id="x/1", add=("a",)), "x%2F1/tagged", "x/1", None),
+    (e.Moved(id="x/1"), "x%2F1/moved", "x/1", None),
+    (e.Deleted(id="x/1"), "x%2F1/deleted", "x/1", None),
+    (e.Restored(id="x/1"), "x%2F1/restored", "x/1", None),
+    (e.Note(id="x/1", name="n"), "x%2F1/note", "x/1", None),
+    (e.Imported(id="x/1", source="s", origin="o"), "x%2F1/imported", "x/1", None),
+    (e.TurnStarted(turn_id="t/1", fence=1, holder="h"), "t%2F1/turn", "t/1", None),
+    (e.StopAsked(id="x/1", turn_id="t/1", reason="r"), "x%2F1/stop_asked", "x/1", None),
+    (e.TurnEnding(turn_id="t/1", status="failed"), "t%2F1/turn-end", "t/1", None),
+    (e.PromptWaiting(id="x/1", role="user", parts=PARTS), "x%2F1/prompt_queued", "x/1", None),
+    (e.PromptTaken(id="x/1", turn_id="t/1"), "x%2F1/prompt_taken", "x/1", None),
+    (e.PromptWithdrawn(id="x/1"), "x%2F1/prompt_withdrawn", "x/1", None),
+    (
+        e.ModelCallStarted(id="x/1", turn_id="t/1", system="b2:s", tools="b2:t"),
+        "x%2F1/model_call_started",
+        "x/1",
+        None,
+    ),
+    (e.ModelCallEnded(id="x/1", turn_id="t/1"), "x%2F1/model_call_ended", "x/1", None),
+    (
+        e.MessageRecorded(id="m%1", turn_id="t/1", role="user", parts=PARTS),
+        "m%251/message",
+        "m%1",
+        "m%1",
+    ),
+    (e.MessageStarted(id="m%1", turn_id="t/1"), "m%251/message", "m%1", "m%1"),
+    (
+        e.MessageEnded(id="m%1", turn_id="t/1", state="partial", parts=PARTS),
+        "m%251/message-end",
+        "m%1",
+        "m%1",
+    ),
+    (
+        e.ToolCalled(turn_id="t/1", message_id="m%1", call_id="c/1", name="n"),
+        "m%251/tool_called/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.ToolStarted(turn_id="t/1", message_id="m%1", call_id="c/1"),
+        "m%251/tool_started/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.ToolOutput(turn_id="t/1", message_id="m%1", call_id="c/1", output="o"),
+        "m%251/tool_output/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.ToolFinished(turn_id="t/1", message_id="m%1", result=RESULT),
+        "m%251/result/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.ApprovalAsked(
+            id="x/1", turn_id="t/1", message_id="m%1", call_id="c/1", arguments_hash="h"
+        ),
+        "x%2F1/approval_asked",
+        "x/1",
+        "m%1",
+    ),
+    (
+        e.ApprovalDecided(id="x/1", turn_id="t/1", arguments_hash="h", approved=True),
+        "x%2F1/approval_decided",
+        "x/1",
+        None,
+    ),
+    (e.Compacted(id="x/1", summary="s", first=1, through=2), "x%2F1/compaction", "x/1", None),
+    (e.Rewound(id="x/1", through=2), "x%2F1/rewind", "x/1", None),
+    (e.Undone(id="x/1", seq=3), "x%2F1/undone", "x/1", None),
+    (e.Visibility(id="x/1", seq=3, message_id="m%1"), "x%2F1/visibility", "x/1", None),
+    (
+        e.LateResult(turn_id="t/1", message_id="m%1", result=RESULT),
+        "m%251/result/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (e.LateText(turn_id="t/1", message_id="m%1", deltas=()), "m%251/late_text", "m%1", "m%1"),
+    (
+        e.LateText(turn_id="t/1", message_id="m%1", deltas=(), call_id="c/1"),
+        "m%251/late_text/c%2F1",
+        "m%1",
+        "m%1",
+    ),
+    (
+        e.Unknown(name="new/kind", version=2, data=b"{}"),
+        "2afb9b83f9314e5d029766197f539792/new%2Fkind",
+        "new/kind",
+        None,
+    ),
+]
+"""A body of each kind; its identity, subject and message as the code of 2026-11-15 gave them."""
+
+WRITTEN = (
+    *("parts", "result", "output", "deltas", "title", "summary", "data", "extra", "settings"),
+    *("reason", "detail", "error", "report", "tags", "add", "remove"),
+)
+"""The names of fields that hold text from outside, in whichever kind they occur."""
+
+
+def test_every_kind_has_a_row_and_nothing_else_has() -> None:
+    assert set(KINDS) == set(get_args(e.Body))
+
+
+def test_every_kind_is_among_the_stored() -> None:
+    assert {type(body) for body, *_ in STORED} == set(KINDS)
+
+
+@pytest.mark.parametrize(("body", "key", "subject", "message"), STORED)
+def test_identities_are_those_of_stored_journals(
+    body: e.Body, key: str, subject: str, message: str | None
+) -> None:
+    assert identity(body) == key
+    assert kinds.subject(body) == subject
+    assert kinds.message_of(body) == message
+
+
+def test_identities_by_name_are_those_of_the_entries() -> None:
+    of = {type(body): key for body, key, *_ in STORED[:-3]}
+    assert kinds.turn_identity("t/1") == of[e.TurnStarted]
+    assert kinds.ending_identity("t/1") == of[e.TurnEnding]
+    assert kinds.message_identity("m%1") == of[e.MessageStarted]
+    assert kinds.message_end_identity("m%1") == of[e.MessageEnded]
+    assert kinds.result_identity("m%1", "c/1") == of[e.ToolFinished]
+    assert kinds.named_identity("x/1", "note") == of[e.Note]
+    assert kinds.late_text_identity("m%1") == STORED[-3][1]
+
+
+def test_only_messages_results_and_requests_name_blobs() -> None:
+    named = {type(body): kinds.blobs_of(body) for body, *_ in STORED if kinds.blobs_of(body)}
+    assert named == {
+        e.PromptWaiting: ["b2:i", "b2:f"],
+        e.MessageRecorded: ["b2:i", "b2:f"],
+        e.MessageEnded: ["b2:i", "b2:f"],
+        e.ModelCallStarted: ["b2:s", "b2:t"],
+        e.ToolFinished: ["b2:i"],
+        e.LateResult: ["b2:i"],
+    }
+
+
+def test_turns_and_changes_of_history_are_found_by_their_class() -> None:
+    found = {type(body): kinds.lookup_class(body) for body, *_ in STORED}
+    assert {kind for kind in found if found[kind] == TURNS} == {e.TurnStarted, e.TurnEnding}
+    history = {e.Compacted, e.Rewound, e.Undone, e.Visibility}
+    assert {kind for kind in found if found[kind] == HISTORY} == history
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not e.Unknown])
+def test_a_redaction_touches_every_field_with_text_from_outside(kind: type[msgspec.Struct]) -> None:
+    fields = {field.name for field in msgspec.structs.fields(kind)}
+    assert set(KINDS[kind].redacts) == fields.intersection(WRITTEN)
+
+
+def test_only_kinds_that_name_their_turn_are_fenced() -> None:
+    fenced = {type(body) for body, *_ in STORED if kinds.is_fenced(body)}
+    assert all("turn_id" in kind.__annotations__ for kind in fenced)
+
 
 tricky = st.text(st.sampled_from("a/1:m"), min_size=1, max_size=8) | st.sampled_from(
     ["m/1/tool_started/x", "x/message", "m/message", "a/1/tool_started/b", "b/17/tool_started/y"]

@@ -24,8 +24,7 @@ from killick.journal.compaction import (
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import ending_identity
-from killick.journal.summary import HISTORY, TURNS
+from killick.journal.kinds import HISTORY, TURNS, ending_identity
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import Message

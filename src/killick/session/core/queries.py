@@ -15,7 +15,7 @@ from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreErr
 from killick.journal import turn_state
 from killick.journal.closing import waiting
 from killick.journal.fold import Messages, fold_turns
-from killick.journal.summary import HISTORY, TURNS
+from killick.journal.kinds import HISTORY, TURNS
 from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
 from killick.journal.fold import Messages, fold_messages, fold_turns
-from killick.journal.kinds import digest, keyed_id
-from killick.journal.summary import TURNS, Total, add_up
+from killick.journal.kinds import TURNS, digest, keyed_id
+from killick.journal.summary import Total, add_up
 from killick.journal.visibility import History, in_view
 from killick.maintenance.erase import CareCore, info_of, not_found
 from killick.model import entries as e

@@ -13,8 +13,8 @@ from killick.journal import checks
 from killick.journal.closing import closing, open_streams
 from killick.journal.codec import decode_body, encode
 from killick.journal.compaction import check_undo
-from killick.journal.kinds import identity, same_content
-from killick.journal.summary import HISTORY, TURNS, Spent, advance, fold_usage, retagged
+from killick.journal.kinds import HISTORY, TURNS, identity, same_content
+from killick.journal.summary import Spent, advance, fold_usage, retagged
 from killick.model import entries as e
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Reader, SessionRow, Transaction

@@ -15,6 +15,7 @@ from killick.journal import checks
 from killick.journal.assembly import merge
 from killick.journal.codec import CodecError, encode, read_back
 from killick.journal.kinds import (
+    KINDS,
     blobs_of,
     digest,
     ending_identity,
@@ -25,7 +26,7 @@ from killick.journal.kinds import (
     turn_identity,
 )
 from killick.journal.redaction import Redactor, failed
-from killick.journal.summary import advance, lookup_class, spent_by
+from killick.journal.summary import advance, spent_by
 from killick.journal.turn_state import CallState, TurnState, fold_turn
 from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
@@ -223,7 +224,8 @@ class EngineState:
         row, seq = standing.row, standing.row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
-        name, mark = identity(body), lookup_class(body)
+        kind = KINDS[type(body)]
+        name, mark = kind.identity(body), kind.lookup
         inherited = row.base is not None and self._tx.find_entry(row.key, name) is not None
         if inherited or not self._tx.insert_entry(
             row.key, seq, name, at_us, inline, blob=large, mark=mark

@@ -19,7 +19,8 @@ from killick.journal.codec import (
     to_bytes,
     to_text,
 )
-from killick.journal.summary import TURNS, Spent
+from killick.journal.kinds import TURNS
+from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import Flush, JournalReader, Listing, SessionRow, UsageQuery
