@@ -24,7 +24,7 @@ _NEVER_SECONDS = 1_000.0
 
 
 class Failed(Exception):
-    """What a player raises to fail in a block."""
+    """Raised by a player to fail in a block."""
 
 
 class _Side:
@@ -198,7 +198,7 @@ class Player:
             return None
         assert side.session is not None
         message_id = list(self.message_turns)[message % len(self.message_turns)]
-        stored = [one.text for one in side.session.messages() if one.id == message_id]
+        stored = [item.text for item in side.session.messages() if item.id == message_id]
         whole = "".join(stored) + text
         return side.session.add_late_text(self.message_turns[message_id], message_id, whole)
 
@@ -246,24 +246,24 @@ class Player:
     def _undo(self, side: _Side, which: int) -> Any:
         assert side.session is not None
         kinds = ("compaction", "rewind")
-        made = [one.seq for one in side.session.entries() if one.kind in kinds]
+        made = [entry.seq for entry in side.session.entries() if entry.kind in kinds]
         return side.session.undo(_one_of(made, which) if made and which % 2 else None)
 
     def _see(self, side: _Side, which: int, visible: bool, person: bool, model: bool) -> Any:  # noqa: FBT001
         assert side.session is not None
-        place = _one_of(self._places(side.session), which)
+        seq = _one_of(self._places(side.session), which)
         change = side.session.show if visible else side.session.hide
-        return change(place, person=person, model=model)
+        return change(seq, person=person, model=model)
 
     def _fork(self, side: _Side, at: int) -> Any:
         """Fork the session, and go on in the fork if nothing runs."""
         assert side.session is not None
         fork = side.session.fork(at=at % (side.session.head + 2))
-        if all(one.turn is None for one in self._sides):
+        if all(other.turn is None for other in self._sides):
             self.session_id = fork.id
             self.turn_ids = [turn.id for turn in fork.turns()]
-            for one in self._sides:
-                one.session = one.store.session(fork.id)
+            for other in self._sides:
+                other.session = other.store.session(fork.id)
         return fork.id, fork.head
 
     def _places(self, session: Session) -> list[int]:
@@ -293,7 +293,7 @@ class Player:
         return [] if session is None else session.messages()
 
     def findings(self) -> list[Any]:
-        """What an examination finds wrong with the session."""
+        """Return what an examination finds wrong with the session."""
         return self._sides[0].store.examine_session(self.session_id)
 
     def transcript(self) -> list[Any]:

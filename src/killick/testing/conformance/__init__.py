@@ -1,4 +1,4 @@
-"""What every store must do, on both faces.
+"""The conformance suite: checks that every store passes, on both faces.
 
 Run it for a store of your own::
 
@@ -14,26 +14,7 @@ The function given to `World` opens the same database again each time it is call
 sentence that must be true; its docstring says it.
 """
 
-from killick.testing.conformance import (
-    history,
-    leases,
-    maintenance,
-    queries,
-    sessions,
-    tools,
-    turns,
-)
+from killick.testing.conformance import history, queries, sessions, turns
 from killick.testing.conformance.world import CHECKS, Check, World
 
-__all__ = [
-    "CHECKS",
-    "Check",
-    "World",
-    "history",
-    "leases",
-    "maintenance",
-    "queries",
-    "sessions",
-    "tools",
-    "turns",
-]
+__all__ = ["CHECKS", "Check", "World", "history", "queries", "sessions", "turns"]

@@ -31,7 +31,7 @@ async def sent(session: Any) -> str:
 
 
 async def shown(session: Any) -> list[tuple[str, str]]:
-    return [(one.kind, one.text) for one in await session.transcript()]
+    return [(item.kind, item.text) for item in await session.transcript()]
 
 
 @check
@@ -53,8 +53,8 @@ async def a_compaction_replaces_what_a_model_is_sent_and_nothing_else(world: Wor
         assert await session.messages() == messages
         fold, *rest = await session.transcript()
         assert (fold.kind, fold.text) == ("compaction", "They asked twice.")
-        assert [one.text for one in fold.folded] == ["ask 0", "answer 0", "ask 1", "answer 1"]
-        assert [one.text for one in rest] == ["ask 2", "answer 2", "ask 3", "answer 3"]
+        assert [item.text for item in fold.folded] == ["ask 0", "answer 0", "ask 1", "answer 1"]
+        assert [item.text for item in rest] == ["ask 2", "answer 2", "ask 3", "answer 3"]
         assert (await session.context("anthropic")).system == "Be brief."
         await session.undo(receipt.seq)
         assert "answer 1" in await sent(session)
@@ -241,7 +241,7 @@ async def hiding_is_for_the_person_and_the_model_apart(world: World) -> None:
         await exchange(session, 2)
         await session.compact("in short", through=messages[4].seq)
         fold = (await session.transcript())[0]
-        assert [one.text for one in fold.folded] == ["answer 0", "ask 1", "answer 1"]
+        assert [item.text for item in fold.folded] == ["answer 0", "ask 1", "answer 1"]
         await session.undo()
         await session.show(messages[0])
         await session.show(messages[1].seq)
@@ -253,7 +253,7 @@ async def hiding_is_for_the_person_and_the_model_apart(world: World) -> None:
 
 @check
 async def a_hidden_result_keeps_its_place_and_loses_its_content(world: World) -> None:
-    """A call must have a result, whoever is not shown what it says."""
+    """A call must have a result, also where its text is not shown."""
     async with world.store() as store:
         session = await store.create_session()
         await exchange(session, 0, tool=True)
@@ -292,7 +292,7 @@ async def a_fork_shares_rows_and_goes_on_by_itself(world: World) -> None:
         info = await fork.info()
         assert info.fork is not None
         assert (info.fork.session_id, info.fork.at) == (session.id, at)
-        assert [one.id for one in await store.sessions(fork_of=session.id)] == [fork.id]
+        assert [info.id for info in await store.sessions(fork_of=session.id)] == [fork.id]
 
 
 @check
@@ -371,18 +371,18 @@ async def usage_is_counted_once(world: World) -> None:
         (total,) = await store.usage("all")
         assert (total.calls, total.input, total.output) == (4, 130, 16)
         assert (total.cached, total.reasoning, total.cost) == (12, 3, 1.5)
-        by_model = {one.name: one.calls for one in await store.usage("model")}
+        by_model = {row.name: row.calls for row in await store.usage("model")}
         assert by_model == {"m": 3, "small": 1}
-        by_session = {one.name: one.input for one in await store.usage("session")}
+        by_session = {row.name: row.input for row in await store.usage("session")}
         assert by_session == {session.id: 120, fork.id: 10}
-        assert [one.name for one in await store.usage("project", session=session.id)] == ["/work"]
+        assert [row.name for row in await store.usage("project", session=session.id)] == ["/work"]
         assert len(await store.usage("day")) == 1
         assert await store.usage("all", model="unknown") == []
 
 
 @check
 async def an_interrupted_call_is_counted(world: World) -> None:
-    """Whether or not it came to tell its tokens."""
+    """A call that never told its tokens is counted too."""
     async with world.crashing() as store:
         session = await store.create_session()
         turn = session.turn("go")
@@ -411,7 +411,7 @@ async def sessions_are_listed_by_what_is_known_of_them(world: World) -> None:
         await other.move(Project("/q", "/q/sub"))
 
         async def listed(**filters: Any) -> list[str]:
-            return [one.id for one in await store.sessions(**filters)]
+            return [info.id for info in await store.sessions(**filters)]
 
         assert await listed(type="subagent") == [other.id]
         assert await listed(project="/q") == [other.id]
@@ -442,11 +442,11 @@ async def an_interrupted_session_is_listed_as_such(world: World) -> None:
     """Until a turn completes."""
     async with world.crashing() as store:
         session = await store.create_session()
-        turn = session.turn("go")  # kept: a turn that nobody holds is ended
+        turn = session.turn("go")  # kept: a turn without references is ended
         await enter(turn)
     async with world.store() as store:
         session = await store.session(session.id)
-        assert [one.id for one in await store.sessions(interrupted=True)] == [session.id]
+        assert [info.id for info in await store.sessions(interrupted=True)] == [session.id]
         assert await store.sessions(interrupted=False) == []
         await exchange(session, 0)
         assert await store.sessions(interrupted=True) == []

@@ -34,7 +34,7 @@ async def messages_can_be_read_in_parts(world: World) -> None:
 
 @check
 async def a_result_from_elsewhere_is_found_in_every_part(world: World) -> None:
-    """A call that nobody started is answered; reading a part shows it as reading all does."""
+    """A call that was never started is answered; reading a part shows it as reading all does."""
     async with world.store() as store:
         session = await store.create_session()
         async with session.turn("go") as turn:
@@ -78,7 +78,7 @@ async def the_first_messages_are_whole_however_late_they_were_ended(world: World
 
 @check
 async def a_streaming_message_can_be_read(world: World) -> None:
-    """What was flushed is shown, marked as streaming."""
+    """Flushed deltas are shown, marked as streaming."""
     async with world.store() as store:
         session = await store.create_session()
         async with session.turn("go") as turn, turn.stream() as reply:
@@ -161,7 +161,7 @@ async def what_was_just_written_is_found(world: World) -> None:
             False,
         )
         assert hit.marked("<", ">") == "The <linker> is missing."
-        assert [one.seq for one in hits] == [hit.seq]
+        assert [other.seq for other in hits] == [hit.seq]
         entry = (await session.entries(after=hit.seq - 1, limit=1))[0]
         assert hit.at == entry.at
 
@@ -193,7 +193,7 @@ async def words_phrases_beginnings_and_operators_are_understood(world: World) ->
 
 @check
 async def no_query_is_a_syntax_error(world: World) -> None:
-    """What says nothing is refused with what to do; anything else finds something or nothing."""
+    """A query without words is refused with advice; any other is run."""
     async with world.store() as store:
         session = await store.create_session()
         await say(session, "text : with (NEAR) ^ + - { } signs")
@@ -244,7 +244,7 @@ async def all_that_was_said_and_done_is_found(world: World) -> None:
 
 @check
 async def a_partial_answer_is_found_and_marked(world: World) -> None:
-    """What streams is found when it ends; what came late takes its place."""
+    """Streamed text is found when its message ends; late text takes its place."""
     async with world.store() as store:
         session = await store.create_session()
         try:
@@ -260,7 +260,7 @@ async def a_partial_answer_is_found_and_marked(world: World) -> None:
         await session.add_late_text(turn.id, reply.id, "a halfway answer, then the end")
         (late,) = await look(store, "end")
         assert (late.seq, late.message_id) == (hit.seq, hit.message_id)
-        assert [one.seq for one in await look(store, "halfway")] == [hit.seq]
+        assert [other.seq for other in await look(store, "halfway")] == [hit.seq]
 
 
 @check
@@ -299,7 +299,7 @@ async def filters_narrow_a_search_down(world: World) -> None:
 
 @check
 async def the_best_hit_comes_first_if_asked_for(world: World) -> None:
-    """What is mostly what was looked for, before what only mentions it."""
+    """A text that is mostly the query comes before one that only mentions it."""
     async with world.store() as store:
         session = await store.create_session()
         await say(session, "needle needle", "a needle " + "in all of the hay " * 20, "hay")

@@ -48,8 +48,8 @@ def open_store(face: Face, *args: Any, **settings: Any) -> Any:
 
 def unwrap(store: Any) -> Store | AsyncStore:
     """The store itself."""
-    found: Store | AsyncStore = store._inner if isinstance(store, _Awaited) else store
-    return found
+    inner: Store | AsyncStore = store._inner if isinstance(store, _Awaited) else store
+    return inner
 
 
 class _Awaited:
