@@ -488,8 +488,6 @@ async def a_sound_session_has_no_findings(world: World) -> None:
         findings = await store.check_file()
         damage = [finding for finding in findings if finding.kind != "server"]
         assert damage == [], "a server may be set to less"
-            "a server may be set to less"
-        )
 
 
 @check
