@@ -13,7 +13,13 @@ from typing import Any, Final
 
 import click
 
-from killick.cli.invocation import Frame, code_of, explain, shared_options
+from killick.cli.invocation import (
+    Frame,
+    code_of,
+    explain,
+    shared_options,
+    warn_of_old_variables,
+)
 from killick.cli.output import complain
 
 
@@ -163,6 +169,7 @@ def run(argv: Sequence[str] | None) -> int:
             from click.shell_completion import shell_complete
 
             return shell_complete(group, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
+        warn_of_old_variables()
         code = _invoke(group, arguments)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,6 +1,7 @@
 """What a failure is called in one line, and its exit code."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,48 @@ def _with_help(error: click.UsageError) -> str:
     return f"{message}; see '{where} --help'"
 
 
+# -- what is left from before the renaming -----------------------------------------------------
+
+_OLD_NAME: Final = "holdfast"
+_OLD_VARIABLES: Final = ("MODEL", "STORE", "TOKENS", "TRACEBACK")
+
+
+def warn_of_old_variables() -> None:
+    """Name the variables that this command read under its old name, and does not read now."""
+    prefix = f"{_OLD_NAME.upper()}_"
+    names = [name for name in _OLD_VARIABLES if os.environ.get(prefix + name)]
+    if names:
+        pairs = [f"{prefix}{name} is KILLICK_{name} now" for name in names]
+        complain(f"{', '.join(pairs)}; the old name is not obeyed")
+
+
+def old_store_hint() -> str | None:
+    """Say where the default store of the old name lies, if there is none of the new name."""
+    import platformdirs  # takes a while
+
+    old = Path(platformdirs.user_data_dir(_OLD_NAME, appauthor=False)) / f"{_OLD_NAME}.db"
+    new = default_path()
+    if new.exists() or not old.exists():
+        return None
+    return (
+        f"your store from before the renaming is {old}: --store {shlex.quote(str(old))} opens it; "
+        f"to make it the default again, close what uses it and move it, with its -wal if there is "
+        f"one, to {new}"
+    )
+
+
+def warn_of_old_tokens(path: Path) -> None:
+    """Name the tokens file of the old name, if `path`, where tokens are now, is not there."""
+    import platformdirs
+
+    old = Path(platformdirs.user_config_dir(_OLD_NAME, appauthor=False)) / path.name
+    if not os.environ.get("KILLICK_TOKENS") and not path.exists() and old.exists():
+        complain(
+            f"your tokens from before the renaming are in {old} and are not read; "
+            f"move the file to {path}, or name it in KILLICK_TOKENS"
+        )
+
+
 STORE_VARIABLE = "KILLICK_STORE"
 
 
@@ -151,12 +194,22 @@ class Frame:
         """
         where = self.where()
         if where.chosen_by == "default":
+            hint = None if create else old_store_hint()
+            if hint is not None:
+                raise StoreError(f"there is no store at {where.url!r}; {hint}")
+            self.warn_of_old_store()
             return Store()
         if where.file is not None and not create and not where.file.exists():
             raise StoreError(
                 f"there is no store at {str(where.file)!r}; check --store or {STORE_VARIABLE}"
             )
         return Store(where.url)
+
+    def warn_of_old_store(self) -> None:
+        """Name the old default store, if the new one is used and not there yet."""
+        hint = old_store_hint() if self.where().chosen_by == "default" else None
+        if hint is not None:
+            complain(hint)
 
     def answer(self, value: object, *lines: OutputLine | str) -> None:
         """Say what a command has done: to a person, or to a program."""

@@ -77,6 +77,7 @@ async def run_chat(
 ) -> None:
     """Talk until the person leaves, or the terminal does."""
     where = frame.where()
+    frame.warn_of_old_store()
     url = None if where.chosen_by == "default" else where.url
     async with AsyncStore(url) as store:
         found = await find_session(store, **which)

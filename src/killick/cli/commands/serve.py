@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from killick.cli.commands.chat import allow_option
-from killick.cli.invocation import Frame, command
+from killick.cli.invocation import Frame, command, warn_of_old_tokens
 from killick.cli.output import Column
 from killick.session.runtime import system_clock
 
@@ -84,6 +84,8 @@ def serve(
         streams=int(numbers["streams"]),
     )
     where = frame.where()
+    frame.warn_of_old_store()
+    warn_of_old_tokens(token_path())
     url = None if where.chosen_by == "default" else where.url
 
     def ready(address: str) -> None:
@@ -117,6 +119,7 @@ def token(frame: Frame, action: str, name: str | None, *, read: bool) -> None:
     from killick.server.auth import Tokens, token_path
 
     tokens = Tokens(token_path())
+    warn_of_old_tokens(tokens.path)
     if action == "list":
         _list(frame, tokens)
         return

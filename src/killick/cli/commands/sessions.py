@@ -161,6 +161,7 @@ def stats(frame: Frame, by: UsageBy, session: str | None, project: str | None, *
 def where(frame: Frame) -> None:
     """Say which store is used, and why. Nothing is opened or made."""
     chosen = frame.where()
+    frame.warn_of_old_store()
     file = chosen.file
     exists = None if file is None else file.exists()
     size = file.stat().st_size if file is not None and exists else None

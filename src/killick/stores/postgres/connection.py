@@ -226,11 +226,22 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a store lies: what libpq is told, the schema, and how to name it without a password."""
+    """Where a store lies: what libpq is told, the database's name without a password, the schema.
+
+    `named` is the schema that the URL names; without one the server decides (`find_schema`).
+    """
 
     conninfo: str
-    schema: str
-    shown: str
+    database: str
+    named: str | None = None
+
+    @property
+    def schema(self) -> str:
+        return self.named or DEFAULT_SCHEMA
+
+    @property
+    def shown(self) -> str:
+        return f"{self.database}, schema {self.schema}"
 
 
 def read_url(url: str) -> Address:
@@ -238,7 +249,7 @@ def read_url(url: str) -> Address:
     base, _, query = url.partition("?")
     options = query.split("&")  # and put together again as they are, for libpq to read
     ours = [unquote(one.removeprefix("schema=")) for one in options if one.startswith("schema=")]
-    schema = ours[-1] if ours else DEFAULT_SCHEMA
+    schema = check_schema(ours[-1]) if ours else None
     rest = "&".join(one for one in options if one and not one.startswith("schema="))
     try:
         given = conninfo_to_dict(f"{base}?{rest}")
@@ -249,11 +260,11 @@ def read_url(url: str) -> Address:
     stated = {name: str(value) for name, value in given.items() if value is not None}
     host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST")
     where = host or "the local socket"
-    shown = f"{given.get('dbname') or 'the default database'} on {where}, schema {schema}"
+    database = f"{given.get('dbname') or 'the default database'} on {where}"
     defaults = dict(_DEFAULTS)
     if os.environ.get("PGCONNECT_TIMEOUT"):
         del defaults["connect_timeout"]  # what is in the environment counts, as for libpq
-    return Address(make_conninfo(**{**defaults, **stated}), check_schema(schema), shown)
+    return Address(make_conninfo(**{**defaults, **stated}), database, schema)
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from killick.stores.postgres.connection import (
 )
 from killick.stores.postgres.keys import columns, join, new_number
 from killick.stores.postgres.leases import Lease
-from killick.stores.postgres.migrate import bring_up_to_date
+from killick.stores.postgres.migrate import bring_up_to_date, find_schema
 from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
@@ -101,7 +101,6 @@ class PostgresDatabase:
         self._address = read_url(url)
         self._settings = ConnectionSettings(durability, wait_seconds, answer_seconds)
         self._reconnect_seconds = reconnect_seconds
-        self._sql = queries(self._address.schema)
         self._names: dict[int, str] = {}
         self._writer: Link | None = None
         self._first: frozenset[int] = frozenset()
@@ -114,16 +113,18 @@ class PostgresDatabase:
         self._closed = False
         self._pid = os.getpid()
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
-        self._pool = Pool(self._reconnected, wait_seconds)
-        self._lease = Lease(self._connect, self._sql, self._address, self.holder, lease_seconds)
-        self._watching = Watching(self._pool, self._connect, self._sql, self._address.schema)
         with translated(f"opening {self._address.shown}"):
-            self._open()
+            self._open(lease_seconds)
 
-    def _open(self) -> None:
+    def _open(self, lease_seconds: float) -> None:
         line = self._connect_writer()
         try:
-            bring_up_to_date(line, self._address, self._settings.wait_seconds)
+            self._address = address = find_schema(line, self._address)
+            self._sql = queries(address.schema)
+            self._pool = Pool(self._reconnected, self._settings.wait_seconds)
+            self._lease = Lease(self._connect, self._sql, address, self.holder, lease_seconds)
+            self._watching = Watching(self._pool, self._connect, self._sql, address.schema)
+            bring_up_to_date(line, address, self._settings.wait_seconds)
             if not line.standby:
                 self._lease.take(line)
         except BaseException:

@@ -9,11 +9,12 @@ import time
 from hashlib import blake2b
 from typing import Final
 
+from msgspec.structs import replace
 from psycopg import errors as pg
 
 from killick.errors import StoreBusy, StoreNewer, StoreNotOurs, StoreReadOnly
 from killick.stores.postgres.connection import Address, Connection, Link
-from killick.stores.postgres.schema import in_schema
+from killick.stores.postgres.schema import DEFAULT_SCHEMA, in_schema
 from killick.stores.sql import Migration, build, numbered
 
 _QUEUE_SECONDS: Final = 0.2
@@ -31,9 +32,34 @@ CREATE TABLE killick.migrations (
 """
 
 
+_OLD_SCHEMA: Final = "holdfast"
+"""The default schema before the renaming; a store that lies there is used there."""
+
+_OURS: Final = ["entries", "meta", "migrations"]
+"""Tables that a schema of ours has, whatever else is in it."""
+
+_DEFAULT_SCHEMAS: Final = """
+SELECT n.nspname, count(c.oid) FROM pg_namespace AS n
+LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = ANY (%s)
+WHERE n.nspname IN (%s, %s) GROUP BY n.nspname
+"""
+
+
 def migrations() -> list[Migration]:
     """All migrations, in order."""
     return numbered("killick.stores.postgres")
+
+
+def find_schema(line: Link, address: Address) -> Address:
+    """Choose the schema for a URL that names none: ours, or an old store's if only that exists."""
+    if address.named is not None:
+        return address
+    rows = line.connection.execute(
+        _DEFAULT_SCHEMAS, (_OURS, DEFAULT_SCHEMA, _OLD_SCHEMA)
+    ).fetchall()
+    tables: dict[str, int] = dict(rows)
+    old = DEFAULT_SCHEMA not in tables and tables.get(_OLD_SCHEMA) == len(_OURS)
+    return replace(address, named=_OLD_SCHEMA if old else DEFAULT_SCHEMA)
 
 
 def bring_up_to_date(line: Link, address: Address, wait_seconds: float) -> None:

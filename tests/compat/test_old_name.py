@@ -1,0 +1,204 @@
+"""Stores and exports that were made before the renaming open as they are.
+
+`old/` was made by the last version of the old name: one session with a completed turn and its tool,
+a compaction, a part of our own that is opaque, an interrupted turn, and the receipt of an erased
+session. `shown.json` is what that version showed of it.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import psycopg
+import pytest
+
+from killick import Opaque, SessionNotFound, Store, StoreNotOurs
+from killick.exchange.discover import import_paths
+from killick.exchange.formats.jsonl import export_lines
+from killick.model.messages import OWN_PROVIDER
+from killick.stores.postgres import migrate
+from killick.stores.sqlite.migrate import APPLICATION_ID
+from tests.postgres_fixtures import Shared, shared
+
+OLD = Path(__file__).parent / "old"
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+
+
+def shown(store: Store) -> dict[str, Any]:
+    session = store.session("ses_old")
+    contexts = {name: session.context(name) for name in FORMATS}  # type: ignore[arg-type]
+    return {
+        "title": session.title,
+        "head": session.head,
+        "messages": [
+            {
+                "id": message.id,
+                "role": message.role,
+                "state": message.state,
+                "seq": message.seq,
+                "turn_id": message.turn_id,
+                "parts": json.loads(msgspec.json.encode(message.parts)),
+            }
+            for message in session.messages()
+        ],
+        "turns": [
+            {"id": turn.id, "status": turn.status, "reason": turn.reason}
+            for turn in session.turns()
+        ],
+        "contexts": {
+            name: {"messages": context.messages, "system": context.system}
+            for name, context in contexts.items()
+        },
+        "found": [hit.session_id for hit in store.search("linker")],
+    }
+
+
+def check_same(store: Store) -> None:
+    """It shows what the old version showed, and takes a new turn."""
+    then = json.loads((OLD / "shown.json").read_text(encoding="utf-8"))
+    assert {"shown": shown(store)} == then
+    with pytest.raises(SessionNotFound):
+        store.session("ses_gone")
+    session = store.session("ses_old")
+    kept = [part for m in session.messages() for part in m.parts if isinstance(part, Opaque)]
+    assert [part.provider for part in kept] == [OWN_PROVIDER]
+    assert store.examine_session("ses_old") == []
+    with session.turn("And today?"):
+        pass
+    assert [turn.status for turn in session.turns()] == ["completed", "interrupted", "completed"]
+
+
+def exported() -> bytes:
+    return (OLD / "session.jsonl").read_bytes()
+
+
+def unpack(name: str) -> bytes:
+    return gzip.decompress((OLD / name).read_bytes())
+
+
+# -- a file --------------------------------------------------------------------------------------
+
+
+def test_a_file_opens(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(unpack("store.db.gz"))
+    with Store(path) as store:
+        check_same(store)
+    assert not list(tmp_path.glob("*-backup-*")), "nothing was migrated"
+
+
+def test_reading_a_file_leaves_its_bytes(tmp_path: Path) -> None:
+    """All that an opening leaves is its lock file."""
+    path, data = tmp_path / "store.db", unpack("store.db.gz")
+    path.write_bytes(data)
+    with Store(path) as store:
+        shown(store)
+        assert b"".join(_body(export_lines(store, "ses_old"))) == b"".join(_body(_lines()))
+    assert path.read_bytes() == data
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["store.db", "store.db-lock"]
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    assert connection.pragma("application_id") == APPLICATION_ID == 0x484C4446
+    assert connection.execute("SELECT count(*) FROM erasures").fetchall() == [(1,)]
+    connection.close()
+
+
+# -- an export -----------------------------------------------------------------------------------
+
+
+def _lines() -> Iterator[bytes]:
+    yield from exported().splitlines(keepends=True)
+
+
+def _body(lines: Iterator[bytes]) -> list[bytes]:
+    """All but the head, which names the program."""
+    return list(lines)[1:]
+
+
+def test_an_export_comes_in_and_goes_out_the_same(tmp_path: Path) -> None:
+    assert exported().startswith(b'{"holdfast":1,')
+    with Store(tmp_path / "new.db") as store:
+        report = import_paths(store, [OLD / "session.jsonl"])
+        assert [(one.action, one.session_id) for one in report.sessions] == [("new", "ses_old")]
+        assert report.problems == []
+        assert report.sessions[0].source == "killick"
+        lines = list(export_lines(store, "ses_old"))
+        assert lines[0] == b'{"killick":1,"session":"ses_old"}\n'
+        assert lines[1:] == _body(_lines())
+        again = import_paths(store, [OLD / "session.jsonl"])
+        assert [one.action for one in again.sessions] == ["unchanged"]
+        check_same(store)
+
+
+# -- a server ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Shared:
+    return shared("18")
+
+
+@pytest.fixture
+def url(server: Shared) -> Iterator[str]:
+    """A database in which only the old version has made a store."""
+    server.server.execute("CREATE DATABASE renamed")
+    url = f"postgresql://postgres@127.0.0.1:{server.server.port}/renamed"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(unpack("postgres.sql.gz"))
+    yield url
+    server.server.execute("DROP DATABASE renamed WITH (FORCE)")
+
+
+def schemas(url: str) -> list[str]:
+    sql = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_)' ORDER BY 1"
+    return [name for (name,) in ask(url, sql)]
+
+
+def ask(url: str, sql: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_the_old_schema_is_used_as_it_is(url: str) -> None:
+    before = ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq")
+    with Store(url) as store:
+        shown(store)
+        holders = ask(url, "SELECT count(*) FROM holdfast.holders")
+        assert holders == [(1,)], "what every opening writes"
+    assert ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq") == before
+    with Store(url) as store:
+        check_same(store)
+    assert schemas(url) == ["holdfast", "public"]
+    assert ask(url, "SELECT number FROM holdfast.migrations") == [(1,)]
+    assert ask(url, "SELECT count(*) FROM holdfast.erasures") == [(1,)]
+
+
+def test_a_schema_of_the_new_name_comes_first(url: str) -> None:
+    with Store(f"{url}?schema=killick") as store:
+        assert store.sessions() == [], "a schema that is named is used, whatever else there is"
+        store.create_session(id="ses_new")
+    with Store(url) as store:
+        assert store.session_ids() == ["ses_new"]
+    with Store(f"{url}?schema=holdfast") as store:
+        assert store.session_ids() == ["ses_old"]
+    with Store(f"{url}?schema=third") as store:
+        assert store.session_ids() == []
+    assert schemas(url) == ["holdfast", "killick", "public", "third"]
+
+
+def test_a_schema_that_only_has_the_old_name_is_left_alone(url: str) -> None:
+    """Another program has that name too."""
+    ask(url, "DROP TABLE holdfast.meta, holdfast.migrations")
+    with Store(url) as store:
+        assert store.sessions() == []
+    assert schemas(url) == ["holdfast", "killick", "public"]
+    with pytest.raises(StoreNotOurs):
+        Store(f"{url}?schema=holdfast")
+
+
+def test_both_versions_take_the_same_lock_to_make_a_store() -> None:
+    assert migrate._lock("holdfast") == 1228497096212384754
