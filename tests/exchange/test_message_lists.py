@@ -13,6 +13,7 @@ from killick.exchange.formats import content as c
 from killick.exchange.formats.message_lists import message_list
 from killick.exchange.records import Source
 from killick.journal.codec import encode
+from killick.model.messages import OWN_PROVIDER
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import PNG, check_sound
 from tests.exchange.sources import bring, kinds, mutate, said, twisted
@@ -204,4 +205,4 @@ def test_strange_values_come_in_as_what_they_are(tmp_path: Path, document: Any, 
 def test_half_a_character_in_a_tools_result_is_kept() -> None:
     inner = [{"type": "thinking", "thinking": "\ud83d"}]
     found = c.anthropic([{"type": "tool_result", "tool_use_id": "t1", "content": inner}])
-    assert found.results[0].content == (Opaque("holdfast", encode(Reasoning("\ud83d"))),)
+    assert found.results[0].content == (Opaque(OWN_PROVIDER, encode(Reasoning("\ud83d"))),)
