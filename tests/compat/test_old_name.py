@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from killick import Opaque, SessionNotFound, Store, StoreNotOurs
-from killick.exchange.discover import import_paths
 from killick.exchange.formats.jsonl import export_lines
+from killick.exchange.importer import import_paths
 from killick.model.messages import OWN_PROVIDER
 from killick.stores.postgres import migrate
 from killick.stores.sqlite.migrate import APPLICATION_ID
