@@ -10,6 +10,7 @@ import pytest
 
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
 from killick.search.indexer import read_batch
+from killick.stores import engine as ops
 from killick.stores.engine.search_ops import Idleness
 from killick.stores.ops import Op
 from killick.stores.sqlite import SqliteDatabase
@@ -87,7 +88,7 @@ def test_a_store_that_may_not_be_written_is_searched_as_it_is(
         say(store, "needle")
         assert len(store.search("needle")) == 1
         say(store, "needle", session_id="later")
-    monkeypatch.setattr("killick.stores.sqlite.connection.is_writable", lambda _: False)
+    monkeypatch.setattr("killick.stores.sqlite.database.is_writable", lambda _: False)
     with Store(path) as store:
         hits = store.search("needle")
         assert len(hits) == 1
@@ -111,7 +112,7 @@ def test_a_slice_ends_when_its_time_is_over(path: Path) -> None:
             say(store, *("needle" for _ in range(20)))
         with database.reading() as reader:
             batch = read_batch(reader)
-        op = writer.submit(Op(lambda engine: engine.index(batch, seconds=0)))
+        op = writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=0)))
         assert op.wait(10)
         assert op.result() is True
         with database.reading() as reader:
@@ -129,7 +130,7 @@ def test_a_slice_that_somebody_else_has_taken_meanwhile_is_taken_once(path: Path
         with runtime.database.reading() as reader:
             batch = read_batch(reader)
         for _ in range(2):
-            op = runtime.writer.submit(Op(lambda engine: engine.index(batch, seconds=60)))
+            op = runtime.writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=60)))
             assert op.wait(10)
         assert op.result() is False
         assert len(store.search("needle")) == 1
@@ -143,7 +144,7 @@ def test_a_session_that_was_erased_while_a_slice_was_prepared_stays_erased(path:
         with runtime.database.reading() as reader:
             batch = read_batch(reader)
         erase(store, "gone")
-        op = runtime.writer.submit(Op(lambda engine: engine.index(batch, seconds=60)))
+        op = runtime.writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=60)))
         assert op.wait(10)
         op.result()
         assert [hit.snippet for hit in store.search("needle")] == ["needle kept"]
@@ -241,7 +242,7 @@ def erase(store: Store, session_id: str, *, tidy: bool = True) -> None:
             tx.tidy_index()
 
     writer = store._core.runtime().writer
-    op = writer.submit(Op(lambda engine: apply(engine._tx)))  # type: ignore[arg-type]
+    op = writer.submit(Op(lambda engine: apply(engine.tx)))  # type: ignore[arg-type]
     assert op.wait(10)
     op.result()
 

@@ -35,6 +35,7 @@ from killick.session.core.history import read_deltas
 from killick.session.core.imports import import_entries
 from killick.session.drive.steps import Flow, read, work, write
 from killick.session.runtime import Runtime, is_dead
+from killick.stores import engine as ops
 from killick.stores.contract import BackupReceipt, Listing, Reader, SessionRow
 from killick.stores.engine.session_ops import has_forks
 from killick.stores.engine.state import Receipt
@@ -171,7 +172,7 @@ class CareCore:
         rows, needles = found
         at = runtime.clock()
         keys = [row.key for row in rows]
-        entries, blobs = yield from write(lambda engine: engine.erase(keys, at))
+        entries, blobs = yield from write(lambda engine: ops.erase(engine, keys, at))
         for key in keys:
             runtime.verified.pop(key, None)
         return (yield from self._scrub(tuple(row.id for row in rows), entries, blobs, needles))
@@ -181,7 +182,7 @@ class CareCore:
     ) -> Flow[Erasure]:
         """Without pieces to look for, a file that was not written anew cannot be judged."""
         try:
-            yield from write(lambda engine: engine.tidy_index())
+            yield from write(lambda engine: ops.tidy_index(engine))
         except SearchDamaged:
             yield from self._store.rebuild_search(substrings=None, progress=None)
         needles, tenant = pieces or [], self._runtime.tenant
@@ -198,7 +199,7 @@ class CareCore:
         verified = emptied and not remaining and not (copies and pieces is None)
         if verified:
             at, gone = self._runtime.clock(), sessions if copies else waiting
-            yield from write(lambda engine: engine.scrubbed(tenant, gone, at))
+            yield from write(lambda engine: ops.scrubbed(engine, tenant, gone, at))
         return Erasure(
             sessions=sessions,
             entries=entries,
@@ -272,7 +273,7 @@ class CareCore:
         else:
             key = yield from read(lambda reader: _key(reader, runtime.tenant, removal.session_id))
             at = runtime.clock()
-            yield from write(lambda engine: engine.erase([key], at, as_of_us=as_of))
+            yield from write(lambda engine: ops.erase(engine, [key], at, as_of_us=as_of))
         return msgspec.structs.replace(removal, done=True)
 
     # -- entries from elsewhere ----------------------------------------------------------------
@@ -323,7 +324,7 @@ class CareCore:
         found = yield from read(lambda reader: examine(reader, key))
         if not rebuild or not any(one.kind == "derived" for one in found):
             return found
-        yield from write(lambda engine: engine.rebuild(key))
+        yield from write(lambda engine: ops.rebuild(engine, key))
         return [
             msgspec.structs.replace(one, mended=True) if one.kind == "derived" else one
             for one in found

@@ -17,8 +17,9 @@ from killick.model import entries as e
 from killick.session.drive.steps import Read, Work
 from killick.session.drive.wakeup_fd import Bells
 from killick.session.watcher import Watcher
+from killick.stores import engine as ops
 from killick.stores.contract import Claim, Database, Reader, SessionRow
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState
 from killick.stores.ops import Figures, Op, finish
 from killick.stores.writer import Writer
 
@@ -68,7 +69,7 @@ class RunningTurn(Protocol):
     @property
     def claim(self) -> Claim: ...
     def stop(self, reason: str) -> None: ...
-    def close_write(self, reason: str) -> Callable[[Engine], object]: ...
+    def close_write(self, reason: str) -> Callable[[EngineState], object]: ...
 
 
 class Runtime:
@@ -117,7 +118,7 @@ class Runtime:
         """False in a child that inherited this through fork()."""
         return self._process is _Process.current
 
-    def post(self, apply: Callable[[Engine], object]) -> None:
+    def post(self, apply: Callable[[EngineState], object]) -> None:
         """Hand an operation over and wait for nothing: for finalisers, which may run anywhere."""
         if self.is_ours() and not self.closed:
             self.writer.submit(Op(apply))
@@ -220,7 +221,7 @@ class Runtime:
                     self.writer.submit(Op(turn.close_write(reason)))
                     self.turn_ended(turn.claim.turn_id)
                 # Blobs that nothing came to refer to before their writer was gone.
-                self.writer.submit(Op(lambda engine: engine.collect_blobs(if_due=True)))
+                self.writer.submit(Op(lambda engine: ops.collect_blobs(engine, if_due=True)))
             ended = self.writer.close(seconds)
             self.watcher.close()
             if self._pool is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Op(Generic[T]):
     __slots__ = ("apply", "done", "error", "finished", "value", "waiting")
 
     def __init__(
-        self, apply: Callable[[Engine], T], waiting: "WaitingCaller | None" = None
+        self, apply: Callable[[EngineState], T], waiting: "WaitingCaller | None" = None
     ) -> None:
         self.apply = apply
         self.value: T
@@ -86,7 +86,7 @@ class DropCallback(weakref.ref[Any]):
     """
 
     __slots__ = ("apply",)
-    apply: Callable[[Engine], Any]
+    apply: Callable[[EngineState], Any]
 
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -31,9 +31,9 @@ from killick.stores.contract import (
     SessionLocked,
     Transaction,
 )
+from killick.stores.engine import flush, index, index_is_damaged, put_blob
 from killick.stores.engine.search_ops import Idleness
-from killick.stores.engine.state import StoreBodyFirst
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState, StoreBodyFirst
 from killick.stores.ops import DropCallback, Op, Tally, finish
 
 T = TypeVar("T")
@@ -88,13 +88,13 @@ class Writer:
         redactor: Redactor | None = None,
     ) -> None:
         self._database = database
-        self._engine = Engine(redactor)
+        self._engine = EngineState(redactor)
         self._window_seconds = window_seconds
         self._commit_seconds = 0.0  # what commits have taken lately
         self._on_commit = on_commit
         self._queue: SimpleQueue[Op[Any] | DropCallback | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
-        self._owed: SimpleQueue[Callable[[Engine], Any]] = SimpleQueue()
+        self._owed: SimpleQueue[Callable[[EngineState], Any]] = SimpleQueue()
         self._partings: set[DropCallback] = set()
         self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
         self._held_since: dict[StreamBuffer, float] = {}  # streams that do, since when
@@ -136,7 +136,7 @@ class Writer:
         """A stream has gathered enough to be written now. Does not wait."""
         self._queue.put(_FLUSH)
 
-    def retry_until_written(self, apply: Callable[[Engine], Any]) -> None:
+    def retry_until_written(self, apply: Callable[[EngineState], Any]) -> None:
         """Try an operation until the store can do it: the ending of a turn must not be lost.
 
         If interrupted: it was handed over or it was not.
@@ -144,7 +144,7 @@ class Writer:
         if not self._closed:
             self._queue.put(_Owed(apply))
 
-    def run_when_dropped(self, thing: object, apply: Callable[[Engine], Any]) -> "DropCallback":
+    def run_when_dropped(self, thing: object, apply: Callable[[EngineState], Any]) -> DropCallback:
         """Owe an operation from the moment that nobody holds the thing any more.
 
         If interrupted: it is owed then, or whoever called has nothing to show for it.
@@ -154,7 +154,7 @@ class Writer:
         self._partings.add(parting)  # what is garbage itself tells nobody
         return parting
 
-    def forget(self, parting: "DropCallback") -> None:
+    def forget(self, parting: DropCallback) -> None:
         """It is not owed after all."""
         self._partings.discard(parting)
 
@@ -386,7 +386,7 @@ class Writer:
         waiting: list[Op[Any]] = []
         keys: set[int] = set()
         for op in ops:
-            before, mark = tx.writes, self._engine.mark()
+            before, mark = tx.writes, self._engine.savepoint()
             op.error = None
             try:
                 op.value = op.apply(self._engine)
@@ -411,7 +411,7 @@ class Writer:
             with self._database.reading() as reader:
                 batch = read_batch(reader)
             if batch.entries:
-                op = Op(lambda engine: engine.index(batch))
+                op = Op(lambda engine: index(engine, batch))
                 self._transact([op])
                 if not op.result():
                     self._idleness.passed_over()
@@ -425,13 +425,13 @@ class Writer:
         if isinstance(error, SearchDamaged) and error.__cause__ is not None:
             reason = str(error.__cause__)
             with contextlib.suppress(Exception):  # then the next search finds it as we did
-                self._transact([Op(lambda engine: engine.index_is_damaged(reason))])
+                self._transact([Op(lambda engine: index_is_damaged(engine, reason))])
 
     def _commit_with_body(self, op: Op[Any], needed: StoreBodyFirst) -> None:
         """A body over the limit gets a transaction of its own, then its operation another."""
         store = Op(
-            lambda engine: engine.put_blob(
-                needed.tenant, needed.digest, needed.data, self._database.holder
+            lambda engine: put_blob(
+                engine, needed.tenant, needed.digest, needed.data, self._database.holder
             )
         )
         self._commit([store])
@@ -509,7 +509,7 @@ class _Flush(Op[dict[int, KillickError | SessionLocked]]):
     __slots__ = ("buffers",)
 
     def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
-        super().__init__(lambda engine: engine.flush(buffers))
+        super().__init__(lambda engine: flush(engine, buffers))
         self.buffers = buffers
 
 

@@ -11,10 +11,12 @@ from killick.errors import HandleClosed, InvalidEntry, SessionNotFound, StoreDeg
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
 from killick.model.messages import Text
+from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim
 from killick.stores.engine import state
-from killick.stores.engine.turn_ops import Engine, TurnStart
+from killick.stores.engine.state import EngineState
+from killick.stores.engine.turn_ops import TurnStart
 from killick.stores.ops import Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.writer import Writer
@@ -39,19 +41,19 @@ class Bench:
     def _committed(self) -> None:
         self.commits += 1
 
-    def submit(self, apply: Callable[[Engine], Any]) -> Op[Any]:
+    def submit(self, apply: Callable[[EngineState], Any]) -> Op[Any]:
         return self.writer.submit(Op(apply))
 
-    def do(self, apply: Callable[[Engine], Any]) -> Any:
+    def do(self, apply: Callable[[EngineState], Any]) -> Any:
         op = self.submit(apply)
         assert op.wait(SECONDS)
         return op.result()
 
-    def in_one_commit(self, *applies: Callable[[Engine], Any]) -> list[Op[Any]]:
+    def in_one_commit(self, *applies: Callable[[EngineState], Any]) -> list[Op[Any]]:
         """Hand all over while a commit is under way, so that they share the next one."""
         busy, go = threading.Event(), threading.Event()
 
-        def hold(_: Engine) -> None:
+        def hold(_: EngineState) -> None:
             busy.set()
             assert go.wait(SECONDS)
 
@@ -63,18 +65,18 @@ class Bench:
             assert op.wait(SECONDS)
         return ops
 
-    def note(self, name: str) -> Callable[[Engine], Any]:
-        return lambda engine: engine.about(self.key, e.Note(id=name, name=name), 1)
+    def note(self, name: str) -> Callable[[EngineState], Any]:
+        return lambda engine: ops.about(engine, self.key, e.Note(id=name, name=name), 1)
 
     def begin(self, prompt: str = "go") -> Claim:
         message = e.MessageRecorded(id="p", turn_id="t", role="user", parts=(Text(prompt),))
         start = TurnStart(turn_id="t", holder=self.database.holder, prompt=message)
-        claim: Claim = self.do(lambda engine: engine.start_turn(self.key, start, 1)).claim
+        claim: Claim = self.do(lambda engine: ops.start_turn(engine, self.key, start, 1)).claim
         return claim
 
     def stream(self, claim: Claim) -> StreamBuffer:
         body = e.MessageStarted(id="m", turn_id="t")
-        receipts = self.do(lambda engine: engine.append(self.key, claim, [body], 1))
+        receipts = self.do(lambda engine: ops.append(engine, self.key, claim, [body], 1))
         return StreamBuffer(key=self.key, seq=receipts[0].seq, claim=claim, wake=self.writer)
 
     def entries(self) -> list[e.Entry]:
@@ -93,14 +95,14 @@ class Bench:
         self.database.close()
 
 
-def _create(engine: Engine) -> Any:
-    return engine.create_session(
-        session_id="s", tenant="default", created=e.SessionCreated(), at_us=1
+def _create(engine: EngineState) -> Any:
+    return ops.create_session(
+        engine, session_id="s", tenant="default", created=e.SessionCreated(), at_us=1
     )
 
 
-def _refuse(engine: Engine) -> None:
-    engine.about(999, e.Note(id="x", name="x"), 1)
+def _refuse(engine: EngineState) -> None:
+    ops.about(engine, 999, e.Note(id="x", name="x"), 1)
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def test_a_refused_operation_never_fails_the_others_in_its_commit(bench: Bench) 
 
 
 def test_an_operation_that_fails_after_writing_takes_only_itself_back(bench: Bench) -> None:
-    def write_then_fail(engine: Engine) -> None:
+    def write_then_fail(engine: EngineState) -> None:
         bench.note("half")(engine)
         raise ZeroDivisionError("after the write")
 
@@ -144,7 +146,7 @@ def test_an_operation_that_fails_after_writing_takes_only_itself_back(bench: Ben
 
 
 def test_an_operation_with_a_bug_before_writing_takes_only_itself_back(bench: Bench) -> None:
-    def fail(_: Engine) -> None:
+    def fail(_: EngineState) -> None:
         raise ZeroDivisionError
 
     first, failed, last = bench.in_one_commit(bench.note("a"), fail, bench.note("b"))
@@ -156,8 +158,8 @@ def test_an_operation_with_a_bug_before_writing_takes_only_itself_back(bench: Be
 def test_two_operations_that_fail_after_writing_are_each_told_their_own_failure(
     bench: Bench,
 ) -> None:
-    def failing(error: Exception) -> Callable[[Engine], None]:
-        def apply(engine: Engine) -> None:
+    def failing(error: Exception) -> Callable[[EngineState], None]:
+        def apply(engine: EngineState) -> None:
             bench.note("half")(engine)
             raise error
 
@@ -175,7 +177,7 @@ def test_two_operations_that_fail_after_writing_are_each_told_their_own_failure(
 def test_a_rolled_back_operation_leaves_no_trace_in_what_the_writer_remembers(
     bench: Bench,
 ) -> None:
-    def write_then_fail(engine: Engine) -> None:
+    def write_then_fail(engine: EngineState) -> None:
         bench.note("half")(engine)
         raise ZeroDivisionError
 
@@ -191,7 +193,7 @@ def test_a_large_body_is_stored_before_its_entry_and_reads_back_equal(
     monkeypatch.setattr(state, "BODY_BYTES_INLINE", 100)
     large = e.Note(id="large", name="x" * 500)
     before = bench.commits
-    bench.do(lambda engine: engine.about(bench.key, large, 1))
+    bench.do(lambda engine: ops.about(engine, bench.key, large, 1))
     assert bench.entries()[-1].body == large
     assert bench.counts()["blobs"] == 1
     assert bench.commits > before + 1
@@ -235,7 +237,9 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
     buffer = bench.stream(claim)
     hand_over(buffer, e.Delta(0, 0, "text", "a" * 500))
     after = e.ModelCallEnded(id="none", turn_id="t")
-    bench.do(lambda g: g.end_message(bench.key, claim, "m", "complete", buffer, after, 1))
+    bench.do(
+        lambda engine: ops.end_message(engine, bench.key, claim, "m", "complete", buffer, after, 1)
+    )
     body = bench.entries()[-1].body
     assert isinstance(body, e.MessageEnded)
     assert body.parts == (Text("a" * 500),)
@@ -244,7 +248,7 @@ def test_a_stream_that_ends_with_a_large_body_loses_none_of_it(
 def test_a_flush_makes_the_deltas_of_a_stream_durable(bench: Bench) -> None:
     buffer = bench.stream(bench.begin())
     hand_over(buffer, e.Delta(0, 0, "text", "so far"))
-    bench.do(lambda engine: engine.flush([buffer]))
+    bench.do(lambda engine: ops.flush(engine, [buffer]))
     with bench.database.reading() as reader:
         assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
 
@@ -263,11 +267,13 @@ def test_a_redaction_that_fails_for_a_moment_leaves_no_hole_in_a_stream(tmp_path
     fails.set()
     hand_over(buffer, e.Delta(0, 0, "text", "one "))
     hand_over(buffer, e.Delta(0, 4, "text", "two"))
-    refused = bench.do(lambda engine: engine.flush([buffer]))
+    refused = bench.do(lambda engine: ops.flush(engine, [buffer]))
     assert isinstance(refused[id(buffer)], InvalidEntry)
     fails.clear()
     after = e.ModelCallEnded(id="none", turn_id="t")
-    bench.do(lambda g: g.end_message(bench.key, claim, "m", "partial", buffer, after, 1))
+    bench.do(
+        lambda engine: ops.end_message(engine, bench.key, claim, "m", "partial", buffer, after, 1)
+    )
     body = bench.entries()[-1].body
     assert isinstance(body, e.MessageEnded)
     assert body.parts == (Text("one two"),)
@@ -359,7 +365,7 @@ def test_a_transaction_that_cannot_begin_leaves_what_was_written_before_alone(be
     claim = bench.begin()
     buffer = bench.stream(claim)
     hand_over(buffer, e.Delta(part=0, offset=0, text="before", type="text"))
-    bench.do(lambda engine: engine.flush([buffer]))
+    bench.do(lambda engine: ops.flush(engine, [buffer]))
     whole = bench.database.writing
 
     def refuse() -> Any:

@@ -32,9 +32,9 @@ from killick.model.sessions import Fork, Namer
 from killick.session.arguments import check_counts, check_names
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import is_dead
+from killick.stores import engine as ops
 from killick.stores.contract import Reader, SessionRow
-from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState, Receipt
 
 if TYPE_CHECKING:
     from killick.session.core.session import SessionCore
@@ -200,7 +200,7 @@ class HistoryCore:
     def undo(self, seq: int | None) -> Flow[Receipt]:
         check_counts(seq=seq)
         at = self._session.runtime().clock()
-        return self._session.write(lambda engine: engine.undo(self._key, seq, at))
+        return self._session.write(lambda engine: ops.undo(engine, self._key, seq, at))
 
     # -- hiding --------------------------------------------------------------------------------
 
@@ -251,7 +251,8 @@ class HistoryCore:
         now = runtime.clock()
         return (
             yield from write(
-                lambda engine: engine.create_session(
+                lambda engine: ops.create_session(
+                    engine,
                     session_id=minted,
                     tenant=runtime.tenant,
                     created=created,
@@ -307,11 +308,11 @@ class HistoryCore:
 
 def _compacting(
     key: int, body: e.Compacted, head: int, at_us: int
-) -> Callable[[Engine], Receipt | None]:
-    return lambda engine: engine.compact(key, body, head, at_us)
+) -> Callable[[EngineState], Receipt | None]:
+    return lambda engine: ops.compact(engine, key, body, head, at_us)
 
 
 def _rewinding(
     key: int, body: e.Rewound, head: int, at_us: int
-) -> Callable[[Engine], Receipt | None]:
-    return lambda engine: engine.rewind(key, body, head, at_us)
+) -> Callable[[EngineState], Receipt | None]:
+    return lambda engine: ops.rewind(engine, key, body, head, at_us)

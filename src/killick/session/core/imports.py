@@ -10,6 +10,7 @@ from killick.model import entries as e
 from killick.session.arguments import check_is
 from killick.session.drive.steps import Flow, write
 from killick.session.runtime import Runtime
+from killick.stores import engine as ops
 from killick.stores.engine.state import Receipt
 
 EARLIEST_US: Final = -62_135_596_800_000_000
@@ -26,7 +27,9 @@ def import_entries(runtime: Runtime, session_id: str, entries: Sequence[e.Entry]
     for entry in entries:
         _check(entry)
     tenant = runtime.tenant
-    return (yield from write(lambda engine: engine.import_entries(session_id, tenant, entries)))
+    return (
+        yield from write(lambda engine: ops.import_entries(engine, session_id, tenant, entries))
+    )
 
 
 def _check(entry: e.Entry) -> None:

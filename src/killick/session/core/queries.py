@@ -31,6 +31,7 @@ from killick.session.core.history import read_deltas, read_for_model, read_histo
 from killick.session.drive.steps import Flow, read, write
 from killick.session.options import Progress, SearchFilters
 from killick.session.runtime import Runtime
+from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader
 from killick.views.context import Budget, Context, compute
 from killick.views.timeline import TimedTurn, timeline
@@ -397,7 +398,7 @@ def _index(entries: int, seconds: float) -> Flow[bool]:
     """One slice; whether something was missing. If nothing was, nothing is written."""
     batch = yield from read(lambda reader: read_batch(reader, entries))
     if batch.entries:
-        yield from write(lambda engine: engine.index(batch, seconds))
+        yield from write(lambda engine: ops.index(engine, batch, seconds))
     return bool(batch.entries)
 
 
@@ -407,7 +408,7 @@ def _tell(error: SearchDamaged) -> Flow[None]:
         return
     reason = str(error.__cause__)
     try:
-        yield from write(lambda engine: engine.index_is_damaged(reason))
+        yield from write(lambda engine: ops.index_is_damaged(engine, reason))
     except (StoreError, SearchDamaged):
         return
 
@@ -417,9 +418,9 @@ def rebuild_search(
 ) -> Flow[int]:
     """Make the index anew, in slices between which others write; how many entries there were."""
     try:
-        yield from write(lambda engine: engine.reset_index(substrings=substrings))
+        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings))
     except SearchDamaged:
-        yield from write(lambda engine: engine.reset_index(substrings=substrings, forget=True))
+        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings, forget=True))
     total = behind = yield from read(lambda reader: reader.index_behind())
     try:
         while behind:

@@ -32,9 +32,9 @@ from killick.session.core.history import ForkSettings, HistoryCore, read_deltas,
 from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, is_dead
+from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow, UsageQuery
-from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState, Receipt
 
 if TYPE_CHECKING:  # the options stand on this module
     from killick.session.core.queries import ActiveDay, ActivityFilters, Changes
@@ -96,8 +96,8 @@ class StoreCore:
         checks.check_id(minted, "session id")
         at = runtime.clock()
         row = yield from write(
-            lambda engine: engine.create_session(
-                session_id=minted, tenant=runtime.tenant, created=created, at_us=at
+            lambda engine: ops.create_session(
+                engine, session_id=minted, tenant=runtime.tenant, created=created, at_us=at
             )
         )
         if row is None:
@@ -142,7 +142,7 @@ class StoreCore:
         at = runtime.clock()
         return (
             yield from write(
-                lambda engine: engine.delete_session(row.key, body, at, as_of_us=as_of_us)
+                lambda engine: ops.delete_session(engine, row.key, body, at, as_of_us=as_of_us)
             )
         )
 
@@ -159,7 +159,9 @@ class StoreCore:
         name = digest(data)
         return (
             yield from write(
-                lambda engine: engine.put_blob(runtime.tenant, name, data, runtime.database.holder)
+                lambda engine: ops.put_blob(
+                    engine, runtime.tenant, name, data, runtime.database.holder
+                )
             )
         )
 
@@ -172,7 +174,7 @@ class StoreCore:
 
     def collect_blobs(self) -> Flow[int]:
         self.runtime()
-        return (yield from write(lambda engine: engine.collect_blobs()))
+        return (yield from write(lambda engine: ops.collect_blobs(engine)))
 
     def counts(self) -> Flow[dict[str, int]]:
         self.runtime()
@@ -206,7 +208,7 @@ class SessionCore:
     def saw(self, seq: int) -> None:
         self.head = max(self.head, seq)
 
-    def write(self, apply: Callable[[Engine], Receipt]) -> Flow[Receipt]:
+    def write(self, apply: Callable[[EngineState], Receipt]) -> Flow[Receipt]:
         """Wait for a write of one entry, and know of it."""
         receipt = yield from write(apply)
         self.saw(receipt.seq)
@@ -334,7 +336,7 @@ class SessionCore:
         """Append an entry that any process may append while a turn runs."""
         checks.check_content(body)
         at = self.runtime().clock()
-        receipt, row = yield from write(lambda engine: engine.about(self.key, body, at))
+        receipt, row = yield from write(lambda engine: ops.about(engine, self.key, body, at))
         self.title = row.about.title
         self.saw(receipt.seq)
         return receipt
@@ -370,7 +372,7 @@ class SessionCore:
     def recover(self) -> Flow[bool]:
         runtime = self.runtime()
         at = runtime.clock()
-        recovered = yield from write(lambda engine: engine.recover(self.key, at))
+        recovered = yield from write(lambda engine: ops.recover(engine, self.key, at))
         runtime.writer.tally.recovered += recovered
         return recovered
 
@@ -386,7 +388,7 @@ class SessionCore:
             checks.check_id(turn_id, "id of a turn")
         body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
         at = runtime.clock()
-        stopped = yield from write(lambda engine: engine.stop(self.key, body, at))
+        stopped = yield from write(lambda engine: ops.stop(engine, self.key, body, at))
         if stopped is None:
             return False
         stopped_id, seq = stopped
@@ -403,14 +405,14 @@ class SessionCore:
             checks.check_id(key, "key")
         message = self.prompt(prompt, "", key)
         at = runtime.clock()
-        yield from self.write(lambda engine: engine.queue(self.key, message, at))
+        yield from self.write(lambda engine: ops.queue(engine, self.key, message, at))
         return message.id
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""
         checks.check_id(prompt_id, "prompt id")
         at = self.runtime().clock()
-        return self.write(lambda engine: engine.withdraw(self.key, prompt_id, at))
+        return self.write(lambda engine: ops.withdraw(engine, self.key, prompt_id, at))
 
     def finish_tool(
         self, turn_id: str, call_id: str, content: Content, *, is_error: bool, structured: Json
@@ -419,7 +421,7 @@ class SessionCore:
         result = tool_result(call_id, content, is_error=is_error, structured=structured)
         at = self.runtime().clock()
         return self.write(
-            lambda engine: engine.finish_tool(self.key, turn_id, call_id, result, None, at)
+            lambda engine: ops.finish_tool(engine, self.key, turn_id, call_id, result, None, at)
         )
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
@@ -427,12 +429,12 @@ class SessionCore:
         checks.check_text(text, "late text")
         at = self.runtime().clock()
         return self.write(
-            lambda engine: engine.add_late_text(self.key, turn_id, message_id, text, at)
+            lambda engine: ops.add_late_text(engine, self.key, turn_id, message_id, text, at)
         )
 
     def decide_approval(self, body: e.ApprovalDecided) -> Flow[Receipt]:
         at = self.runtime().clock()
-        return self.write(lambda engine: engine.decide_approval(self.key, body, at))
+        return self.write(lambda engine: ops.decide_approval(engine, self.key, body, at))
 
     def prompt(self, prompt: Prompt, turn_id: str, key: str | None) -> e.MessageRecorded:
         assert prompt is not None

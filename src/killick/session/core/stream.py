@@ -29,9 +29,9 @@ from killick.session.core.session import Content, tool_result
 from killick.session.core.turn import TurnCore
 from killick.session.drive.exit_guard import attach, describe, interruption
 from killick.session.drive.steps import Flow, write
+from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
-from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.ops import Op
 
 ToolType = Literal["function", "custom", "mcp", "hosted"]
@@ -170,14 +170,14 @@ class StreamCore:
 
     def _end_write(
         self, buffer: StreamBuffer, error: BaseException | None
-    ) -> Callable[[Engine], Receipt | TurnEnded]:
+    ) -> Callable[[EngineState], Receipt | TurnEnded]:
         turn = self.turn
         why = self._cut if error is None else describe(error)
         state: Literal["complete", "partial"] = "complete" if why is None else "partial"
         after = msgspec.structs.replace(self._ended, turn_id=turn.claim.turn_id, error=why)
         at = turn.runtime.clock()
-        return lambda engine: engine.end_message(
-            turn.key, turn.claim, self.id, state, buffer, after, at
+        return lambda engine: ops.end_message(
+            engine, turn.key, turn.claim, self.id, state, buffer, after, at
         )
 
     # -- deltas --------------------------------------------------------------------------------
@@ -323,7 +323,9 @@ class StreamCore:
             turn_id=turn.claim.turn_id, message_id=self.id, call_id=call_id, name=name
         )
         at = turn.runtime.clock()
-        op: Op[None] = Op(lambda engine: engine.seal_call(turn.key, turn.claim, body, buffer, at))
+        op: Op[None] = Op(
+            lambda engine: ops.seal_call(engine, turn.key, turn.claim, body, buffer, at)
+        )
         turn.seals[call_id] = op
         turn.runtime.writer.submit(op)
 
@@ -368,7 +370,9 @@ class ToolCore:
         at = turn.runtime.clock()
         try:
             receipt, _ = yield from write(
-                lambda engine: engine.start_tool(turn.key, turn.claim, self.call_id, at, self._of)
+                lambda engine: ops.start_tool(
+                    engine, turn.key, turn.claim, self.call_id, at, self._of
+                )
             )
         except LookupError:
             if seal is not None and seal.error is not None:
@@ -414,8 +418,8 @@ class ToolCore:
             )
         at, buffer = turn.runtime.clock(), self._buffer
         receipt = yield from write(
-            lambda engine: engine.finish_tool(
-                turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
+            lambda engine: ops.finish_tool(
+                engine, turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
             )
         )
         self.finished = receipt
@@ -451,7 +455,9 @@ class ToolCore:
         if self._length and not turn.over:
             at = turn.runtime.clock()
             yield from write(
-                lambda engine: engine.leave_tool(turn.key, turn.claim, self.call_id, buffer, at)
+                lambda engine: ops.leave_tool(
+                    engine, turn.key, turn.claim, self.call_id, buffer, at
+                )
             )
         self._close()
 

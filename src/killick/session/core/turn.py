@@ -21,11 +21,11 @@ from killick.session.arguments import check_is
 from killick.session.drive.exit_guard import attach, ending, interruption
 from killick.session.drive.steps import Flow, Pause, Write, read, write
 from killick.session.runtime import is_dead
+from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Reader
-from killick.stores.engine.session_ops import interrupted
-from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import Engine, IfBusy, TurnEntered, TurnStart
+from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.turn_ops import IfBusy, TurnEntered, TurnStart, interrupted
 from killick.stores.ops import DropCallback, Op
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class _Append:
         self._bodies = bodies
         self._at_us = at_us
 
-    def __call__(self, engine: Engine) -> Receipt:
-        return engine.append(self._session.key, self._claim, self._bodies, self._at_us)[-1]
+    def __call__(self, engine: EngineState) -> Receipt:
+        return ops.append(engine, self._session.key, self._claim, self._bodies, self._at_us)[-1]
 
     def done(self, receipt: Receipt) -> None:
         self._session.saw(receipt.seq)
@@ -153,7 +153,7 @@ class TurnCore:
             yield from self._end_what_began(self._undo_begin(turn_id, reason))
             raise
 
-    def _end_what_began(self, undo: Callable[[Engine], object]) -> Flow[None]:
+    def _end_what_began(self, undo: Callable[[EngineState], object]) -> Flow[None]:
         """Nobody is given the turn. A store that fails owes its ending."""
         try:
             yield from write(undo)
@@ -168,13 +168,13 @@ class TurnCore:
         else:
             self._is_over()
 
-    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[Engine], object]:
+    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[EngineState], object]:
         at = self.runtime.clock()
 
-        def undo(engine: Engine) -> None:
+        def undo(engine: EngineState) -> None:
             # Behind the beginning in the writer's queue: only here is it known what came of it.
             if self._attempt is not None and self._attempt.turn_id == turn_id:
-                engine.interrupt_turn(self.key, self._attempt, reason, at)
+                ops.interrupt_turn(engine, self.key, self._attempt, reason, at)
 
         return undo
 
@@ -198,9 +198,9 @@ class TurnCore:
                 yield from self.session.stop(running, "interrupted by the next turn")
             yield from self._until_free(since, deadline)
 
-    def _start(self, engine: Engine, start: TurnStart, at_us: int) -> TurnEntered:
+    def _start(self, engine: EngineState, start: TurnStart, at_us: int) -> TurnEntered:
         self._attempt = None
-        begun = engine.start_turn(self.key, start, at_us)
+        begun = ops.start_turn(engine, self.key, start, at_us)
         if not begun.repeated and begun.queued is None:
             self._attempt = begun.claim
         return begun
@@ -284,13 +284,13 @@ class TurnCore:
                 raise outcome
             attach(error, outcome)
 
-    def _end_write(self, body: e.TurnEnding) -> Callable[[Engine], Receipt | TurnEnded]:
+    def _end_write(self, body: e.TurnEnding) -> Callable[[EngineState], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
         at = self.runtime.clock()
 
-        def end(engine: Engine) -> Receipt | TurnEnded:
+        def end(engine: EngineState) -> Receipt | TurnEnded:
             self._ending = body
-            self._outcome = engine.end_turn(self.key, self.claim, body, buffers, at)
+            self._outcome = ops.end_turn(engine, self.key, self.claim, body, buffers, at)
             return self._outcome
 
         return end
@@ -315,7 +315,7 @@ class TurnCore:
             self.status, self.reason = body.status, body.reason
             self.session.saw(outcome.seq)
 
-    def close_write(self, reason: str) -> Callable[[Engine], object]:
+    def close_write(self, reason: str) -> Callable[[EngineState], object]:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
         self.over = True
         self.status, self.reason = "interrupted", reason
@@ -326,7 +326,7 @@ class TurnCore:
         if self._parting is None or self._parting() is None:
             self._parting = self.runtime.writer.run_when_dropped(holder, self._end_abandoned)
 
-    def _end_abandoned(self, engine: Engine) -> None:
+    def _end_abandoned(self, engine: EngineState) -> None:
         """Nobody will leave the block any more. Behind all that was handed over for the turn."""
         if self._attempt is not None:
             self.claim = self._attempt  # whoever was interrupted in beginning it may not know
@@ -387,8 +387,8 @@ class TurnCore:
         checks.check_text(arguments, "a tool call's arguments")
         approval_id, at = self.runtime.ids("ent"), self.runtime.clock()
         asked, receipt = yield from write(
-            lambda engine: engine.ask_approval(
-                self.key, self.claim, approval_id, call_id, arguments, at
+            lambda engine: ops.ask_approval(
+                engine, self.key, self.claim, approval_id, call_id, arguments, at
             )
         )
         self.session.saw(receipt.seq)
@@ -399,7 +399,7 @@ class TurnCore:
         checks.check_blob(data)
         runtime, name = self.runtime, digest(data)
         holder = runtime.database.holder
-        yield from write(lambda engine: engine.put_blob(runtime.tenant, name, data, holder))
+        yield from write(lambda engine: ops.put_blob(engine, runtime.tenant, name, data, holder))
         return name
 
     # -- its streams ---------------------------------------------------------------------------

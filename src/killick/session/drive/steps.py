@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from killick.stores.contract import Database, Reader
-from killick.stores.engine.turn_ops import Engine
+from killick.stores.engine.state import EngineState
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Write(Generic[T]):
     __slots__ = ("apply", "then")
 
     def __init__(
-        self, apply: Callable[[Engine], T], then: Callable[[T], object] | None = None
+        self, apply: Callable[[EngineState], T], then: Callable[[T], object] | None = None
     ) -> None:
         self.apply = apply
         self.then = then
@@ -68,7 +68,7 @@ Step = Write[Any] | Read[Any] | Work[Any] | Pause
 Flow = Generator[Step, Any, T]
 
 
-def write(apply: Callable[[Engine], T]) -> Flow[T]:
+def write(apply: Callable[[EngineState], T]) -> Flow[T]:
     """Wait for one write; `value = yield from write(…)`."""
     outcome: T = yield Write(apply)
     return outcome

@@ -10,30 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from killick.errors import SearchDamaged, StoreReadOnly
-from killick.search.indexer import index_batch
-from killick.search.port import SLICE_SECONDS, Batch
-from killick.stores.engine.session_ops import SessionOperations
 
 _IDLE_SECONDS: Final = 0.1
 _BUSY_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 5.0
-
-
-class IndexOperations(SessionOperations):
-    """What the engine does with the search index."""
-
-    def index(self, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
-        """Index what was read; whether anything was. Raises SearchDamaged."""
-        end = time.monotonic() + seconds
-        return index_batch(self._tx, batch, lambda: time.monotonic() >= end)
-
-    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
-        """Begin the index anew. Raises SearchDamaged where it must be forgotten as a whole."""
-        self._tx.reset_index(substrings=substrings, forget=forget)
-
-    def index_is_damaged(self, reason: str) -> None:
-        """Let every process know that the index must be rebuilt."""
-        self._tx.index_is_damaged(reason)
 
 
 class Idleness:

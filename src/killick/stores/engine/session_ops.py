@@ -3,202 +3,202 @@
 They need no fence. Any process may carry them out while a turn runs, but for rewinding.
 """
 
+import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 import msgspec
 
-from killick.errors import IdConflict, InvalidEntry, SessionBusy, SessionDamaged, SessionHasForks
+from killick.errors import IdConflict, InvalidEntry, SessionDamaged, SessionHasForks
 from killick.journal import checks
-from killick.journal.closing import closing, open_streams
 from killick.journal.codec import decode_body, encode
 from killick.journal.compaction import check_undo
 from killick.journal.kinds import HISTORY, TURNS, identity, same_content
 from killick.journal.summary import Spent, advance, fold_usage, retagged
 from killick.model import entries as e
-from killick.stores.buffers import StreamBuffer
+from killick.search.indexer import index_batch
+from killick.search.port import SLICE_SECONDS, Batch
 from killick.stores.contract import Reader, SessionRow, Transaction
-from killick.stores.engine.state import EngineState, Receipt, SessionState
+from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.turn_ops import close_turn, interrupted, session_busy
 
 
-class SessionOperations(EngineState):
-    """What the engine does with sessions; turns and what is in them build on it."""
+def create_session(
+    engine: EngineState,
+    *,
+    session_id: str,
+    tenant: str,
+    created: e.SessionCreated,
+    at_us: int,
+    base: int | None = None,
+    carried: Sequence[e.Body] = (),
+) -> SessionRow | None:
+    """Begin a session; None when it exists already, with the same beginning.
 
-    def create_session(
-        self,
-        *,
-        session_id: str,
-        tenant: str,
-        created: e.SessionCreated,
-        at_us: int,
-        base: int | None = None,
-        carried: Sequence[e.Body] = (),
-    ) -> SessionRow | None:
-        """Begin a session; None when it exists already, with the same beginning.
-
-        A fork has a `base`, and begins by closing what was open there (`carried`).
-        """
-        found = self._tx.find_session(tenant, session_id)
-        if found is not None:
-            stored = self._tx.find_entry(found.key, identity(created))
-            offered = decode_body(encode(self._redacted(created)))
-            if stored is not None and same_content(stored.body, offered):
-                return None
-            raise IdConflict(f"session {session_id!r} exists already, with another beginning")
-        if base is not None:
-            self._live(base)
-        reach = 0 if created.fork is None else created.fork.at
-        row = SessionRow(
-            key=0,
-            id=session_id,
-            tenant=tenant,
-            head=reach,
-            created_at_us=at_us,
-            base=base,
-            base_seq=reach,
-        )
-        row.key = self._tx.create_session(row)
-        standing = SessionState(row, None, self._tx.stamp(row.key))
-        self._standings[row.key] = standing
-        self._touched.add(row.key)
-        self._write(standing, created, at_us)
-        for body in carried:
-            self._write_closing(standing, body, at_us)
-        return msgspec.structs.replace(row)
-
-    def about(self, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
-        """Append an entry that needs no fence: renamed, archived, note, imported, compaction …"""
-        standing = self._standing(key)
-        restoring = isinstance(body, e.Restored)
-        checks.check_live(
-            session_id=standing.row.id, deleted=standing.row.about.deleted and not restoring
-        )
-        if isinstance(body, e.Tagged):
-            checks.check_tags(retagged(standing.row.about.tags, body))
-        receipt = self._write(standing, body, at_us)
-        return receipt, msgspec.structs.replace(standing.row)
-
-    def compact(self, key: int, body: e.Compacted, head: int, at_us: int) -> Receipt | None:
-        """Append a compaction that was planned at `head`; None when others rewound since."""
-        standing = self._live(key)
-        since = self._tx.marked_entries(key, HISTORY, after=head)
-        if any(isinstance(entry.body, e.Rewound | e.Undone) for entry in since):
+    A fork has a `base`, and begins by closing what was open there (`carried`).
+    """
+    found = engine.tx.find_session(tenant, session_id)
+    if found is not None:
+        stored = engine.tx.find_entry(found.key, identity(created))
+        offered = decode_body(encode(engine.redacted(created)))
+        if stored is not None and same_content(stored.body, offered):
             return None
-        return self._write(standing, body, at_us)
+        raise IdConflict(f"session {session_id!r} exists already, with another beginning")
+    if base is not None:
+        engine.live(base)
+    reach = 0 if created.fork is None else created.fork.at
+    row = SessionRow(
+        key=0,
+        id=session_id,
+        tenant=tenant,
+        head=reach,
+        created_at_us=at_us,
+        base=base,
+        base_seq=reach,
+    )
+    row.key = engine.tx.create_session(row)
+    state = engine.adopt(row)
+    engine.write(state, created, at_us)
+    for body in carried:
+        engine.write_closing(state, body, at_us)
+    return msgspec.structs.replace(row)
 
-    def rewind(self, key: int, body: e.Rewound, head: int, at_us: int) -> Receipt | None:
-        """Append a rewind that was planned at `head`; None when the journal has grown since."""
-        standing = self._live(key)
-        if standing.turn is not None:
-            raise busy(standing.row.id, standing.turn.id, standing.turn.holder)
-        return None if standing.row.head != head else self._write(standing, body, at_us)
 
-    def undo(self, key: int, seq: int | None, at_us: int) -> Receipt:
-        """Undo a compaction or rewind, if it may still be undone."""
-        standing = self._live(key)
-        turns = self._tx.marked_entries(key, TURNS, after=seq or 0)
-        newest = turns[-1].seq if turns else 0
-        body = check_undo(self._tx.marked_entries(key, HISTORY), seq, newest)
-        return self._write(standing, body, at_us)
+def about(engine: EngineState, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
+    """Append an entry that needs no fence: renamed, archived, note, imported, compaction …"""
+    state = engine.state(key)
+    restoring = isinstance(body, e.Restored)
+    checks.check_live(session_id=state.row.id, deleted=state.row.about.deleted and not restoring)
+    if isinstance(body, e.Tagged):
+        checks.check_tags(retagged(state.row.about.tags, body))
+    receipt = engine.write(state, body, at_us)
+    return receipt, msgspec.structs.replace(state.row)
 
-    def delete_session(
-        self, key: int, body: e.Deleted, at_us: int, *, as_of_us: int | None = None
-    ) -> Receipt:
-        """Close what runs, then take the session out of every list.
 
-        With `as_of_us`, only if nothing has happened to it since then.
-        """
-        standing = self._standing(key)
-        if standing.row.about.deleted:
-            return Receipt(standing.row.head, repeated=True)
-        _check_unchanged(standing.row, as_of_us)
-        if standing.turn is not None:
-            self._close(standing, interrupted(standing.turn.id, "deleted"), at_us)
-        return self.about(key, body, at_us)[0]
+def compact(
+    engine: EngineState, key: int, body: e.Compacted, head: int, at_us: int
+) -> Receipt | None:
+    """Append a compaction that was planned at `head`; None when others rewound since."""
+    state = engine.live(key)
+    since = engine.tx.marked_entries(key, HISTORY, after=head)
+    if any(isinstance(entry.body, e.Rewound | e.Undone) for entry in since):
+        return None
+    return engine.write(state, body, at_us)
 
-    def erase(
-        self, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
-    ) -> tuple[int, int]:
-        """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
-        self.need(keys)
-        rows = [self._erasable(key) for key in keys]
-        for row in rows:
-            _check_unchanged(row, as_of_us)
-            left = [fork for fork in self._tx.forks_of(row.key) if fork not in keys]
-            if left:
-                raise has_forks(row.id, self._tx, left)
-        entries = blobs = 0
-        for row in rows:
-            self._tx.unindex(row.key)
-            count = self._tx.erase_session(row.key)
-            blobs += self._tx.drop_loose_blobs(row.key)
-            self._tx.note_erasure(row, count, at_us)
-            self._standings.pop(row.key, None)
-            entries += count
-        return entries, blobs
 
-    def tidy_index(self) -> None:
-        """Let nothing of erased documents stand in the search index. Raises SearchDamaged."""
-        self._tx.tidy_index()
+def rewind(engine: EngineState, key: int, body: e.Rewound, head: int, at_us: int) -> Receipt | None:
+    """Append a rewind that was planned at `head`; None when the journal has grown since."""
+    state = engine.live(key)
+    if state.turn is not None:
+        raise session_busy(state.row.id, state.turn.id, state.turn.holder)
+    return None if state.row.head != head else engine.write(state, body, at_us)
 
-    def _erasable(self, key: int) -> SessionRow:
-        """A session in which nobody works; a damaged one can be erased too, as it is told to be."""
-        try:
-            standing = self._standing(key)
-        except SessionDamaged:
-            return self._tx.origin(key)
-        turn = standing.turn
-        if turn is not None and self._tx.is_alive(turn.holder):
-            raise busy(standing.row.id, turn.id, turn.holder)
-        return standing.row
 
-    def scrubbed(self, tenant: str, sessions: Sequence[str], at_us: int) -> None:
-        """What was erased of these sessions is gone from the file too."""
-        for session_id in sessions:
-            self._tx.scrubbed(tenant, session_id, at_us)
+def undo(engine: EngineState, key: int, seq: int | None, at_us: int) -> Receipt:
+    """Undo a compaction or rewind, if it may still be undone."""
+    state = engine.live(key)
+    turns = engine.tx.marked_entries(key, TURNS, after=seq or 0)
+    newest = turns[-1].seq if turns else 0
+    body = check_undo(engine.tx.marked_entries(key, HISTORY), seq, newest)
+    return engine.write(state, body, at_us)
 
-    def rebuild(self, key: int) -> None:
-        """Derive anew what is kept beside a session's journal."""
-        self._tx.stamp(key)  # nobody else appends between reading it and saving what comes of it
-        rebuild(self._tx, key)
-        self._standings.pop(key, None)
 
-    def _close(
-        self,
-        standing: SessionState,
-        ending: e.TurnEnding,
-        at_us: int,
-        buffers: Sequence[StreamBuffer] = (),
-    ) -> int:
-        """End the running turn; the seq of its ending."""
-        turn = standing.turn
-        assert turn is not None
-        waiting = {buffer.seq: buffer for buffer in buffers}
-        streams = open_streams(turn)
-        bodies = closing(turn, ending, lambda seq: self._deltas(standing, seq, waiting.get(seq)))
-        for body in bodies:
-            # What a turn has open has no end in the journal, unless that is damaged. Then too the
-            # turn ends.
-            with suppress(IdConflict):
-                self._write_closing(standing, body, at_us)
-        for seq in streams:
-            self._drop(standing, seq)
-        standing.turn = None
-        return standing.row.head
+def delete_session(
+    engine: EngineState, key: int, body: e.Deleted, at_us: int, *, as_of_us: int | None = None
+) -> Receipt:
+    """Close what runs, then take the session out of every list.
+
+    With `as_of_us`, only if nothing has happened to it since then.
+    """
+    state = engine.state(key)
+    if state.row.about.deleted:
+        return Receipt(state.row.head, repeated=True)
+    _check_unchanged(state.row, as_of_us)
+    if state.turn is not None:
+        close_turn(engine, state, interrupted(state.turn.id, "deleted"), at_us)
+    return about(engine, key, body, at_us)[0]
+
+
+def erase(
+    engine: EngineState, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
+) -> tuple[int, int]:
+    """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
+    engine.need(keys)
+    rows = [_erasable(engine, key) for key in keys]
+    for row in rows:
+        _check_unchanged(row, as_of_us)
+        left = [fork for fork in engine.tx.forks_of(row.key) if fork not in keys]
+        if left:
+            raise has_forks(row.id, engine.tx, left)
+    entries = blobs = 0
+    for row in rows:
+        engine.tx.unindex(row.key)
+        count = engine.tx.erase_session(row.key)
+        blobs += engine.tx.drop_loose_blobs(row.key)
+        engine.tx.note_erasure(row, count, at_us)
+        engine.forget(row.key)
+        entries += count
+    return entries, blobs
+
+
+def _erasable(engine: EngineState, key: int) -> SessionRow:
+    """A session in which nobody works; a damaged one can be erased too, as it is told to be."""
+    try:
+        state = engine.state(key)
+    except SessionDamaged:
+        return engine.tx.origin(key)
+    turn = state.turn
+    if turn is not None and engine.tx.is_alive(turn.holder):
+        raise session_busy(state.row.id, turn.id, turn.holder)
+    return state.row
+
+
+def scrubbed(engine: EngineState, tenant: str, sessions: Sequence[str], at_us: int) -> None:
+    """What was erased of these sessions is gone from the file too."""
+    for session_id in sessions:
+        engine.tx.scrubbed(tenant, session_id, at_us)
+
+
+def rebuild(engine: EngineState, key: int) -> None:
+    """Derive anew what is kept beside a session's journal."""
+    engine.tx.stamp(key)  # nobody else appends between reading it and saving what comes of it
+    save_derived(engine.tx, key)
+    engine.forget(key)
+
+
+def put_blob(engine: EngineState, tenant: str, name: str, data: bytes, holder: str) -> str:
+    if not engine.tx.claim_blob(tenant, name, holder):
+        engine.tx.put_blob(tenant, name, data, holder)
+    return name
+
+
+def collect_blobs(engine: EngineState, *, if_due: bool = False) -> int:
+    return engine.tx.collect_blobs(if_due=if_due)
+
+
+def index(engine: EngineState, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
+    """Index what was read; whether anything was. Raises SearchDamaged."""
+    end = time.monotonic() + seconds
+    return index_batch(engine.tx, batch, lambda: time.monotonic() >= end)
+
+
+def reset_index(engine: EngineState, *, substrings: bool | None, forget: bool = False) -> None:
+    """Begin the index anew. Raises SearchDamaged where it must be forgotten as a whole."""
+    engine.tx.reset_index(substrings=substrings, forget=forget)
+
+
+def index_is_damaged(engine: EngineState, reason: str) -> None:
+    """Let every process know that the index must be rebuilt."""
+    engine.tx.index_is_damaged(reason)
+
+
+def tidy_index(engine: EngineState) -> None:
+    """Let nothing of erased documents stand in the search index. Raises SearchDamaged."""
+    engine.tx.tidy_index()
 
 
 def _check_unchanged(row: SessionRow, as_of_us: int | None) -> None:
     if as_of_us is not None and row.updated_at_us != as_of_us:
         raise InvalidEntry(f"session {row.id!r} was changed meanwhile; look at it again")
-
-
-def busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:
-    return SessionBusy(
-        f"session {session_id!r} is busy: turn {turn_id!r} runs in {holder}; stop it first, or "
-        "fork the session",
-        turn_id=turn_id,
-        holder=holder,
-    )
 
 
 def has_forks(session_id: str, reader: Reader, forks: Sequence[int]) -> SessionHasForks:
@@ -208,14 +208,6 @@ def has_forks(session_id: str, reader: Reader, forks: Sequence[int]) -> SessionH
         "them with it (forks=True), or keep it",
         forks=ids,
     )
-
-
-def interrupted(turn_id: str, reason: str) -> e.TurnEnding:
-    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason=reason)
-
-
-def crashed(turn_id: str) -> e.TurnEnding:
-    return interrupted(turn_id, "crashed")
 
 
 def derived(reader: Reader, key: int) -> tuple[SessionRow, list[Spent]]:
@@ -234,7 +226,7 @@ def labels_of(row: SessionRow) -> list[tuple[str, str]]:
     return [*tags, *(("model", model) for model in row.about.models)]
 
 
-def rebuild(tx: Transaction, key: int) -> None:
+def save_derived(tx: Transaction, key: int) -> None:
     """Save it in place of what was saved.
 
     Raises SessionDamaged, with nothing changed. If interrupted: rolled back with its transaction.

@@ -20,14 +20,13 @@ from killick.journal.kinds import (
     digest,
     ending_identity,
     identity,
-    named_identity,
     same_content,
     subject,
     turn_identity,
 )
 from killick.journal.redaction import Redactor, failed
 from killick.journal.summary import advance, spent_by
-from killick.journal.turn_state import CallState, TurnState, fold_turn
+from killick.journal.turn_state import TurnState, fold_turn
 from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
 from killick.stores.buffers import StreamBuffer
@@ -62,28 +61,32 @@ class SessionState:
         self.stamp = stamp
         self.last = ""  # the identity of the last entry that was folded, if this writer wrote it
 
+    def claimed(self, claim: Claim) -> TurnState:
+        """Return the running turn if the claim is its own. Raises TurnEnded, StaleFence."""
+        return checks.check_claim(self.turn, claim.turn_id, claim.fence, self.row.fence)
 
-_STANDINGS_MAX = 4_096
+
+_STATES_MAX = 4_096
 
 
 class EngineState:
     """The sessions that a writer has to do with; the engine's operations build on it."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
-        self._redactor = redactor
-        self._tx: Transaction
-        self._standings: dict[int, SessionState] = {}
+        self.redactor = redactor
+        self.tx: Transaction
+        self._states: dict[int, SessionState] = {}
         self._touched: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
 
     # -- around a transaction ------------------------------------------------------------------
 
     def begin(self, tx: Transaction) -> None:
-        self._tx = tx
+        self.tx = tx
         self._touched.clear()
         self._taken.clear()
-        if len(self._standings) > _STANDINGS_MAX:
-            self._standings.clear()
+        if len(self._states) > _STATES_MAX:
+            self._states.clear()
 
     def committed(self) -> None:
         """What was taken from streams is durable."""
@@ -95,10 +98,10 @@ class EngineState:
     def rolled_back(self) -> None:
         """Forget what was folded from entries that are not in the journal after all."""
         for key in self._touched:
-            self._standings.pop(key, None)
+            self._states.pop(key, None)
         self.give_back(0)
 
-    def mark(self) -> int:
+    def savepoint(self) -> int:
         """Where an operation begins, so that what it takes can be given back if it is refused."""
         return len(self._taken)
 
@@ -111,38 +114,38 @@ class EngineState:
 
     def need(self, keys: Collection[int]) -> None:
         """An operation on several sessions begins with saying which."""
-        unknown = [key for key in keys if key not in self._standings]
+        unknown = [key for key in keys if key not in self._states]
         if unknown:
-            self._tx.need(unknown)
+            self.tx.need(unknown)
 
     # -- sessions and turns --------------------------------------------------------------------
 
-    def _standing(self, key: int) -> SessionState:
-        known = self._standings.get(key)
-        stamp = self._tx.stamp(key, None if known is None else known.stamp)
+    def state(self, key: int) -> SessionState:
+        known = self._states.get(key)
+        stamp = self.tx.stamp(key, None if known is None else known.stamp)
         self._touched.add(key)
         if known is not None and known.stamp == stamp:
             return known
-        row = self._tx.session(key)
+        row = self.tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
         if known is not None and known.row.turn_seq == row.turn_seq and self._goes_on(known, row):
             return self._catch_up(known, row, stamp)
-        standing = SessionState(row, self._fold_running(row), stamp)
-        self._standings[key] = standing
-        return standing
+        state = SessionState(row, self._fold_running(row), stamp)
+        self._states[key] = state
+        return state
 
     def _goes_on(self, known: SessionState, row: SessionRow) -> bool:
         """Whether the journal is what is known of it, and perhaps more."""
-        if known.turn is None or not self._tx.may_lose_end:
+        if known.turn is None or not self.tx.may_lose_end:
             return True
-        found = self._tx.find_entry(row.key, known.last) if known.last else None
+        found = self.tx.find_entry(row.key, known.last) if known.last else None
         return found is not None and found.seq == known.row.head
 
     def _catch_up(self, known: SessionState, row: SessionRow, stamp: int) -> SessionState:
         """The same turn runs, or none: fold only what others have appended since."""
         if known.turn is not None and known.row.head < row.head:
-            for entry in self._tx.entries(row.key, after=known.row.head):
+            for entry in self.tx.entries(row.key, after=known.row.head):
                 known.turn.apply(entry.seq, entry.body)
         known.row, known.stamp, known.last = row, stamp, ""
         return known
@@ -150,45 +153,46 @@ class EngineState:
     def _fold_running(self, row: SessionRow) -> TurnState | None:
         if row.turn_seq is None:
             return None
-        entries = self._tx.entries(row.key, after=row.turn_seq - 1)
+        entries = self.tx.entries(row.key, after=row.turn_seq - 1)
         return fold_turn(entries)
 
-    def _live(self, key: int) -> SessionState:
-        standing = self._standing(key)
-        checks.check_live(session_id=standing.row.id, deleted=standing.row.about.deleted)
-        return standing
+    def adopt(self, row: SessionRow) -> SessionState:
+        """Return the state of a session that this transaction has created."""
+        state = SessionState(row, None, self.tx.stamp(row.key))
+        self._states[row.key] = state
+        self._touched.add(row.key)
+        return state
 
-    def _claimed(self, standing: SessionState, claim: Claim) -> TurnState:
-        return checks.check_claim(standing.turn, claim.turn_id, claim.fence, standing.row.fence)
+    def forget(self, key: int) -> None:
+        """Read the session again when an operation next needs it."""
+        self._states.pop(key, None)
 
-    def _past_turn(self, standing: SessionState, turn_id: str) -> TurnState:
-        key = standing.row.key
-        start = self._tx.find_entry(key, turn_identity(turn_id))
+    def live(self, key: int) -> SessionState:
+        """Return the state of a session that is not deleted."""
+        state = self.state(key)
+        checks.check_live(session_id=state.row.id, deleted=state.row.about.deleted)
+        return state
+
+    def past_turn(self, state: SessionState, turn_id: str) -> TurnState:
+        key = state.row.key
+        start = self.tx.find_entry(key, turn_identity(turn_id))
         if start is None:
-            raise TurnNotFound(f"session {standing.row.id!r} has no turn {turn_id!r}")
-        end = self._tx.find_entry(key, ending_identity(turn_id))
+            raise TurnNotFound(f"session {state.row.id!r} has no turn {turn_id!r}")
+        end = self.tx.find_entry(key, ending_identity(turn_id))
         through = None if end is None else end.seq
-        turn = fold_turn(self._tx.entries(key, after=start.seq - 1, through=through))
+        turn = fold_turn(self.tx.entries(key, after=start.seq - 1, through=through))
         assert turn is not None
         return turn
 
-    def _decision(self, standing: SessionState, call: CallState) -> e.ApprovalDecided | None:
-        """What a person has said about a call, also after its turn had ended."""
-        if call.asked is None:
-            return None
-        name = named_identity(call.asked, "approval_decided")
-        entry = self._tx.find_entry(standing.row.key, name)
-        return entry.body if entry and isinstance(entry.body, e.ApprovalDecided) else None
-
     # -- entries -------------------------------------------------------------------------------
 
-    def _write(self, standing: SessionState, body: e.Body, at_us: int) -> Receipt:
+    def write(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append one entry, or find that it is there already.
 
         Raises InvalidEntry for what could not be read back as it is, and IdConflict.
         """
-        if self._redactor is not None:
-            body = self._redactor.body(body)
+        if self.redactor is not None:
+            body = self.redactor.body(body)
         try:
             data = encode(body)
             body = read_back(body, data)
@@ -199,72 +203,72 @@ class EngineState:
                 f"the entry has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored in one"
             )
         for name in blobs_of(body):
-            if not self._tx.refer(standing.row.key, standing.row.tenant, name):
+            if not self.tx.refer(state.row.key, state.row.tenant, name):
                 raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
-        return self._insert(standing, body, data, at_us)
+        return self._insert(state, body, data, at_us)
 
-    def _write_closing(self, standing: SessionState, body: e.Body, at_us: int) -> Receipt:
+    def write_closing(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append an entry of a turn that is being closed, which no rule may refuse.
 
         A blob that does not exist stays a name; the text around it is not lost for it. Raises
         IdConflict when something else is recorded in its place.
         """
         try:
-            body = self._redacted(body)
+            body = self.redacted(body)
         except InvalidEntry:
             body = failed(body)
         for name in blobs_of(body):
-            self._tx.refer(standing.row.key, standing.row.tenant, name)
-        return self._insert(standing, body, encode(body), at_us)
+            self.tx.refer(state.row.key, state.row.tenant, name)
+        return self._insert(state, body, encode(body), at_us)
 
-    def _redacted(self, body: e.Body) -> e.Body:
-        return body if self._redactor is None else self._redactor.body(body)
+    def redacted(self, body: e.Body) -> e.Body:
+        return body if self.redactor is None else self.redactor.body(body)
 
-    def _insert(self, standing: SessionState, body: e.Body, data: bytes, at_us: int) -> Receipt:
-        row, seq = standing.row, standing.row.head + 1
+    def _insert(self, state: SessionState, body: e.Body, data: bytes, at_us: int) -> Receipt:
+        row, seq = state.row, state.row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
         kind = KINDS[type(body)]
         name, mark = kind.identity(body), kind.lookup
-        inherited = row.base is not None and self._tx.find_entry(row.key, name) is not None
-        if inherited or not self._tx.insert_entry(
+        inherited = row.base is not None and self.tx.find_entry(row.key, name) is not None
+        if inherited or not self.tx.insert_entry(
             row.key, seq, name, at_us, inline, blob=large, mark=mark
         ):
-            repeat = self._repeat_of(standing, body)
+            repeat = self._repeat_of(state, body)
             assert repeat is not None
             return repeat
-        row.head, standing.stamp, standing.last = seq, self._tx.stamp(row.key), name
-        self._derive(standing, seq, body, at_us)
-        if standing.turn is not None:
-            standing.turn.apply(seq, body)
+        row.head, state.stamp, state.last = seq, self.tx.stamp(row.key), name
+        self._derive(state, seq, body, at_us)
+        if state.turn is not None:
+            state.turn.apply(seq, body)
         return Receipt(seq)
 
-    def _derive(self, standing: SessionState, seq: int, body: e.Body, at_us: int) -> None:
+    def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:
         """Keep up what is derived from the journal, in the transaction that appends to it."""
-        labels = (standing.row.about.tags, standing.row.about.models)
-        if advance(standing.row, seq, at_us, body):
-            self._tx.save_session(standing.row)
-            if labels != (standing.row.about.tags, standing.row.about.models):
-                self._tx.save_labels(standing.row)
+        labels = (state.row.about.tags, state.row.about.models)
+        if advance(state.row, seq, at_us, body):
+            self.tx.save_session(state.row)
+            if labels != (state.row.about.tags, state.row.about.models):
+                self.tx.save_labels(state.row)
         call = None
-        if isinstance(body, e.ModelCallEnded) and standing.turn is not None:
-            call = standing.turn.model_calls.get(body.id)
+        if isinstance(body, e.ModelCallEnded) and state.turn is not None:
+            call = state.turn.model_calls.get(body.id)
         spent = spent_by(at_us, body, call)
         if spent is not None:
-            self._tx.spend(standing.row.key, spent)
+            self.tx.spend(state.row.key, spent)
 
     def _large_body(self, row: SessionRow, data: bytes) -> str:
         name = digest(data)
-        if not self._tx.refer(row.key, row.tenant, name):
+        if not self.tx.refer(row.key, row.tenant, name):
             raise StoreBodyFirst(row.tenant, name, data)
         return name
 
-    def _repeat(self, standing: SessionState, body: e.Body) -> Receipt | None:
+    def repeat(self, state: SessionState, body: e.Body) -> Receipt | None:
         """Where this entry is recorded already, if it is. Raises IdConflict."""
-        return self._repeat_of(standing, self._redacted(body))
+        return self._repeat_of(state, self.redacted(body))
 
-    def _repeat_of(self, standing: SessionState, body: e.Body) -> Receipt | None:
-        stored = self._tx.find_entry(standing.row.key, identity(body))
+    def _repeat_of(self, state: SessionState, body: e.Body) -> Receipt | None:
+        stored = self.tx.find_entry(state.row.key, identity(body))
         if stored is None:
             return None
         if not same_content(stored.body, body):
@@ -276,34 +280,34 @@ class EngineState:
 
     # -- deltas --------------------------------------------------------------------------------
 
-    def _deltas(
-        self, standing: SessionState, seq: int | None, buffer: StreamBuffer | None
+    def deltas(
+        self, state: SessionState, seq: int | None, buffer: StreamBuffer | None
     ) -> list[e.Delta]:
         """Everything a stream was given, to be folded into the entry that ends it."""
         if seq is None:
             return []
-        stored = self._stored(standing, seq)
-        return stored if buffer is None else [*stored, *self._take(buffer, last=True)]
+        stored = self.stored_deltas(state, seq)
+        return stored if buffer is None else [*stored, *self.take(buffer, last=True)]
 
-    def _stored(self, standing: SessionState, seq: int) -> list[e.Delta]:
+    def stored_deltas(self, state: SessionState, seq: int) -> list[e.Delta]:
         """What of a stream is on the disk."""
-        flushes = self._tx.deltas(standing.row.key, seq)
+        flushes = self.tx.deltas(state.row.key, seq)
         return [delta for _, flush in flushes for delta in flush]
 
-    def _drop(self, standing: SessionState, seq: int) -> None:
-        self._tx.drop_deltas(standing.row.key, seq)
+    def drop_deltas(self, state: SessionState, seq: int) -> None:
+        self.tx.drop_deltas(state.row.key, seq)
 
-    def _flush_of(self, buffer: StreamBuffer) -> Flush | None:
+    def flush_of(self, buffer: StreamBuffer) -> Flush | None:
         """What a stream was given since its last flush, as the one row that it becomes."""
-        deltas = self._take(buffer, last=False)
+        deltas = self.take(buffer, last=False)
         if not deltas:
             return None
         merged = merge(deltas)
-        if self._redactor is not None:
-            merged = self._redactor.mask(merged)
+        if self.redactor is not None:
+            merged = self.redactor.mask(merged)
         return buffer.key, buffer.seq, buffer.number, encode(merged)
 
-    def _take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
+    def take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
         """What a stream holds; the `last` time, when it is being ended, it is closed as well."""
         self._taken.append((buffer, buffer.closed))
         buffer.closed = buffer.closed or last

@@ -12,7 +12,7 @@ from typing import Final
 import apsw
 
 from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs
-from killick.stores.engine.session_ops import rebuild
+from killick.stores.engine.session_ops import save_derived
 from killick.stores.sql import Migration, build, numbered
 from killick.stores.sqlite.connection import translated
 from killick.stores.sqlite.rows import SqliteTransaction
@@ -94,7 +94,7 @@ def _rebuild_all(connection: apsw.Connection) -> None:
     tx = SqliteTransaction(connection, lambda _: True)
     for key in tx.session_keys():
         try:
-            rebuild(tx, key)
+            save_derived(tx, key)
         except SessionDamaged:
             continue
 

@@ -7,6 +7,7 @@ import pytest
 
 from killick import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
 from killick.model import entries as e
+from killick.stores import engine as ops
 from killick.stores.ops import Op
 
 
@@ -109,7 +110,7 @@ def test_what_has_ended_in_another_way_already_keeps_no_turn_from_its_ending(
         with session.turn("go") as turn:
             stream = turn.stream().__enter__()
             body = e.ModelCallEnded(id=stream.model_call_id, turn_id="")
-            op = Op(lambda engine: engine.about(core.key, body, 1))
+            op = Op(lambda engine: ops.about(engine, core.key, body, 1))
             core.runtime().writer.submit(op).wait()
             op.result()
             stream.text("kept")
