@@ -8,6 +8,7 @@ prints its address and serves until it is ended. What can be prompted is in `ACT
 import argparse
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -48,11 +49,15 @@ async def work(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> No
         reply.text("It **works** now.\n\n```python\nprint('ok')\n```\n")
 
 
-async def ask(session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
-    """Calls a tool, and runs it if somebody allows it."""
+async def ask(session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`ask [ARGUMENTS]`: calls a tool, and runs it if a person allows it.
+
+    ARGUMENTS is a JSON string without white space, of what the model writes.
+    """
+    arguments = json.loads(words[0]) if words else '{"command": "rm -r build"}'
     async with turn.stream(provider="scripted", model="asker") as reply:
-        reply.tool_call("c1", name="shell", arguments='{"command": "rm -r build"}')
-    asked = await turn.ask_approval("c1", '{"command": "rm -r build"}')
+        reply.tool_call("c1", name="shell", arguments=arguments)
+    asked = await turn.ask_approval("c1", arguments)
     async for item in session.follow(after=session.head):
         body = getattr(item, "body", None)
         if isinstance(body, ApprovalDecided) and body.id == asked.id:

@@ -224,12 +224,29 @@ def test_approvals_are_decided_over_http(server: Server) -> None:
     events.close()
     [waiting] = server.get(f"/api/sessions/{session_id}")["approvals"]
     assert waiting["id"] == asked.data["body"]["id"]
+    assert waiting["arguments"] == '{"command": "rm -r build"}'
     path = f"/api/sessions/{session_id}/approvals/{waiting['id']}"
-    assert server.http.post(path, json={"approved": False}).status_code == 200
+    decision = {"approved": False, "arguments_hash": waiting["arguments_hash"]}
+    assert server.http.post(path, json=decision).status_code == 200
     server.until_end(session_id)
     [_, answer] = server.get(f"/api/sessions/{session_id}/transcript")["shown"]
     assert answer["tools"][0]["result"]["content"] == "denied"
-    assert server.http.post(path, json={"approved": True}).status_code == 404
+    assert server.http.post(path, json=decision | {"approved": True}).status_code == 404
+
+
+@pytest.mark.parametrize(("sent", "code"), [({}, 422), ({"arguments_hash": "b2:other"}, 409)])
+def test_a_decision_about_other_arguments_decides_nothing(
+    server: Server, sent: dict[str, str], code: int
+) -> None:
+    session_id = server.create()
+    server.begin(session_id, "ask")
+    events = server.events(session_id)
+    next(event for event in events if event.name == "approval_asked")
+    events.close()
+    [waiting] = server.get(f"/api/sessions/{session_id}")["approvals"]
+    path = f"/api/sessions/{session_id}/approvals/{waiting['id']}"
+    assert server.http.post(path, json={"approved": True, **sent}).status_code == code
+    assert server.get(f"/api/sessions/{session_id}")["approvals"] == [waiting]
 
 
 def test_fork_rewind_and_undo(server: Server) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from killick.journal.codec import to_bytes
+from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.limits import ID_BYTES_MAX, TAG_CHARS_MAX, TITLE_CHARS_MAX
 from killick.model.messages import Message, Part, Role, State, Text
@@ -88,7 +90,10 @@ class Stop(_In, frozen=True, kw_only=True):
 
 
 class Decision(_In, frozen=True, kw_only=True):
+    """What a person decides, and the hash of the arguments that they were shown."""
+
     approved: bool
+    arguments_hash: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     reason: Reason | None = None
 
 
@@ -289,20 +294,29 @@ class TurnOut(_Out, frozen=True, kw_only=True):
 
 
 class ApprovalOut(_Out, frozen=True, kw_only=True):
-    """A call that waits for a person."""
+    """A call that waits for a person.
+
+    `arguments` are those that were asked about, whole: show them, and send their hash with the
+    decision. None when the journal holds others.
+    """
 
     id: str
     turn_id: str
     message_id: str
     call_id: str
+    arguments: str | None
+    arguments_hash: str
 
     @classmethod
-    def of(cls, asked: e.ApprovalAsked) -> "ApprovalOut":
+    def of(cls, asked: e.ApprovalAsked, arguments: str | None) -> "ApprovalOut":
+        known = arguments is not None and digest(to_bytes(arguments)) == asked.arguments_hash
         return cls(
             id=asked.id,
             turn_id=asked.turn_id,
             message_id=asked.message_id,
             call_id=asked.call_id,
+            arguments=arguments if known else None,
+            arguments_hash=asked.arguments_hash,
         )
 
 

@@ -103,7 +103,6 @@ async def get_session(call: ApiCall) -> ApiAnswer:
     head = session.head  # before reading: what comes meanwhile comes after it
     turns = await session.turns()
     queued = await session.queued()
-    approvals = await session.approvals()
     about = await _out_of(call, session)
     detail = SessionDetail(
         id=about.id,
@@ -112,9 +111,24 @@ async def get_session(call: ApiCall) -> ApiAnswer:
         session=about,
         turn=TurnOut.of(turns[-1]) if turns else None,
         queued=[MessageOut.of(one) for one in queued],
-        approvals=[ApprovalOut.of(one) for one in approvals],
+        approvals=await _approvals(session, turns),
     )
     return ApiAnswer(200, detail)
+
+
+async def _approvals(session: AsyncSession, turns: list[TurnInfo]) -> list[ApprovalOut]:
+    """Return what waits for a person, each with the arguments that were asked about."""
+    waiting = await session.approvals()
+    if not waiting:
+        return []
+    began = {turn.id: turn.seq for turn in turns}
+    messages = await session.messages(after=min(began[asked.turn_id] for asked in waiting))
+    arguments = {
+        (message.id, call.id): call.arguments for message in messages for call in message.tool_calls
+    }
+    return [
+        ApprovalOut.of(asked, arguments.get((asked.message_id, asked.call_id))) for asked in waiting
+    ]
 
 
 async def change_session(call: ApiCall) -> ApiAnswer:
@@ -233,6 +247,14 @@ async def decide(call: ApiCall) -> ApiAnswer:
     asked = [one for one in await session.approvals() if one.id == wanted]
     if not asked:
         raise Refused(404, "approval_not_found", "Nothing of that id waits to be decided.")
+    if decision.arguments_hash is None:
+        raise Refused(
+            422, "refused", "Send the arguments_hash of the approval whose arguments were shown."
+        )
+    if decision.arguments_hash != asked[0].arguments_hash:
+        raise Refused(
+            409, "other_arguments", "Other arguments were asked about; read the session again."
+        )
     receipt = await session.decide_approval(
         asked[0], approved=decision.approved, by="page", reason=decision.reason
     )

@@ -47,6 +47,16 @@ export class Conversation {
   }
 
   // The newest load counts: one that is overtaken must not follow as well.
+  // What is allowed is what the server says was asked, with its hash; not what this page has put together.
+  async readApprovals() {
+    const { approvals } = await api.session(this.id).catch(() => ({ approvals: [] }));
+    for (const asked of approvals) {
+      const held = this.byId.get(asked.message_id);
+      const waits = held?.now.tools.some((tool) => tool.call_id === asked.call_id && tool.approval?.id === asked.id);
+      if (waits) this.tool(asked.message_id, asked.call_id, { approval: asked });
+    }
+  }
+
   async load() {
     const mine = ++this.loads;
     const over = () => this.gone || mine !== this.loads;
@@ -57,7 +67,7 @@ export class Conversation {
       if (over()) return;
       batch(() => {
         this.failed.value = null;
-        this.asked = new Map(detail.approvals.map((one) => [`${one.message_id}/${one.call_id}`, { id: one.id, turn_id: one.turn_id }]));
+        this.asked = new Map(detail.approvals.map((one) => [`${one.message_id}/${one.call_id}`, one]));
         this.setAll(transcript.shown);
         this.setDetail(detail);
         this.undoable.value = transcript.undoable;
@@ -172,7 +182,7 @@ export class Conversation {
       case "late_result":
         this.tool(body.message_id, body.result.call_id, { result: body.result, state: body.result.is_error ? "failed" : "finished", ...(body.output ? { output: body.output } : {}) });
         break;
-      case "approval_asked": this.tool(body.message_id, body.call_id, { approval: { id: body.id, turn_id: body.turn_id } }); break;
+      case "approval_asked": this.tool(body.message_id, body.call_id, { approval: { id: body.id, turn_id: body.turn_id } }); this.readApprovals(); break;
       case "approval_decided":
         for (const held of this.bySeq.values()) {
           if (held.now.tools.some((one) => one.approval?.id === body.id)) this.change(held, { tools: held.now.tools.map((one) => (one.approval?.id === body.id ? { ...one, approval: null, denied: !body.approved } : one)) });

@@ -1,7 +1,8 @@
 // What was said and done, as a person sees it.
 
 import { api } from "./api.js";
-import { attempt, clip, clockTime, fullTime, html, Icon, IconButton, useEffect, useMemo, useState } from "./base.js";
+import { attempt, clip, clockTime, fullTime, html, Icon, IconButton, useEffect, useMemo, useRef, useState } from "./base.js";
+import { exact, fieldsOf } from "./exact.js";
 import { textOf } from "./conversation.js";
 import { render } from "./markdown.js";
 
@@ -44,6 +45,35 @@ function pretty(text) {
 
 const contentOf = (result) => (typeof result.content === "string" ? result.content : textOf(result.content));
 
+// Everything that will run stands here. Allow works once all of it was on the screen: it fits, or it was scrolled to its end, or expanded.
+function Ask({ tool, onDecide }) {
+  const asked = tool.approval;
+  const box = useRef(null);
+  const [seen, setSeen] = useState(false);
+  const [all, setAll] = useState(false);
+  const known = typeof asked.arguments === "string";
+  const look = () => { const at = box.current; if (at && at.scrollTop + at.clientHeight >= at.scrollHeight - 2) setSeen(true); };
+  useEffect(() => {
+    if (!known) return undefined;
+    const watch = new ResizeObserver(look);
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, [known, asked.arguments]);
+  const fields = known && fieldsOf(asked.arguments);
+  const may = known && (seen || all);
+  const why = !known ? (asked.arguments_hash ? "The arguments that were asked about are not in the journal; it can only be denied." : "One moment …") : may ? "" : "Scroll to the end, or show all of it, before you allow it.";
+  return html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
+    <p>May <code class="exact">${exact(tool.name)}</code> run with exactly this?</p>
+    ${known && html`<div class=${`whole ${all ? "all" : ""}`} ref=${box} tabindex="0" role="region" aria-label="What it would run with" onScroll=${look}>
+      ${fields ? fields.map(([name, value]) => html`<p class="what exact">${exact(name)}</p><pre class="exact">${exact(value)}</pre>`) : html`<pre class="exact">${exact(asked.arguments) || "nothing"}</pre>`}
+    </div>`}
+    <div class="push"><span role="status">${why}</span>
+      ${known && !may && html`<button type="button" class="button small" onClick=${() => setAll(true)}>Show all</button>`}
+      <button type="button" class="button small" onClick=${() => onDecide(tool, false)}>Deny</button>
+      <button type="button" class="button small primary" disabled=${!may} onClick=${() => onDecide(tool, true)}>Allow</button></div>
+  </div>`;
+}
+
 function Tool({ tool, over, may, onDecide }) {
   const state = tool.approval && !tool.result ? "asked" : tool.state;
   const said = state === "asked" ? "waits for you" : tool.denied && !tool.result ? "denied" : over && tool.state === "not started" ? "not run" : tool.state === "not started" ? "called" : SAID[tool.state];
@@ -59,10 +89,7 @@ function Tool({ tool, over, may, onDecide }) {
         ${tool.state === "unknown" && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
       </div>
     </details>
-    ${state === "asked" && may && html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
-      <span>May <code>${tool.name}</code> run with <code>${brief(tool.arguments)}</code>?</span>
-      <span class="push"><button type="button" class="button small" onClick=${() => onDecide(tool, false)}>Deny</button><button type="button" class="button small primary" onClick=${() => onDecide(tool, true)}>Allow</button></span>
-    </div>`}
+    ${state === "asked" && may && html`<${Ask} tool=${tool} onDecide=${onDecide} />`}
   </div>`;
 }
 

@@ -170,7 +170,7 @@ function actions(conversation, toEnd) {
     onDecide: (tool, approved) => attempt(async () => {
       // Asked before: a turn that waits may be over by the time the decision is answered.
       const over = !conversation.running.value;
-      await api.decide(id, tool.approval.id, approved);
+      await api.decide(id, tool.approval, approved);
       if (over) await conversation.ask({ prompt: null, continues: tool.approval.turn_id });
     }),
   };
