@@ -8,6 +8,7 @@ import pytest
 
 import killick
 from killick import errors
+from killick.journal import rules
 from killick.journal.codec import KNOWN_KINDS
 from killick.journal.kinds import KINDS, identity
 from killick.model import entries as e
@@ -66,6 +67,34 @@ def test_who_may_write_is_described(kind: str) -> None:
         False: r"Not fenced[.;]|Gives the fence out\.|Written with `turn_started`",
     }
     assert re.search(fenced[KINDS[BODIES[kind]].fenced], SECTIONS[kind])
+
+
+def order_table() -> str:
+    """Print the order rules as the table that docs/journal.md holds."""
+    rows = ["| entry | its turn runs | its turn is over | it needs |", "|---|---|---|---|"]
+    for kind, body in BODIES.items():
+        rule = rules.ORDER[body]
+        needs = (rule.needs.__doc__ or "").split("\n")[0] if rule.needs else ""
+        running, over = cell(rule.running, "running"), cell(rule.over, "over")
+        rows.append(f"| `{kind}` | {running} | {over} | {needs} |")
+    return "\n".join(rows)
+
+
+def cell(step: rules.Step, state: rules.State) -> str:
+    if isinstance(step, str):
+        return "yes" if step == state else f"yes, then {step}"
+    return f"`{step.__name__}`"
+
+
+def test_the_order_rules_are_printed() -> None:
+    printed = re.search(r"<!-- order -->\n(.*?)\n<!-- /order -->", JOURNAL, re.DOTALL)
+    assert printed is not None
+    assert printed[1] == order_table()
+
+
+def test_a_deleted_session_takes_nothing_but_its_restoring() -> None:
+    admitted = [kind for kind, rule in rules.ORDER.items() if isinstance(rule.deleted, str)]
+    assert admitted == [e.Restored]
 
 
 def test_every_error_is_described_under_its_base() -> None:

@@ -170,7 +170,7 @@ class Mender:
     def _check_late(self, body: e.LateResult | e.LateText) -> None:
         turn = self._turns.get(body.turn_id)
         if turn is not None:
-            rules.admit_late(turn, body)
+            rules.admit(turn, body)
         elif hashed(body.turn_id) not in self._over:
             raise InvalidEntry(f"turn {body.turn_id!r} is not there")
         elif isinstance(body, e.LateResult):
@@ -183,8 +183,6 @@ class Mender:
         match body:
             case e.LateResult() | e.LateText():
                 self._check_late(body)
-            case e.TurnEnding() if body.status != "completed" and not body.reason:
-                raise InvalidEntry(f"turn {body.turn_id!r} ended without a reason")
             case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body):
                 raise InvalidEntry(f"prompt {body.id!r} does not wait there")
             case e.Compacted() | e.Rewound() if entry.seq and body.through >= entry.seq:

@@ -80,7 +80,7 @@ class _Audit:
             case e.LateResult() | e.LateText():
                 self._check_late(entry, body)
             case e.ToolStarted() if self._running and self._running.id != body.turn_id:
-                self._check_late_start(entry, body, self._running)
+                self._check_late(entry, body, self._running)
             case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body.id):
                 done = "taken" if isinstance(body, e.PromptTaken) else "withdrawn"
                 self._say(entry, f"prompt {body.id!r} was {done} and did not wait")
@@ -106,34 +106,29 @@ class _Audit:
         if self._running is None or self._running.id != body.turn_id:
             self._say(entry, f"turn {body.turn_id!r} ended and was not running")
             return
-        if body.status != "completed" and not body.reason:
-            self._say(entry, f"turn {body.turn_id!r} ended as {body.status} without a reason")
-        self._running.apply(entry.seq, body)
+        running = self._running
+        self._ask(entry, lambda: rules.admit(running, body))
+        running.apply(entry.seq, body)
         self._running = None
 
-    def _check_late(self, entry: e.Entry, body: e.LateResult | e.LateText) -> None:
+    def _check_late(
+        self,
+        entry: e.Entry,
+        body: e.LateResult | e.LateText | e.ToolStarted,
+        running: TurnState | None = None,
+    ) -> None:
         turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
         if turn is None:
             self._say(entry, f"it is late for turn {body.turn_id!r}, which is not there")
             return
         self._turns[turn.id] = turn
-        if self._ask(entry, lambda: rules.admit_late(turn, body)):
-            turn.apply(entry.seq, body)
-
-    def _check_late_start(self, entry: e.Entry, body: e.ToolStarted, running: TurnState) -> None:
-        turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)
-        if turn is None:
-            self._say(entry, f"it is of turn {body.turn_id!r}, which is not there")
-            return
-        self._turns[turn.id] = turn
-        if self._ask(entry, lambda: rules.admit_late_start(turn, body, running)):
+        if self._ask(entry, lambda: rules.admit(turn, body, running)):
             turn.apply(entry.seq, body)
 
     def _check_fenced(self, entry: e.Entry, body: e.Body) -> None:
-        turn_id = getattr(body, "turn_id", None)
-        if turn_id is None or isinstance(body, e.ApprovalDecided):
+        if not rules.needs_running_turn(body) and not isinstance(body, e.ToolStarted):
             return
-        turn = self._running
+        turn, turn_id = self._running, getattr(body, "turn_id", None)
         if turn is None or turn.id != turn_id:
             self._say(entry, f"it belongs to turn {turn_id!r}, which was not running")
             return

@@ -1,77 +1,86 @@
-"""What may follow what. Every entry of every session passes here before it is written.
+"""Order rules: which entry may follow what, as one table that docs/journal.md prints.
 
-Rule 1: content is checked against the limits before it is handed over (`checks.check_content`).
-Rule 2: messages, model calls, tools and endings belong to a running turn (`admit`); they need its
-        fence, or come from elsewhere for a call that the turn has made.
-Rule 3: a turn that has ended takes late results and text, once each, and nothing else.
-Rule 4: a deleted session takes nothing but its restoring (`checks.check_live`).
-
-Whether an id was used before is not decided here: the database knows, by the entry's identity.
+`ORDER` has a row for each kind of entry. Its cells say what is the case after an entry of that kind
+when its turn runs, when its turn is over (for a kind that names no turn: when any turn runs, when
+none does), and when the session is deleted: the next state, or the error that refuses the entry.
+`needs` refuses an entry that its turn does not know enough for. A repeated id is not refused here:
+the database finds it by the entry's identity.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
 
 from killick.errors import (
     CallNotFound,
     IdConflict,
     InvalidEntry,
+    KillickError,
     MessageNotFound,
+    SessionBusy,
+    SessionDeleted,
     ToolAlreadyStarted,
     ToolNotApproved,
+    TurnEnded,
 )
+from killick.journal.kinds import message_of
 from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
-from killick.model.messages import Part, ToolCall, ToolResult
+from killick.model.messages import ToolCall, ToolResult
+
+State = Literal["running", "over", "deleted"]
+Step = State | type[KillickError]
+Need = Callable[[TurnState, Any, TurnState | None], object]
+"""Raises when the turn lacks what an entry needs; the first line of its docstring says what. The
+third argument is the turn that runs, when the entry is of another one."""
 
 
-def admit(turn: TurnState, body: e.Body) -> None:
-    """Refuse what may not follow in this running turn."""
-    match body:
-        case e.MessageRecorded():
-            _admit_results(turn, body.id, body.parts)
-        case e.MessageEnded() | e.ToolCalled():
-            message_id = body.id if isinstance(body, e.MessageEnded) else body.message_id
-            if message_id not in turn.messages:
-                raise MessageNotFound(f"message {message_id!r} was never started in this turn")
-        case e.ToolStarted():
-            call = require_call(turn, body.call_id, body.message_id)
-            if call.started_seq is not None or call.answered:
-                raise _started_before(call)
-        case e.ToolFinished():
-            require_call(turn, body.result.call_id, body.message_id)
-        case e.ModelCallEnded():
-            if body.id not in turn.model_calls:
-                raise InvalidEntry(f"model call {body.id!r} is not open in this turn")
-        case _:
-            pass
+class Rule(NamedTuple):
+    """Where one kind of entry is admitted, and which state follows."""
+
+    running: Step
+    over: Step
+    needs: Need | None = None
+    deleted: Step = SessionDeleted
 
 
-def admit_late(turn: TurnState, body: e.LateResult | e.LateText) -> None:
-    """Rule 3: only for an ended turn, only for what the turn knows."""
+def admit(turn: TurnState, body: e.Body, running: TurnState | None = None) -> None:
+    """Refuse what may not follow in its turn; `running` is the turn that runs, if another one."""
+    rule = ORDER[type(body)]
+    step = rule.running if turn.ended is None else rule.over
+    if not isinstance(step, str):
+        raise _refusal(step, turn, e.kind_of(body))
+    if rule.needs is not None:
+        rule.needs(turn, body, running)
+
+
+def needs_running_turn(body: e.Body) -> bool:
+    """Return True for an entry that belongs to a turn and is refused once that is over."""
+    return not isinstance(ORDER[type(body)].over, str)
+
+
+def _refusal(error: type[KillickError], turn: TurnState, kind: str) -> KillickError:
+    if error is SessionBusy:
+        return SessionBusy(f"turn {turn.id!r} is running", turn_id=turn.id, holder=turn.holder)
     if turn.ended is None:
-        raise InvalidEntry(f"turn {turn.id!r} is still running; nothing of it can be late")
-    if isinstance(body, e.LateResult):
-        require_call(turn, body.result.call_id, body.message_id)
-    elif body.message_id not in turn.messages:
-        raise MessageNotFound(f"turn {turn.id!r} has no message {body.message_id!r}")
+        return error(f"turn {turn.id!r} is still running; nothing of it can be late")
+    return error(f"turn {turn.id!r} has ended; it takes no {kind} any more")
 
 
-def admit_late_start(turn: TurnState, body: e.ToolStarted, running: TurnState) -> None:
-    """A call of an ended turn may be started once, in a turn that continues that one."""
-    if turn.ended is None or running.continues != turn.id:
-        raise InvalidEntry(
-            f"tool call {body.call_id!r} is of turn {turn.id!r}; it can be started in a turn that "
-            "continues that one"
+def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:
+    """Return the call, if it was made and is whole. Raises CallNotFound."""
+    call = turn.find_call(call_id, message_id)
+    if call is None:
+        raise CallNotFound(
+            f"no whole tool call {call_id!r} was made in turn {turn.id!r}; record the message that "
+            "makes it first (a call that was cut off in its arguments is no call)"
         )
-    call = require_call(turn, body.call_id, body.message_id)
-    if call.started_seq is not None or call.answered:
-        raise _started_before(call)
+    return call
 
 
 def admit_approved(call: CallState, decided: e.ApprovalDecided | None) -> None:
-    """A call that a person was asked about starts when the answer is yes.
+    """Refuse to start a call that a person was asked about, unless the answer is yes.
 
-    Asked of whoever is about to start it, and not of a journal: that tells what was done.
+    The engine asks before it starts a tool. An audit does not: a journal tells what was done.
     """
     if call.asked is None or (decided is not None and decided.approved):
         return
@@ -90,29 +99,55 @@ def admit_approved(call: CallState, decided: e.ApprovalDecided | None) -> None:
     )
 
 
-def _started_before(call: CallState) -> ToolAlreadyStarted:
-    return ToolAlreadyStarted(
-        f"tool call {call.call_id!r} was started before; to run it again, let the model call it "
-        "again"
-    )
+# -- needs -------------------------------------------------------------------------------------
 
 
-def require_call(turn: TurnState, call_id: str, message_id: str | None = None) -> CallState:
-    """The call, if it was made and is whole. Raises CallNotFound."""
-    call = turn.find_call(call_id, message_id)
-    if call is None:
-        raise CallNotFound(
-            f"no whole tool call {call_id!r} was made in turn {turn.id!r}; record the message that "
-            "makes it first (a call that was cut off in its arguments is no call)"
+def _reason(turn: TurnState, body: e.TurnEnding, _: TurnState | None) -> None:
+    """a reason, unless it is completed"""
+    if body.status != "completed" and not body.reason:
+        raise InvalidEntry(f"turn {turn.id!r} ended as {body.status} without a reason")
+
+
+def _open_model_call(turn: TurnState, body: e.ModelCallEnded, _: TurnState | None) -> None:
+    """a model call that is open"""
+    if body.id not in turn.model_calls:
+        raise InvalidEntry(f"model call {body.id!r} is not open in this turn")
+
+
+def _message(turn: TurnState, body: e.Body, _: TurnState | None) -> None:
+    """a message of the turn"""
+    message_id = message_of(body)
+    if message_id not in turn.messages:
+        raise MessageNotFound(f"message {message_id!r} was never started in turn {turn.id!r}")
+
+
+def _call(turn: TurnState, body: e.ToolFinished | e.LateResult, _: TurnState | None) -> None:
+    """a whole call"""
+    require_call(turn, body.result.call_id, body.message_id)
+
+
+def _new_call(turn: TurnState, body: e.ToolStarted, running: TurnState | None) -> None:
+    """a whole call that was not started; when its turn is over, a running turn that continues it"""
+    late = turn.ended is not None
+    continued = late and running is not None and running.continues == turn.id
+    if (late or running is not None) and not continued:
+        raise InvalidEntry(
+            f"tool call {body.call_id!r} is of turn {turn.id!r}; it can be started in a turn that "
+            "continues that one"
         )
-    return call
+    call = require_call(turn, body.call_id, body.message_id)
+    if call.started_seq is not None or call.answered:
+        raise ToolAlreadyStarted(
+            f"tool call {call.call_id!r} was started before; to run it again, let the model call "
+            "it again"
+        )
 
 
-def _admit_results(turn: TurnState, message_id: str, parts: Iterable[Part]) -> None:
-    """Results inside a whole message need their call, from before or from the same message."""
-    made = {part.id for part in parts if isinstance(part, ToolCall)}
+def _calls(turn: TurnState, body: e.MessageRecorded, _: TurnState | None) -> None:
+    """for each result in it, a call without one, made before or in the same message"""
+    made = {part.id for part in body.parts if isinstance(part, ToolCall)}
     answered: set[str] = set()
-    for part in parts:
+    for part in body.parts:
         if not isinstance(part, ToolResult):
             continue
         if part.call_id in answered:
@@ -120,5 +155,47 @@ def _admit_results(turn: TurnState, message_id: str, parts: Iterable[Part]) -> N
         answered.add(part.call_id)
         if part.call_id in made:
             continue
-        if require_call(turn, part.call_id).answered and message_id not in turn.messages:
+        if require_call(turn, part.call_id).answered and body.id not in turn.messages:
             raise IdConflict(f"tool call {part.call_id!r} has its result already")
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+_ANYTIME: Final = Rule("running", "over")
+
+ORDER: Final[dict[type, Rule]] = {
+    e.SessionCreated: _ANYTIME,
+    e.Renamed: _ANYTIME,
+    e.Archived: _ANYTIME,
+    e.Pinned: _ANYTIME,
+    e.Tagged: _ANYTIME,
+    e.Moved: _ANYTIME,
+    e.Deleted: Rule("deleted", "deleted"),
+    e.Restored: Rule("running", "over", deleted="over"),
+    e.Note: _ANYTIME,
+    e.Imported: _ANYTIME,
+    e.TurnStarted: Rule(SessionBusy, "running"),
+    e.StopAsked: Rule("running", InvalidEntry),
+    e.TurnEnding: Rule("over", TurnEnded, _reason),
+    e.PromptWaiting: _ANYTIME,
+    e.PromptTaken: Rule("running", InvalidEntry),
+    e.PromptWithdrawn: _ANYTIME,
+    e.ModelCallStarted: Rule("running", TurnEnded),
+    e.ModelCallEnded: Rule("running", TurnEnded, _open_model_call),
+    e.MessageRecorded: Rule("running", TurnEnded, _calls),
+    e.MessageStarted: Rule("running", TurnEnded),
+    e.MessageEnded: Rule("running", TurnEnded, _message),
+    e.ToolCalled: Rule("running", TurnEnded, _message),
+    e.ToolStarted: Rule("running", "over", _new_call),
+    e.ToolOutput: Rule("running", TurnEnded),
+    e.ToolFinished: Rule("running", InvalidEntry, _call),
+    e.ApprovalAsked: Rule("running", TurnEnded),
+    e.ApprovalDecided: _ANYTIME,
+    e.Compacted: _ANYTIME,
+    e.Rewound: Rule(SessionBusy, "over"),
+    e.Undone: _ANYTIME,
+    e.Visibility: _ANYTIME,
+    e.LateResult: Rule(InvalidEntry, "over", _call),
+    e.LateText: Rule(InvalidEntry, "over", _message),
+    e.Unknown: _ANYTIME,
+}

@@ -6,10 +6,13 @@ from killick.errors import (
     CallNotFound,
     IdConflict,
     InvalidEntry,
+    KillickError,
     MessageNotFound,
     ToolAlreadyStarted,
 )
 from killick.journal import rules
+from killick.journal.kinds import KINDS
+from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 from killick.model.messages import ToolCall, ToolResult
 from tests.unit.journal.making import (
@@ -23,6 +26,7 @@ from tests.unit.journal.making import (
     said,
     turn_after,
 )
+from tests.unit.journal.test_kinds import STORED
 
 CALL = ToolCall("c1", "shell", "{}")
 
@@ -98,17 +102,57 @@ def test_two_results_for_one_call_in_one_message_are_refused() -> None:
 
 def test_nothing_of_a_running_turn_is_late() -> None:
     with pytest.raises(InvalidEntry, match="still running"):
-        rules.admit_late(turn_after(said(CALL)), late())
+        rules.admit(turn_after(said(CALL)), late())
 
 
 def test_a_late_result_needs_a_call_of_its_turn() -> None:
-    rules.admit_late(turn_after(said(CALL), ended()), late())
+    rules.admit(turn_after(said(CALL), ended()), late())
     with pytest.raises(CallNotFound):
-        rules.admit_late(turn_after(ended()), late())
+        rules.admit(turn_after(ended()), late())
 
 
 def test_a_late_text_needs_a_message_of_its_turn() -> None:
     text = e.LateText(turn_id=TURN, message_id="m1", deltas=())
-    rules.admit_late(turn_after(opened(), ended()), text)
+    rules.admit(turn_after(opened(), ended()), text)
     with pytest.raises(MessageNotFound):
-        rules.admit_late(turn_after(ended()), text)
+        rules.admit(turn_after(ended()), text)
+
+
+def test_every_kind_has_a_rule() -> None:
+    assert set(rules.ORDER) == set(KINDS)
+
+
+@pytest.mark.parametrize("body", [body for body, *_ in STORED])
+@pytest.mark.parametrize("turn", [turn_after(), turn_after(ended())])
+def test_what_the_table_refuses_is_refused(turn: TurnState, body: e.Body) -> None:
+    rule = rules.ORDER[type(body)]
+    step = rule.running if turn.ended is None else rule.over
+    if not isinstance(step, str):
+        with pytest.raises(step):
+            rules.admit(turn, body)
+    elif rule.needs is None:
+        rules.admit(turn, body)
+    else:
+        with pytest.raises(KillickError):
+            rules.admit(turn, body)
+
+
+def test_a_turn_that_did_not_complete_needs_a_reason() -> None:
+    with pytest.raises(InvalidEntry, match="ended as failed without a reason"):
+        rules.admit(turn_after(), ended("failed"))
+    rules.admit(turn_after(), ended("failed", "broken"))
+    rules.admit(turn_after(), ended())
+
+
+def test_a_call_of_an_ended_turn_starts_in_a_turn_that_continues_it() -> None:
+    over = turn_after(said(CALL), ended())
+    rules.admit(over, ran(), TurnState(9, following(continues=TURN)))
+    for running in (None, TurnState(9, following(continues=None))):
+        with pytest.raises(InvalidEntry, match="continues that one"):
+            rules.admit(over, ran(), running)
+    with pytest.raises(InvalidEntry, match="continues that one"):
+        rules.admit(turn_after(said(CALL)), ran(), TurnState(9, following(continues=TURN)))
+
+
+def following(continues: str | None) -> e.TurnStarted:
+    return e.TurnStarted(turn_id="turn_2", fence=2, holder="here", continues=continues)

@@ -66,7 +66,7 @@ def _start_late(
     call = rules.require_call(turn, call_id)
     body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
     _apply_late(engine, state, turn, call, body)
-    rules.admit_late_start(turn, body, running)
+    rules.admit(turn, body, running)
     rules.admit_approved(call, _decision(engine, state, call))
     return engine.write(state, body, at_us), call.message_id
 

@@ -364,7 +364,7 @@ def add_late_text(
     """The whole text of an answer that was cut off, from elsewhere: keep what is new in it."""
     state = engine.live(key)
     turn = engine.past_turn(state, turn_id)
-    rules.admit_late(turn, e.LateText(turn_id=turn_id, message_id=message_id, deltas=()))
+    rules.admit(turn, e.LateText(turn_id=turn_id, message_id=message_id, deltas=()))
     stored = _stored_parts(engine, state, message_id)
     known = "".join(part.text for part in stored if isinstance(part, Text))
     rest = _beyond(engine, known, text)
