@@ -1,6 +1,6 @@
 """One PostgreSQL server for all tests of a process, and an empty store for each of them."""
 
-import time
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -10,6 +10,7 @@ import pytest
 from killick.stores.postgres import PostgresDatabase
 from killick.stores.postgres.connection import Durability
 from tests.servers import Server, is_installed
+from tests.waiting import until
 
 _TABLES = (
     *("session_ids", "sessions", "entries", "deltas", "labels", "usage", "blobs"),
@@ -46,9 +47,8 @@ class Shared:
 
         After the server has done what it was told before: that may be on its way still.
         """
-        deadline = time.monotonic() + 2
-        while self._connection.execute(_AT_WORK).fetchall() and time.monotonic() < deadline:
-            time.sleep(0.002)
+        with contextlib.suppress(AssertionError):  # it may be at work for others
+            until(lambda: not self._connection.execute(_AT_WORK).fetchall(), 2)
         self._connection.execute(
             "UPDATE killick.holders SET until = clock_timestamp() WHERE holder LIKE %s",
             (f"%/{pid}/%",),

@@ -12,11 +12,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.waiting import until
 
 OLDEST = Path("/usr/lib/postgresql/15/bin")
 PATIENCE = 30.0
@@ -124,17 +125,20 @@ class Server:
         return self
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                psycopg.connect(self.conninfo(), connect_timeout=2).close()
-            except psycopg.OperationalError:
-                assert self._process is not None
-                assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-                assert time.monotonic() < deadline, (self.folder / "log").read_text()[-2000:]
-                time.sleep(0.02)
-            else:
-                return
+        try:
+            until(self._answers, PATIENCE)
+        except AssertionError as error:
+            error.add_note((self.folder / "log").read_text()[-2000:])
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.conninfo(), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            assert self._process is not None
+            assert self._process.poll() is None, "it has ended"
+            return False
+        return True
 
     def stop(self) -> None:
         """As an administrator stops it: connections are ended, nothing is lost."""

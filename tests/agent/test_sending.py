@@ -109,8 +109,9 @@ def test_a_model_on_board_whose_start_is_cancelled_is_ended() -> None:
     async def main() -> None:
         before = children()
         starting = asyncio.ensure_future(start())
-        while not children() - before:  # noqa: ASYNC110  (a process has no event)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while not children() - before:  # noqa: ASYNC110  (a process has no event)
+                await asyncio.sleep(0.01)
         starting.cancel()
         try:
             await starting

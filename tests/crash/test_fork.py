@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from killick import ForeignHandle, Message, Store, Stream, Text, Tool, Turn
 from tests.crash.journals import check_file, check_sound, check_store, endings
-from tests.crash.processes import PATIENCE, Channel, Nursery
+from tests.crash.processes import Channel, Nursery
 
 pytestmark = pytest.mark.crash
 
@@ -213,7 +212,7 @@ def outlive(parent: Channel, path: str, *, use: bool) -> None:
                     session.note("after all others were gone")
                 parent.send("noted")
                 parent.hang()
-            time.sleep(PATIENCE)  # to be killed; the channel is the child's now
+            signal.pause()  # to be killed; the channel is the child's now
 
 
 @pytest.mark.parametrize("use", [False, True], ids=["idle", "used"])

@@ -12,6 +12,7 @@ import trio
 from killick import AsyncStore, Entry, FollowedDelta, Message, Store, Text, TurnStopped
 from tests.crash.journals import check_sound, endings
 from tests.crash.processes import Channel, Nursery
+from tests.waiting import until
 
 pytestmark = pytest.mark.crash
 
@@ -270,7 +271,7 @@ def test_a_follower_outlives_the_writer_it_follows(nursery: Nursery, path: str) 
     follower.expect("following")
     writer = nursery.start(stream_until_stopped, path)
     writer.receive()
-    time.sleep(0.2)
+    until(lambda: session.messages()[-1].text.startswith("word word "))
     writer.kill()
     store.session("s")
     seen = follower.receive()

@@ -317,7 +317,7 @@ async def go_on_after_a_cancelled_stream(run: Run) -> None:
             async with turn.stream() as reply:
                 run.ledger.say(reply, "half an answer")
                 scope.cancel()
-                await anyio.sleep(1)
+                await anyio.sleep_forever()
         await turn.record(Message("assistant", [Text("again")], id="again"))
         run.ledger.record(run.session, "again")
         run.ledger.leave(turn)
@@ -332,7 +332,7 @@ async def stop_oneself(run: Run) -> None:
                 run.ledger.say(reply, "half an answer")
                 await run.session.stop(turn.id, "enough")
                 run.ledger.keep(run.session, "stop_asked")
-                await anyio.sleep(5)
+                await anyio.sleep_forever()
                 raise AssertionError("it was not stopped")
     except TurnStopped:
         await anyio.lowlevel.checkpoint()

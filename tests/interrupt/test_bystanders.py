@@ -40,7 +40,8 @@ def test_a_loop_that_was_closed_around_a_follower(disk: Disk) -> None:
 
     async def begin_to_wait() -> Any:
         waiting = asyncio.ensure_future(anext(following))
-        await asyncio.sleep(0.05)
+        while "killick-watcher" not in {thread.name for thread in threading.enumerate()}:  # noqa: ASYNC110  (a thread has no event)
+            await asyncio.sleep(0)
         return waiting
 
     waiting = first.run_until_complete(begin_to_wait())
@@ -183,7 +184,7 @@ def test_a_stop_that_comes_before_the_turn_knows_that_it_runs() -> None:
 
             async def hold() -> None:
                 async with session.turn("prompt"):
-                    await asyncio.sleep(2)
+                    await asyncio.Event().wait()
 
             async with busy.turn("keeps the watcher awake"):
                 await asyncio.sleep(0.12)

@@ -12,6 +12,7 @@ from tests.crash.journals import check_sound
 from tests.crash.processes import Nursery
 from tests.postgres import crowd
 from tests.servers import Server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -61,7 +62,7 @@ def test_a_synchronous_standby_has_everything(
     primary.execute("SELECT pg_reload_conf()")
     url = both(primary, standby)
     notes, children = start(nursery, url, tmp_path)
-    time.sleep(1.5)
+    until(lambda: len(acknowledged(notes)) > 20)
     primary.kill()
     before = len(acknowledged(notes))
     standby.promote()
@@ -89,9 +90,10 @@ def test_an_asynchronous_standby_misses_a_suffix_at_most(
     primary, standby = pair
     url = both(primary, standby)
     notes, children = start(nursery, url, tmp_path)
-    time.sleep(1.0)
+    until(lambda: acknowledged(notes))
     standby.execute("SELECT pg_wal_replay_pause()")  # it still receives, as one that lags does
-    time.sleep(0.5)
+    already = len(acknowledged(notes))
+    until(lambda: len(acknowledged(notes)) > already + 10)
     primary.kill()
     killed_at = time.monotonic()
     standby.execute("SELECT pg_wal_replay_resume()")

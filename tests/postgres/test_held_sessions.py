@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -23,6 +23,7 @@ from killick import (
 from killick.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
+from tests.waiting import until
 
 WAIT = 3.0
 HELD = (
@@ -35,13 +36,6 @@ MOVED = (
     b" WHERE i.id = %s AND s.tenant = i.tenant AND s.session = i.session"
 )
 IN_LINE = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%OF s'"
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -159,10 +153,7 @@ def test_streams_of_other_sessions_are_written(store: Store, server: Shared) -> 
         with held(server, "stuck"):
             first.text("during ")
             other.text("not held")
-            deadline = time.monotonic() + 20
-            while free.messages()[-1].text != "not held":
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until(lambda: free.messages()[-1].text == "not held")
             assert "during" not in stuck.messages()[-1].text
         first.text("after")
     assert stuck.messages()[-1].text == "before during after"
@@ -181,16 +172,11 @@ def attempt(reply: Stream, text: str) -> StoreDegraded | None:
 def test_a_stream_that_cannot_be_written_for_too_long_says_so(store: Store, server: Shared) -> None:
     """And takes text again when what it has could be written."""
     stuck = store.create_session(id="stuck")
-    deadline = time.monotonic() + WAIT + 20
     with stuck.turn("a") as turn, turn.stream() as reply:
         with held(server, "stuck"):
-            while (refused := attempt(reply, "x")) is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            refused = until(lambda: attempt(reply, "x"))
             assert "kept the session locked for 3 s" in str(refused)
-        while attempt(reply, "the end") is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: attempt(reply, "the end") is None)
     assert stuck.messages()[-1].text.endswith("xthe end")
 
 
@@ -218,10 +204,7 @@ def test_the_search_index_goes_on(server: Shared) -> None:
         say(plain.create_session(id="stuck"), "needle in stuck")
         with held(server, "stuck"):
             say(plain.create_session(id="free"), "needle in free")
-            deadline = time.monotonic() + 30
-            while [hit.session_id for hit in writing.search("needle")].count("free") < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: [hit.session_id for hit in writing.search("needle")].count("free") == 2)
         assert len(writing.search("needle", wait_seconds=30)) == 4
 
 

@@ -17,8 +17,9 @@ import pytest
 from killick import Entry, Session, Store
 from killick.stores.postgres.connection import Connection
 from tests.postgres.proxy import Proxy
-from tests.postgres.test_notices import ASKED, SOON, until
+from tests.postgres.test_notices import ASKED, SOON
 from tests.postgres_fixtures import Shared
+from tests.waiting import until
 
 FOLLOWERS = 20
 QUESTIONS = 6

@@ -1,22 +1,14 @@
 """Who is told of a commit: those who asked for it, and whoever is to stop."""
 
 import threading
-import time
-from collections.abc import Callable
 
 from killick import Message, Session, Store, Text, TurnStopped
 from tests.postgres_fixtures import Shared
+from tests.waiting import until
 
 SOON = 20.0
 HEARS = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
 ASKED = "SELECT 1 FROM killick.sessions WHERE watched > clock_timestamp()"
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SOON
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def stopped(session: Session, elsewhere: Session) -> bool:

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from killick.testing.conformance.world import Face
 from tests.crash.journals import check_store
 from tests.postgres_fixtures import Shared, shared
 from tests.servers import free_port, run_as
+from tests.waiting import until
 
 PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 
@@ -51,23 +51,19 @@ def bouncer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             shutil.chown(path, run["user"], run["group"])
     process = subprocess.Popen([PROGRAM, settings], stderr=subprocess.DEVNULL, **run)
     try:
-        wait_until_ready(port)
+        until(lambda: answers(port))
         yield port
     finally:
         process.kill()
         process.wait()
 
 
-def wait_until_ready(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres").close()
-        except psycopg.OperationalError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return
+def answers(port: int) -> bool:
+    try:
+        psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres").close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -116,10 +112,7 @@ def test_a_stop_is_found_by_asking(url: str) -> None:
         try:
             with session.turn("go") as turn, turn.stream() as reply:
                 other.session(session.id).stop(turn.id, reason="enough")
-                deadline = time.monotonic() + 20
-                while time.monotonic() < deadline:
-                    reply.text("on ")
-                    time.sleep(0.005)
+                until(lambda: reply.text("on "))  # raises
         except TurnStopped as error:
             stopped = error.reason
         assert stopped == "enough"

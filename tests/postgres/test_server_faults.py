@@ -28,6 +28,7 @@ from tests.crash.journals import check_sound
 from tests.postgres.proxy import Proxy
 from tests.postgres_fixtures import Shared, shared
 from tests.servers import Server, free_port, is_installed
+from tests.waiting import until
 
 SOON = 1.0
 STATED = 8.0
@@ -178,10 +179,7 @@ def test_a_read_that_is_interrupted_as_it_ends_leaves_no_connection(
             patch.setattr(Connection, "execute", interrupted)
             with pytest.raises(KeyboardInterrupt) as raised:  # and what it has seen is kept
                 session.messages()
-        deadline = time.monotonic() + STATED
-        while server.server.execute(in_a_read):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: not server.server.execute(in_a_read), STATED)
         assert session.messages() == []
     del raised
 
@@ -276,10 +274,7 @@ def test_a_standby_is_read_and_can_be_promoted(own: Server) -> None:
         say(store.session(session_id), "before")
     standby = Server().copy_of(own, slot="one", name="standby")
     try:
-        deadline = time.monotonic() + 20
-        while not standby.execute("SELECT 1 FROM killick.entries OFFSET 4"):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: standby.execute("SELECT 1 FROM killick.entries OFFSET 4"))
         with Store(own.url()) as store:
             said = [one.what for one in store.check_file()]
             assert [one for one in said if "follow asynchronously" in one]

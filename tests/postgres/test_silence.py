@@ -27,6 +27,7 @@ from killick.stores.postgres.connection import ConnectionSettings, Silent, conne
 from tests.crash.journals import check_sound, endings
 from tests.postgres_fixtures import Shared
 from tests.servers import Server
+from tests.waiting import until
 
 ANSWER = 1.0
 STATED = 15.0
@@ -158,10 +159,7 @@ def test_a_lease_is_renewed_elsewhere(own: Server) -> None:
     with Store(database(own, lease_seconds=3), indexing=False) as store, Store(own.url()) as other:
         session = store.create_session()
         with session.turn("go") as turn:
-            deadline = time.monotonic() + 20
-            while not (renewing := backends(own, 'INSERT INTO "killick".holders')):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            renewing = until(lambda: backends(own, 'INSERT INTO "killick".holders'))
             with frozen(*renewing):
                 time.sleep(4)  # longer than the lease lasts
                 running = other.session(session.id).turns()
@@ -234,10 +232,7 @@ def test_what_takes_its_time_is_given_up_with_a_server_that_stands_still(own: Se
 
 
 def until_counting(server: Server) -> None:
-    deadline = time.monotonic() + STATED
-    while not backends(server, "count(*)"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: backends(server, "count(*)"), STATED)
 
 
 def test_what_is_slow_is_not_silent(server: Shared) -> None:

@@ -17,6 +17,7 @@ from tests.crash import workload
 from tests.crash.journals import check_store
 from tests.crash.processes import Channel, Nursery, soon, spin_until
 from tests.postgres_fixtures import Shared
+from tests.waiting import until
 from torture.campaigns.kills import Countdown
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
@@ -190,11 +191,8 @@ def test_one_at_a_time_makes_a_store(server: Shared, url: str) -> None:
         first.execute("SELECT pg_advisory_xact_lock(%s)", (migrate._lock("rolling"),))
         opening = threading.Thread(target=lambda: PostgresDatabase(url).close())
         opening.start()
-        deadline = time.monotonic() + 20
-        while not server.server.execute(waits):
-            assert opening.is_alive(), "it did not wait"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: server.server.execute(waits) or not opening.is_alive())
+        assert opening.is_alive(), "it did not wait"
         first.rollback()
         opening.join(20)
     assert not opening.is_alive()

@@ -1,11 +1,10 @@
 """What is hidden is seen by nobody it is hidden from, in whatever shape it was recorded."""
 
-import time
-
 import pytest
 
 from killick import Message, Session, Text, ToolCall, ToolResult
 from tests.unit.views.talking import stopped
+from tests.waiting import until
 
 HIDDEN = "nobody may see this"
 CALL = ToolCall("c1", "shell", "{}")
@@ -26,8 +25,7 @@ def test_what_a_running_tool_prints(session: Session) -> None:
         turn.record(Message("assistant", [CALL]))
         with turn.tool("c1") as call:
             call.output(HIDDEN)
-            while not seen(session)[0]:  # it is on its way to the disk
-                time.sleep(0.01)
+            until(lambda: seen(session)[0])  # it is on its way to the disk
             session.hide(started(session))
             assert seen(session) == (False, False)
             call.finish(HIDDEN)
