@@ -44,18 +44,22 @@ from killick.errors import (
     UndoRefused,
     UsageError,
 )
-from killick.model.entries import Delta, Entry, FollowedDelta, Usage
+from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
 from killick.model.messages import (
     File,
     Image,
+    Json,
     Message,
     Opaque,
+    Part,
+    Prompt,
     Reasoning,
+    Role,
     Text,
     ToolCall,
     ToolResult,
 )
-from killick.model.sessions import Fork, Parent, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, TurnInfo
 from killick.search.results import Hit, Hits
 from killick.session.sync import Session, Store
 from killick.session.sync_blocks import Stream, Tool, Turn
@@ -63,41 +67,115 @@ from killick.stores.engine.state import Receipt
 
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore
-    from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
+    from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncToolRun, AsyncTurn
+    from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
+    from killick.types import (
+        ActiveDay,
+        BackupReceipt,
+        Calling,
+        Changes,
+        Clock,
+        Content,
+        Context,
+        Cursor,
+        Database,
+        Durability,
+        Erasure,
+        Fed,
+        Feed,
+        Figures,
+        Finding,
+        Followed,
+        FollowedItem,
+        Following,
+        Format,
+        IdSource,
+        IfBusy,
+        Order,
+        Partial,
+        Progress,
+        Redact,
+        Removal,
+        Salvaged,
+        Shown,
+        TimedTurn,
+        ToolRun,
+        Tools,
+        ToolType,
+        Total,
+        Url,
+        UsageBy,
+    )
 
 __all__ = [
+    "ActiveDay",
+    "ApprovalAsked",
+    "AsyncFeed",
+    "AsyncFollowing",
     "AsyncSession",
     "AsyncStore",
     "AsyncStream",
     "AsyncTool",
+    "AsyncToolRun",
     "AsyncTurn",
+    "BackupReceipt",
     "BlobNotFound",
     "CallNotFound",
+    "Calling",
+    "Changes",
+    "Clock",
     "ConflictError",
+    "Content",
+    "Context",
+    "Cursor",
+    "Database",
     "Delta",
+    "Durability",
     "Entry",
+    "Erasure",
+    "Fed",
+    "Feed",
+    "Figures",
     "File",
+    "Finding",
+    "Followed",
     "FollowedDelta",
+    "FollowedItem",
+    "Following",
     "ForeignHandle",
     "Fork",
+    "Format",
     "HandleClosed",
     "Hit",
     "Hits",
     "IdConflict",
+    "IdSource",
+    "IfBusy",
     "Image",
     "InvalidCursor",
     "InvalidEntry",
     "InvalidQuery",
+    "Json",
     "KillickError",
     "Message",
     "MessageNotFound",
+    "Namer",
     "Opaque",
+    "Order",
     "OutcomeUnknown",
     "Parent",
+    "Part",
+    "Partial",
+    "Progress",
     "Project",
+    "Prompt",
     "PromptQueued",
     "Reasoning",
     "Receipt",
+    "Redact",
+    "Removal",
+    "Role",
+    "Salvaged",
     "SearchDamaged",
     "ServerTooOld",
     "Session",
@@ -108,6 +186,7 @@ __all__ = [
     "SessionHasForks",
     "SessionInfo",
     "SessionNotFound",
+    "Shown",
     "SqliteTooOld",
     "StaleFence",
     "Store",
@@ -121,26 +200,49 @@ __all__ = [
     "StoreReplaced",
     "Stream",
     "Text",
+    "TimedTurn",
     "Tool",
     "ToolAlreadyStarted",
     "ToolCall",
     "ToolNotApproved",
     "ToolNotFinished",
     "ToolResult",
+    "ToolRun",
+    "ToolType",
+    "Tools",
+    "Total",
     "Turn",
     "TurnEnded",
     "TurnInfo",
     "TurnNotFound",
     "TurnStopped",
     "UndoRefused",
+    "Url",
     "Usage",
+    "UsageBy",
     "UsageError",
 ]
 
+_ASYNC = {
+    "AsyncFeed": "aio_feeds",
+    "AsyncFollowing": "aio_feeds",
+    "AsyncSession": "aio",
+    "AsyncStore": "aio",
+    "AsyncStream": "aio_blocks",
+    "AsyncTool": "aio_blocks",
+    "AsyncToolRun": "aio_blocks",
+    "AsyncTurn": "aio_blocks",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # The asynchronous face brings an event loop along: loaded only by those who use it.
-    if name in __all__:
-        module = "aio" if name in ("AsyncSession", "AsyncStore") else "aio_blocks"
-        return getattr(import_module(f"killick.session.{module}"), name)
-    raise AttributeError(f"module 'killick' has no attribute {name!r}")
+    # The asynchronous face brings an event loop along, and some types bring the views: each is
+    # loaded when it is first asked for.
+    if name in _ASYNC:
+        value = getattr(import_module(f"killick.session.{_ASYNC[name]}"), name)
+    elif name in __all__:
+        value = getattr(import_module("killick.types"), name)
+    else:
+        raise AttributeError(f"module 'killick' has no attribute {name!r}")
+    globals()[name] = value
+    return value

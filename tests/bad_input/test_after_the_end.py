@@ -185,9 +185,9 @@ def test_a_stop_for_a_turn_that_is_over_does_not_stop_the_next(session: Session)
     with session.turn("first") as first:
         pass
     with nothing_stored(session):
-        assert not session.stop(first.id)
+        assert session.stop(first.id) is None
     with session.turn("second") as second:
-        assert not session.stop(first.id)
+        assert session.stop(first.id) is None
         second.record(saying("it goes on"))
     assert second.status == "completed"
     assert "stop_asked" not in [entry.kind for entry in session.entries()]

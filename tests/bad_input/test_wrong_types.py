@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from killick import (
+    AsyncStore,
     InvalidEntry,
     KillickError,
     Message,
@@ -348,23 +349,30 @@ def test_a_filter_of_the_wrong_type_does_not_pass_for_damage(
     assert store.check_file() == []
 
 
-def test_a_setting_that_does_not_exist_is_not_ignored(store: Store, session: Session) -> None:
+def test_a_setting_that_does_not_exist_is_refused_by_the_name_of_the_call(
+    store: Store, session: Session
+) -> None:
     typo: Any = {"tittle": "x"}
     with session.turn("go") as turn:
         before = (session.entries()[-1].seq, store.counts())
-        for use in (
-            lambda: store.create_session(**typo),
-            lambda: store.sessions(**typo),
-            lambda: store.search("x", **typo),
-            lambda: store.usage(**typo),
-            lambda: store.activity(**typo),
-            lambda: session.turn("p", **typo),
-            lambda: session.context("anthropic", **typo),
-            lambda: session.compact("summary", 1, **typo),
-            lambda: session.fork(**typo),
-            lambda: turn.stream(**typo),
-        ):
-            with pytest.raises(TypeError, match=r"has no argument 'tittle'; it has \w+"):
+        calls: dict[str, Any] = {
+            "Store.__init__": lambda: Store("unused.db", **typo),
+            "Store.create_session": lambda: store.create_session(**typo),
+            "Store.sessions": lambda: store.sessions(**typo),
+            "Store.search": lambda: store.search("x", **typo),
+            "Store.usage": lambda: store.usage(**typo),
+            "Store.activity": lambda: store.activity(**typo),
+            "Session.turn": lambda: session.turn("p", **typo),
+            "Session.context": lambda: session.context("anthropic", **typo),
+            "Session.compact": lambda: session.compact("summary", 1, **typo),
+            "Session.fork": lambda: session.fork(**typo),
+            "Turn.stream": lambda: turn.stream(**typo),
+            "AsyncStore.__init__": lambda: AsyncStore("unused.db", **typo),
+            "AsyncStore.create_session": lambda: AsyncStore.create_session(**typo),
+        }
+        for call, use in calls.items():
+            expected = rf"^{call}\(\) got an unexpected keyword argument 'tittle'"
+            with pytest.raises(TypeError, match=expected):
                 use()
         assert (session.entries()[-1].seq, store.counts()) == before
 

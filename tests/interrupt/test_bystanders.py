@@ -68,7 +68,7 @@ def test_a_loop_that_was_closed_around_a_turn(disk: Disk) -> None:
     first.close()
 
     async def stop() -> None:
-        assert await session.stop(turn.id)
+        assert await session.stop(turn.id) == turn.id
         await session.note("goes on")
         await store.close()
 

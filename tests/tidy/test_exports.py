@@ -1,15 +1,18 @@
 """The names that outside programs rely on, and that both faces have the same ones."""
 
+import ast
+import builtins
 import inspect
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 import pytest
 
 import killick
-from killick import errors
-from killick.session import aio, aio_blocks, sync, sync_blocks
+from killick import errors, types
+from killick.session import aio, aio_blocks, aio_feeds, feeds, sync, sync_blocks
 
 FACES = [
     (sync.Store, aio.AsyncStore),
@@ -18,6 +21,14 @@ FACES = [
     (sync_blocks.Stream, aio_blocks.AsyncStream),
     (sync_blocks.Tool, aio_blocks.AsyncTool),
 ]
+
+OTHERS: list[type] = [
+    *(feeds.Following, aio_feeds.AsyncFollowing, feeds.Feed, aio_feeds.AsyncFeed),
+    *(sync_blocks.ToolRun, aio_blocks.AsyncToolRun),
+]
+"""Classes that the faces return, made by them alone."""
+
+STANDARD = {"Any", "Callable", "Self", "Sequence", "date", "datetime", "timedelta", "PathLike"}
 
 READS = {
     "Store": {
@@ -117,6 +128,62 @@ def test_every_public_method_has_a_docstring(face: type) -> None:
         if not isinstance(method, property) and not inspect.getdoc(method)
     ]
     assert bare == []
+
+
+def methods(face: type) -> dict[str, Any]:
+    """What a caller sees: public functions and properties, with the classes they come from."""
+    found: dict[str, Any] = {}
+    for owner in reversed(face.__mro__[:-1]):
+        for name, method in vars(owner).items():
+            function = getattr(method, "fget", method)
+            made_by_callers = name == "__init__" and face in FACES[0]
+            if inspect.isfunction(function) and (not name.startswith("_") or made_by_callers):
+                found[name] = function
+    return found
+
+
+def annotated(function: Any) -> set[str]:
+    """The names in a signature's annotations, those in quotes too."""
+    [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    assert isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
+    arguments = [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs, tree.args.vararg]
+    notes = [one.annotation for one in arguments if one is not None]
+    return set[str]().union(*(named(note) for note in [*notes, tree.returns]))
+
+
+def named(note: ast.AST | None) -> set[str]:
+    match note:
+        case ast.Constant(str() as quoted):
+            return named(ast.parse(quoted, mode="eval").body)
+        case ast.Subscript(ast.Name("Literal")) | None:
+            return set()
+        case ast.Attribute(attr=name) | ast.Name(name):
+            return {name}
+    return set[str]().union(*map(named, ast.iter_child_nodes(note)))
+
+
+@pytest.mark.parametrize("face", [*(face for pair in FACES for face in pair), *OTHERS])
+def test_every_type_in_a_public_signature_is_exported(face: type) -> None:
+    known = {*killick.__all__, *vars(builtins), *STANDARD}
+    missing = {name: annotated(method) - known for name, method in methods(face).items()}
+    # A session of either face is what a feed follows.
+    missing.get("follow", set()).discard("HasCore")
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+@pytest.mark.parametrize("face", [*(face for pair in FACES for face in pair), *OTHERS])
+def test_every_parameter_of_a_public_call_is_spelt_out(face: type) -> None:
+    for name, method in methods(face).items():
+        for parameter in inspect.signature(method).parameters.values():
+            assert parameter.kind is not parameter.VAR_KEYWORD, name
+            bare = parameter.annotation is parameter.empty
+            assert parameter.name in ("self", "_") or not bare, (name, parameter.name)
+
+
+def test_public_types_are_those_of_the_package() -> None:
+    assert list(types.__all__) == sorted(set(types.__all__))
+    assert set(types.__all__) <= set(killick.__all__)
+    assert all(getattr(types, name) is getattr(killick, name) for name in types.__all__)
 
 
 def test_importing_the_package_brings_no_event_loop_along() -> None:

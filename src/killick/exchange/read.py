@@ -19,9 +19,8 @@ from typing import Any, BinaryIO, Final, cast
 import msgspec
 
 from killick.exchange.records import SourceLocation
-from killick.model.limits import BODY_BYTES_MAX
+from killick.model.limits import BODY_BYTES_MAX, EARLIEST_US, LATEST_US
 from killick.model.sessions import microseconds
-from killick.session.core.imports import EARLIEST_US, LATEST_US
 
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
 

@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,7 +14,6 @@ from killick.errors import (
     SearchDamaged,
     SessionAmbiguous,
     SessionDamaged,
-    SessionNotFound,
     StoreError,
 )
 from killick.journal import checks
@@ -31,18 +30,14 @@ from killick.maintenance.examine import (
 )
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo, moment
-from killick.session.core.history import read_deltas
-from killick.session.core.imports import import_entries
+from killick.session.core.queries import Progress, rebuild_search
+from killick.session.core.session import find_row, info_of, not_found, read_deltas
+from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow, read, work, write
 from killick.session.runtime import Runtime, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import BackupReceipt, Listing, Reader, SessionRow
 from killick.stores.engine.session_ops import has_forks
-from killick.stores.engine.state import Receipt
-
-if TYPE_CHECKING:
-    from killick.session.core.session import StoreCore
-    from killick.session.options import Progress
 
 FRAGMENTS_MAX: Final = 64
 """Each costs one pass over the file."""
@@ -146,7 +141,7 @@ class Removal(msgspec.Struct, frozen=True):
 class CareCore:
     """What can be done to look after one store."""
 
-    def __init__(self, store: "StoreCore") -> None:
+    def __init__(self, store: StoreCore) -> None:
         self._store = store
 
     @property
@@ -184,7 +179,7 @@ class CareCore:
         try:
             yield from write(lambda engine: ops.tidy_index(engine))
         except SearchDamaged:
-            yield from self._store.rebuild_search(substrings=None, progress=None)
+            yield from rebuild_search(self._store, substrings=None, progress=None)
         needles, tenant = pieces or [], self._runtime.tenant
         waiting = yield from read(lambda reader: reader.unscrubbed(tenant))
         emptied = yield from work(lambda database: database.scrub(), exclusive=True)
@@ -276,15 +271,10 @@ class CareCore:
             yield from write(lambda engine: ops.erase(engine, [key], at, as_of_us=as_of))
         return msgspec.structs.replace(removal, done=True)
 
-    # -- entries from elsewhere ----------------------------------------------------------------
-
-    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
-        return import_entries(self._runtime, session_id, entries)
-
     # -- backups -------------------------------------------------------------------------------
 
     def back_up(
-        self, target: str | os.PathLike[str], progress: Callable[[int, int], None] | None
+        self, target: str | os.PathLike[str], progress: Progress | None
     ) -> Flow[BackupReceipt]:
         path = Path(target).expanduser()
         return (yield from work(lambda database: database.back_up(path, progress)))
@@ -297,8 +287,8 @@ class CareCore:
         left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
         return [*(about_file(line) for line in lines), *(about_erasure(one) for one in left)]
 
-    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
-        return self._store.rebuild_search(substrings=substrings, progress=progress)
+    def rebuild_search(self, *, substrings: bool | None, progress: Progress | None) -> Flow[int]:
+        return rebuild_search(self._store, substrings=substrings, progress=progress)
 
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex(), exclusive=True)
@@ -350,41 +340,14 @@ def resolve(reader: Reader, tenant: str, text: str) -> str:
     raise not_found(reader, tenant, text)
 
 
-def not_found(reader: Reader, tenant: str, text: str) -> SessionNotFound:
-    """The error that names the ids and titles which are nearest."""
-    from difflib import get_close_matches  # for those who mistyped
-
-    newest = reader.sessions(_listing(tenant, archived=None))
-    ids = get_close_matches(text, [info.id for info in newest], _NEAREST, 0.7)
-    folded = text.casefold()
-    titled = [one.id for one in newest if folded and folded in (one.title or "").casefold()]
-    near = list(dict.fromkeys([*titled[:_NEAREST], *ids]))[:_NEAREST]
-    hint = f"the nearest are {', '.join(near)}" if near else "store.sessions() lists them"
-    return SessionNotFound(f"no session {text!r} in this store; {hint}")
-
-
 def _listing(tenant: str, *, archived: bool | None = False, deleted: bool = False) -> Listing:
     return Listing(
         tenant=tenant, archived=None if deleted else archived, deleted=deleted, limit=_PAGE
     )
 
 
-def info_of(row: SessionRow) -> SessionInfo:
-    """A session's row as a line of a list."""
-    return SessionInfo(
-        id=row.id,
-        about=row.about,
-        tenant=row.tenant,
-        created_at_us=row.created_at_us,
-        updated_at_us=row.updated_at_us,
-    )
-
-
 def _info(reader: Reader, tenant: str, session_id: str) -> SessionInfo:
-    row = reader.find_session(tenant, session_id)
-    if row is None:
-        raise not_found(reader, tenant, session_id)
-    return info_of(row)
+    return info_of(find_row(reader, tenant, session_id))
 
 
 def _key(reader: Reader, tenant: str, session_id: str) -> int:

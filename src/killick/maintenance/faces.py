@@ -1,25 +1,20 @@
 """The part of a store's two faces that looks after it: erase, clean up, back up, examine."""
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from killick.maintenance.erase import DELETED_DAYS, CareCore, Erasure, Removal
 from killick.maintenance.examine import Finding, Salvaged
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo
+from killick.session.core.queries import Progress
+from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow
-from killick.session.feeds import Feed
-from killick.session.options import Progress
 from killick.stores.contract import BackupReceipt
 from killick.stores.engine.state import Receipt
 from killick.stores.ops import Figures
-
-if TYPE_CHECKING:
-    from killick.session.aio_feeds import AsyncFeed
-    from killick.session.core.queries import ActiveDay, ActivityFilters
-    from killick.session.core.session import StoreCore
 
 T = TypeVar("T")
 
@@ -28,7 +23,7 @@ class Upkeep:
     """The synchronous face."""
 
     _care: CareCore
-    _core: "StoreCore"
+    _core: StoreCore
 
     def _run(self, flow: Flow[T]) -> T:
         raise NotImplementedError
@@ -80,13 +75,13 @@ class Upkeep:
         rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
         change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
         """
-        return self._run(self._care.import_entries(session_id, entries))
+        return self._run(self._core.import_entries(session_id, entries))
 
     def backup(
         self,
         target: str | os.PathLike[str],
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> BackupReceipt:
         """Copy the store to a new file while it is in use, and check the copy.
 
@@ -141,32 +136,12 @@ class Upkeep:
         """What this opening of the store has written so far, and what it has open now."""
         return self._core.runtime().figures()
 
-    def feed(self) -> Feed:
-        """Many sessions as they happen, read together; it begins with none."""
-        return Feed(self._core.runtime())
-
-    def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
-        """How these sessions begin, by id: the first words of the first prompt in view.
-
-        Sessions in which nothing was asked yet are left out. It is what a person knows a session
-        by that has no title.
-        """
-        return self._run(self._core.openings(session_ids))
-
-    def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
-        """How many sessions and turns began, and how turns ended, day by day.
-
-        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
-        deleted sessions; what a fork has inherited does not count twice.
-        """
-        return self._run(self._core.activity(filters))
-
 
 class AsyncUpkeep:
     """The asynchronous face."""
 
     _care: CareCore
-    _core: "StoreCore"
+    _core: StoreCore
 
     def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         raise NotImplementedError
@@ -218,13 +193,13 @@ class AsyncUpkeep:
         rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
         change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
         """
-        return await self._run(self._care.import_entries(session_id, entries))
+        return await self._run(self._core.import_entries(session_id, entries))
 
     async def backup(
         self,
         target: str | os.PathLike[str],
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> BackupReceipt:
         """Copy the store to a new file while it is in use, and check the copy.
 
@@ -278,25 +253,3 @@ class AsyncUpkeep:
     def figures(self) -> Figures:
         """What this opening of the store has written so far, and what it has open now."""
         return self._core.runtime().figures()
-
-    def feed(self) -> "AsyncFeed":
-        """Many sessions as they happen, read together; it begins with none."""
-        from killick.session.aio_feeds import AsyncFeed
-
-        return AsyncFeed(self._core.runtime())
-
-    async def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
-        """How these sessions begin, by id: the first words of the first prompt in view.
-
-        Sessions in which nothing was asked yet are left out. It is what a person knows a session
-        by that has no title.
-        """
-        return await self._run(self._core.openings(session_ids))
-
-    async def activity(self, **filters: Unpack["ActivityFilters"]) -> "list[ActiveDay]":
-        """How many sessions and turns began, and how turns ended, day by day.
-
-        Filters: `since` and `until`, days in UTC. Days without anything are left out, and so are
-        deleted sessions; what a fork has inherited does not count twice.
-        """
-        return await self._run(self._core.activity(filters))

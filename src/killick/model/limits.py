@@ -47,3 +47,7 @@ RECONNECT_SECONDS: Final = 10.0
 
 ANSWER_SECONDS: Final = 30.0
 """How long a server that is connected may say nothing while somebody waits for its answer."""
+
+EARLIEST_US: Final = -62_135_596_800_000_000
+LATEST_US: Final = 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds from 1970: what a time can be shown as."""

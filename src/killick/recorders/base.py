@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from killick.model.messages import Json, ToolCall
 from killick.recorders.registry import Kind, kind_of
-from killick.session.options import CallSettings
 from killick.session.sync_blocks import Deltas
 
 Request = Mapping[str, Any]
@@ -28,7 +27,7 @@ class _Absent:
 _ABSENT: Final = _Absent()
 
 
-def call_settings(format_: str, provider: str, request: Request | None) -> CallSettings:
+def call_settings(format_: str, provider: str, request: Request | None) -> dict[str, Any]:
     """Provider, model, settings, system prompt and tools of one request."""
     given = dict(request or {})
     config = plain(given.pop("config", None))
@@ -38,7 +37,7 @@ def call_settings(format_: str, provider: str, request: Request | None) -> CallS
     given.pop("system_instruction", None)
     kept = plain({key: value for key, value in given.items() if key not in _NEVER})
     model = given.get("model")
-    settings: CallSettings = {"provider": provider, "settings": kept}  # type: ignore[typeddict-item]
+    settings: dict[str, Any] = {"provider": provider, "settings": kept}
     if isinstance(model, str):
         settings["model"] = model
     if system:
@@ -138,7 +137,7 @@ class Plan:
         self.kind: Kind = kind_of(shape)
         self.first = None if retry_of is None else retry_of.first_call_id
         self.attempt: int = 1 if retry_of is None else retry_of.attempt + 1
-        self.settings: CallSettings = call_settings(shape, provider or self.kind.provider, request)
+        self.settings = call_settings(shape, provider or self.kind.provider, request)
         self.settings["attempt"] = self.attempt
         if self.first is not None:
             self.settings["retry_of"] = self.first

@@ -16,7 +16,6 @@ from killick.server.log import Log, cause
 from killick.server.responses import Refused, sentence
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.options import TurnSettings
 from killick.session.runtime import Clock
 
 RunTurn = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]
@@ -71,7 +70,7 @@ class Turns:
         """The sessions of which a turn runs here."""
         return {session.id for session in self._running.values()}
 
-    async def begin(self, session_id: str, prompt: Prompt, settings: TurnSettings) -> StartedTurn:
+    async def begin(self, session_id: str, prompt: Prompt, settings: dict[str, Any]) -> StartedTurn:
         """Return when the prompt is durable; the turn then runs whether or not anybody waits.
 
         Raises what entering a turn raises. If interrupted: it is begun, or it will be; the same
@@ -94,7 +93,7 @@ class Turns:
         run: RunTurn,
         session_id: str,
         prompt: Prompt,
-        settings: TurnSettings,
+        settings: dict[str, Any],
         entered: "asyncio.Future[StartedTurn]",
     ) -> None:
         status: str = "refused"

@@ -1,7 +1,7 @@
 """Sessions and their turns: listed, begun, stopped, decided on and changed."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -34,7 +34,6 @@ from killick.server.schemas import (
     TurnOut,
 )
 from killick.session.aio import AsyncSession
-from killick.session.options import CreateSettings, ListFilters, TurnSettings
 
 
 async def list_sessions(call: ApiCall) -> ApiAnswer:
@@ -62,37 +61,27 @@ async def _out_of(call: ApiCall, session: AsyncSession) -> SessionOut:
     return one
 
 
-def _filters(query: SessionQuery) -> ListFilters:
-    """Only what was asked for: a filter that is not given filters nothing."""
-    filters: ListFilters = {"archived": {"yes": True, "no": False, "all": None}[query.archived]}
-    if query.q:
-        filters["title"] = query.q
-    if query.type is not None:
-        filters["type"] = query.type
-    if query.project is not None:
-        filters["project"] = query.project
-    if query.tag is not None:
-        filters["tag"] = query.tag
-    if query.model is not None:
-        filters["model"] = query.model
-    if query.fork_of is not None:
-        filters["fork_of"] = query.fork_of
-    if not isinstance(query.interrupted, msgspec.UnsetType):
-        filters["interrupted"] = query.interrupted
-    if not isinstance(query.pinned, msgspec.UnsetType):
-        filters["pinned"] = query.pinned
-    if query.deleted:
-        filters["deleted"] = True
-    return filters
+def _filters(query: SessionQuery) -> dict[str, Any]:
+    """The parameters of `store.sessions`; None filters nothing."""
+    return {
+        "archived": {"yes": True, "no": False, "all": None}[query.archived],
+        "title": query.q or None,
+        "type": query.type,
+        "project": query.project,
+        "tag": query.tag,
+        "model": query.model,
+        "fork_of": query.fork_of,
+        "interrupted": None if query.interrupted is msgspec.UNSET else query.interrupted,
+        "pinned": None if query.pinned is msgspec.UNSET else query.pinned,
+        "deleted": query.deleted,
+    }
 
 
 async def create_session(call: ApiCall) -> ApiAnswer:
     """Begin a session."""
     new: NewSession = call.body
-    settings: CreateSettings = {"tags": new.tags, "project": new.project}
-    if new.title is not None:
-        settings["title"] = new.title
-    session = await call.service.store.create_session(**settings)
+    store = call.service.store
+    session = await store.create_session(title=new.title, tags=new.tags, project=new.project)
     call.service.log.info("session_created", session=session.id)
     return ApiAnswer(201, Created(id=session.id))
 
@@ -176,7 +165,7 @@ async def begin_turn(call: ApiCall) -> ApiAnswer:
     """Ask: the prompt is durable when this answers, and the turn runs on by itself."""
     new: NewTurn = call.body
     key = call.request.headers.get(KEY)
-    settings: TurnSettings = {
+    settings: dict[str, Any] = {
         "key": key,
         "if_busy": new.if_busy,
         "wait_seconds": new.wait_seconds,
@@ -201,14 +190,11 @@ async def stop_turn(call: ApiCall) -> ApiAnswer:
     """Stop the turn that runs, or the one that is named, in whatever process it runs."""
     stop: Stop = call.body
     session = await call.service.store.session(call.session_id)
-    turn_id = stop.turn_id
+    turn_id = await session.stop(stop.turn_id, stop.reason)
     if turn_id is None:
-        running = [turn for turn in await session.turns() if turn.status == "running"]
-        if not running:
+        if stop.turn_id is None:
             raise Refused(409, "not_running", "No turn of this session runs.")
-        turn_id = running[-1].id
-    if not await session.stop(turn_id, stop.reason):
-        turn = await _turn(session, turn_id)
+        turn = await _turn(session, stop.turn_id)
         refused = Refused(409, "not_running", f"The turn is over: it was {turn.status} already.")
         refused.tell(turn_id=turn.id, status=turn.status, reason=turn.reason)
         raise refused

@@ -33,8 +33,6 @@ from killick.server.schemas import (
 )
 from killick.server.service import Service
 from killick.session.aio import AsyncSession, blocking
-from killick.session.core.queries import ActivityFilters
-from killick.session.options import SearchFilters, UsageFilters
 from killick.stores.ops import Histogram
 from killick.views.media import IMAGES, sniff
 
@@ -120,12 +118,9 @@ async def get_blob(call: ApiCall) -> Response:
 async def search(call: ApiCall) -> ApiAnswer:
     """Messages in which these words are."""
     query: SearchQuery = call.query
-    filters: SearchFilters = {"order": query.order, "limit": query.limit}
-    if query.session is not None:
-        filters["session"] = query.session
-    if query.role is not None:
-        filters["role"] = query.role
-    hits = await call.service.store.search(query.q, **filters)
+    hits = await call.service.store.search(
+        query.q, session=query.session, role=query.role, order=query.order, limit=query.limit
+    )
     return ApiAnswer(200, HitsOut(hits=[HitOut.of(one) for one in hits], behind=hits.behind))
 
 
@@ -133,17 +128,11 @@ async def stats(call: ApiCall) -> ApiAnswer:
     """Sessions, turns and interruptions, tokens and cost: day by day, and by model."""
     query: StatsQuery = call.query
     since, until = _day(query.since), _day(query.until)
-    active: ActivityFilters = {}
-    spent: UsageFilters = {}
-    if since is not None:
-        active["since"] = spent["since"] = since
-    if until is not None:
-        active["until"] = spent["until"] = until
     store = call.service.store
     value = StatsOut(
-        activity=await store.activity(**active),
-        usage=[_usage(one) for one in await store.usage("day", **spent)],
-        models=[_usage(one) for one in await store.usage("model", **spent)],
+        activity=await store.activity(since=since, until=until),
+        usage=[_usage(one) for one in await store.usage("day", since=since, until=until)],
+        models=[_usage(one) for one in await store.usage("model", since=since, until=until)],
     )
     return ApiAnswer(200, value)
 

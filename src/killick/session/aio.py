@@ -5,56 +5,81 @@ hands to `run`; handing a delta over is a plain call here too.
 """
 
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from killick.journal.redaction import Redact
 from killick.journal.summary import Total
+from killick.maintenance.erase import CareCore
 from killick.maintenance.faces import AsyncUpkeep
 from killick.model import entries as e
+from killick.model import limits
 from killick.model.messages import Json, Message, Part, Prompt
-from killick.model.sessions import Namer, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.aio_feeds import AsyncFollowing
-from killick.session.core.history import CompactSettings, ForkSettings
-from killick.session.core.session import Content, ContextSettings, SessionCore, StoreCore
-from killick.session.core.stream import StreamCore, ToolCore
+from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
+from killick.session.core import queries
+from killick.session.core.history import HistoryCore
+from killick.session.core.session import Content, SessionCore, open_session, read_blob
+from killick.session.core.store import StoreCore, UsageBy
+from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.drive.drive_async import in_thread, settle
 from killick.session.drive.steps import Flow
-from killick.session.open import StoreOptions, Url, opener
-from killick.session.options import (
-    CreateSettings,
-    ListFilters,
-    OpenSettings,
-    SearchFilters,
-    TurnSettings,
-    UsageBy,
-    UsageFilters,
-    decision,
-    list_filters,
-    session_created,
-    turn_options,
-    usage_filters,
-)
+from killick.session.open import Durability, StoreOptions, Url, opener
+from killick.session.runtime import Clock, IdSource, random_ids, system_clock
 from killick.session.sync import Store
 from killick.stores.engine.state import Receipt
+from killick.stores.engine.turn_ops import IfBusy
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
-    from killick.session.core.queries import Changes
     from killick.views.context import Context, Format
+    from killick.views.neutral import Partial
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown
 
 T = TypeVar("T")
-C = TypeVar("C", StreamCore, ToolCore)
 
 
 class AsyncStore(AsyncUpkeep):
     """Sessions that survive. Opened by `async with`, or by the first call that needs it."""
 
-    def __init__(self, url: Url = None, **settings: Unpack[OpenSettings]) -> None:
-        options = StoreOptions(**settings)
+    def __init__(
+        self,
+        url: Url = None,
+        *,
+        tenant: str = "default",
+        durability: Durability = "full",
+        window_seconds: float = limits.WINDOW_SECONDS,
+        buffer_bytes: int = limits.STREAM_BUFFER_BYTES,
+        flush_bytes: int = limits.FLUSH_BYTES,
+        lock_wait_seconds: float = limits.LOCK_WAIT_SECONDS,
+        lease_seconds: float = limits.LEASE_SECONDS,
+        answer_seconds: float = limits.ANSWER_SECONDS,
+        network: bool = False,
+        indexing: bool = True,
+        clock: Clock = system_clock,
+        ids: IdSource = random_ids,
+        redact: Redact | Literal["secrets"] | None = None,
+    ) -> None:
+        options = StoreOptions(
+            tenant=tenant,
+            durability=durability,
+            window_seconds=window_seconds,
+            buffer_bytes=buffer_bytes,
+            flush_bytes=flush_bytes,
+            lock_wait_seconds=lock_wait_seconds,
+            lease_seconds=lease_seconds,
+            answer_seconds=answer_seconds,
+            network=network,
+            indexing=indexing,
+            clock=clock,
+            ids=ids,
+            redact=redact,
+        )
         self._core = StoreCore(opener(url, options))
-        self._care = self._core.care
+        self._care = CareCore(self._core)
 
     async def __aenter__(self) -> Self:
         try:
@@ -81,42 +106,140 @@ class AsyncStore(AsyncUpkeep):
         """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
         return self._core.runtime().writer.status
 
-    async def create_session(self, **settings: Unpack[CreateSettings]) -> "AsyncSession":
+    async def create_session(
+        self,
+        *,
+        id: str | None = None,
+        title: str | None = None,
+        titled_by: Namer = "person",
+        type: str = "user",
+        project: Project | None = None,
+        tags: Sequence[str] = (),
+        extra: dict[str, Any] | None = None,
+        parent: Parent | None = None,
+    ) -> "AsyncSession":
         """Begin a session. If interrupted: it exists or it does not; a given `id` tells which."""
-        return AsyncSession(await self._run(self._core.create_session(*session_created(settings))))
+        flow = self._core.create_session(
+            id,
+            title=title,
+            titled_by=titled_by,
+            session_type=type,
+            project=project,
+            tags=tags,
+            extra=extra,
+            parent=parent,
+        )
+        return AsyncSession(await self._run(flow))
 
     async def session(self, session_id: str) -> "AsyncSession":
         """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
-        return AsyncSession(await self._run(self._core.session(session_id)))
+        return AsyncSession(await self._run(open_session(self._core, session_id)))
 
-    async def sessions(self, **filters: Unpack[ListFilters]) -> list[SessionInfo]:
+    async def sessions(
+        self,
+        *,
+        type: str | None = None,
+        project: str | None = None,
+        tag: str | None = None,
+        model: str | None = None,
+        interrupted: bool | None = None,
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        deleted: bool = False,
+        title: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        parent: str | None = None,
+        fork_of: str | None = None,
+        limit: int = 100,
+        before: SessionInfo | None = None,
+    ) -> list[SessionInfo]:
         """Sessions, newest first, 100 of them or `limit`.
 
-        Filters: `type`, `project` (its root), `tag`, `model`, `interrupted`, `archived` (False if
-        not given, None for both), `pinned`, `deleted`, `title` (a text in it), `since`, `until`,
-        `parent` and `fork_of` (ids). `before` the last session of a page gives the next page.
+        `project` is a root, `title` a text in it, `since` and `until` are about the last change,
+        `archived=None` shows both kinds. `before` the last of a page gives the next page.
         """
-        return await self._run(self._core.sessions(list_filters(filters)))
+        flow = self._core.sessions(
+            session_type=type,
+            project=project,
+            tag=tag,
+            model=model,
+            interrupted=interrupted,
+            archived=archived,
+            pinned=pinned,
+            deleted=deleted,
+            title=title,
+            since=since,
+            until=until,
+            parent=parent,
+            fork_of=fork_of,
+            limit=limit,
+            before=before,
+        )
+        return await self._run(flow)
 
-    async def usage(self, by: UsageBy = "model", **filters: Unpack[UsageFilters]) -> list[Total]:
+    async def usage(
+        self,
+        by: UsageBy = "model",
+        *,
+        session: str | None = None,
+        project: str | None = None,
+        model: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+    ) -> list[Total]:
         """Tokens and cost of all model calls, added up by session, model, project, day or all.
 
         Interrupted and retried calls count; what a fork has inherited does not count twice.
-        Filters: `session`, `project`, `model`, `since` and `until` (days).
+        Days are those of UTC, both ends included.
         """
-        return await self._run(self._core.usage(by, usage_filters(filters)))
+        flow = self._core.usage(
+            by, session=session, project=project, model=model, since=since, until=until
+        )
+        return await self._run(flow)
 
-    async def search(self, words: str, **filters: Unpack[SearchFilters]) -> Hits:
+    async def search(
+        self,
+        words: str,
+        *,
+        session: str | None = None,
+        role: str | None = None,
+        state: str | None = None,
+        project: str | None = None,
+        interrupted: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reasoning: bool = True,
+        substring: bool = False,
+        order: Order = "newest",
+        limit: int = 20,
+        wait_seconds: float | None = None,
+    ) -> Hits:
         """Messages in which these words are, newest first, 20 of them or `limit`.
 
         Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
-        understood. `.behind` of what is returned says how many entries could not be looked at yet.
-        Filters: `session` (an id), `role`, `state`, `project` (its root), `interrupted`, `since`,
-        `until`; `reasoning=False` leaves reasoning out, `order="best"` ranks, `substring=True`
-        looks inside of words where the store has an index for that. `wait_seconds` is how long an
-        index that is behind may catch up first. Raises InvalidQuery, SearchDamaged.
+        understood. `session` is an id, `project` a root, `role` may be `summary` too.
+        `substring=True` looks inside of words where the store has an index for that, `order="best"`
+        ranks, `wait_seconds` is how long an index that is behind may catch up first; `.behind` of
+        the hits counts entries it has not seen yet. Raises InvalidQuery, SearchDamaged.
         """
-        return await self._run(self._core.search(words, filters))
+        flow = queries.search(
+            self._core,
+            words,
+            session=session,
+            role=role,
+            state=state,
+            project=project,
+            interrupted=interrupted,
+            since=since,
+            until=until,
+            reasoning=reasoning,
+            substring=substring,
+            order=order,
+            limit=limit,
+            wait_seconds=wait_seconds,
+        )
+        return await self._run(flow)
 
     async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
@@ -138,7 +261,7 @@ class AsyncStore(AsyncUpkeep):
 
     async def blob(self, name: str) -> bytes:
         """The bytes of a blob. Raises BlobNotFound."""
-        return await self._run(self._core.blob(name))
+        return await self._run(read_blob(self._core, name))
 
     async def collect_blobs(self) -> int:
         """Remove blobs that nothing refers to; how many. If interrupted: all of them or none."""
@@ -147,6 +270,28 @@ class AsyncStore(AsyncUpkeep):
     async def counts(self) -> dict[str, int]:
         """Rows by table."""
         return await self._run(self._core.counts())
+
+    def feed(self) -> AsyncFeed:
+        """Many sessions as they happen, read together; it begins with none."""
+        return AsyncFeed(self._core.runtime())
+
+    async def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """How these sessions begin, by id: the first words of the first prompt in view.
+
+        Sessions in which nothing was asked yet are left out. It is what a person knows a session
+        by that has no title.
+        """
+        return await self._run(queries.openings(self._core, session_ids))
+
+    async def activity(
+        self, *, since: date | None = None, until: date | None = None
+    ) -> list[queries.ActiveDay]:
+        """How many sessions and turns began, and how turns ended, day by day.
+
+        `since` (29 days before `until`) and `until` (today) are days in UTC. Days without anything
+        are left out, and so are deleted sessions; what a fork has inherited does not count twice.
+        """
+        return await self._run(queries.activity(self._core, since=since, until=until))
 
     async def _run(self, flow: Flow[T]) -> T:
         runtime = self._core.opened()
@@ -183,13 +328,29 @@ class AsyncSession:
     def head(self) -> int:
         return self._core.head
 
-    def turn(self, prompt: Prompt = None, **settings: Unpack[TurnSettings]) -> "AsyncTurn":
+    def turn(
+        self,
+        prompt: Prompt = None,
+        *,
+        key: str | None = None,
+        if_busy: IfBusy = "refuse",
+        wait_seconds: float | None = None,
+        continues: str | None = None,
+        retry_of: str | None = None,
+    ) -> AsyncTurn:
         """A turn, as a block: the prompt is durable when it is entered, the ending when it is left.
 
         When somebody stops the turn, what the block awaits is cancelled and the block raises
         TurnStopped. The settings are those of the synchronous face.
         """
-        return AsyncTurn(self._core.turn(prompt, turn_options(settings)))
+        options = TurnOptions(
+            key=key,
+            if_busy=if_busy,
+            wait_seconds=wait_seconds,
+            continues=continues,
+            retry_of=retry_of,
+        )
+        return AsyncTurn(TurnCore(self._core, prompt, options))
 
     async def messages(
         self, *, after: int = 0, last: int | None = None, limit: int | None = None
@@ -201,41 +362,53 @@ class AsyncSession:
         """All turns in order, with how they ended."""
         return await self._run(self._core.turns())
 
-    async def changes(self, *, after: int) -> "Changes":
+    async def changes(self, *, after: int) -> queries.Changes:
         """Messages that began, grew, ended or got a result after a seq; also what streams now."""
-        return await self._run(self._core.changes(after))
+        return await self._run(queries.changes(self._core, after))
 
     async def queued(self) -> list[Message]:
         """Prompts that wait for the next turn, in order."""
-        return await self._run(self._core.queued())
+        return await self._run(queries.queued(self._core))
 
     async def blob(self, name: str) -> bytes:
         """The bytes of an image or a file of this session. Raises BlobNotFound."""
-        return await self._run(self._core.blob(name))
+        return await self._run(read_blob(self._core.opening, name))
 
     async def approvals(self) -> list[e.ApprovalAsked]:
         """What waits for a person: in the turn that runs, or in one whose process ended waiting."""
-        return await self._run(self._core.approvals())
+        return await self._run(queries.approvals(self._core))
 
     async def context(
         self,
-        format: "Format",  # noqa: A002  (the contract's name)
-        **settings: Unpack[ContextSettings],
+        format: "Format",
+        *,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        partial: "Partial" = "note",
+        reasoning: bool = True,
     ) -> "Context":
         """What a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
-        return await self._run(self._core.context(format, settings))
+        flow = queries.show_context(
+            self._core,
+            format,
+            max_messages=max_messages,
+            max_tokens=max_tokens,
+            partial_answers=partial,
+            reasoning=reasoning,
+        )
+        return await self._run(flow)
 
     async def transcript(self) -> "list[Shown]":
         """What a person saw, with partial messages, tools and their state, and interruptions."""
-        return await self._run(self._core.transcript())
+        return await self._run(queries.show_transcript(self._core))
 
     async def timeline(self) -> "list[TimedTurn]":
         """Turns with durations, model calls, attempts, tools and tokens."""
-        return await self._run(self._core.timeline())
+        return await self._run(queries.show_timeline(self._core))
 
     async def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
         """The journal itself."""
@@ -248,10 +421,10 @@ class AsyncSession:
         """
         return AsyncFollowing(self._core, after)
 
-    async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> bool:
-        """Ask whoever runs the turn to stop, in whatever process; False when none runs.
+    async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> str | None:
+        """Ask the holder of the running turn to stop, in whatever process; the turn's id.
 
-        If interrupted: the request is recorded or it is not.
+        None when none runs, or not this one. If interrupted: the request is recorded or it is not.
         """
         return await self._run(self._core.stop(turn_id, reason))
 
@@ -297,8 +470,8 @@ class AsyncSession:
         reason: str | None = None,
     ) -> Receipt:
         """Decide on exactly what was asked. If interrupted: it is recorded or it is not."""
-        body = decision(asked, approved=approved, by=by, reason=reason)
-        return await self._run(self._core.decide_approval(body))
+        flow = self._core.decide_approval(asked, approved=approved, by=by, reason=reason)
+        return await self._run(flow)
 
     async def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
         """Give the session a title; a person's is never replaced by a generated one.
@@ -324,19 +497,40 @@ class AsyncSession:
         return await self._run(self._core.move(project))
 
     async def compact(
-        self, summary: str, through: int, **settings: Unpack[CompactSettings]
+        self,
+        summary: str,
+        through: int,
+        *,
+        first: int = 1,
+        as_of: int | None = None,
+        keep: Sequence[int] = (),
+        provider: str | None = None,
+        model: str | None = None,
+        usage: e.Usage | None = None,
+        tokens_before: int | None = None,
+        tokens_after: int | None = None,
     ) -> Receipt:
         """Put a summary in place of the messages up to `through`, in what a model is sent.
 
         `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
         still runs, what was not finished at `through`. Give `as_of`, the head when the summary was
-        begun, if a turn may have ended since: what was not finished then stays. `model`,
-        `provider`, `usage`, `tokens_before` and `tokens_after` tell how the summary was made.
-        `undo` takes it back.
+        begun, if a turn may have ended since: what was not finished then stays.
 
         If interrupted: it is compacted or it is not.
         """
-        return await self._run(self._core.history.compact(summary, through, settings))
+        flow = HistoryCore(self._core).compact(
+            summary,
+            through,
+            first=first,
+            as_of=as_of,
+            keep=keep,
+            provider=provider,
+            model=model,
+            usage=usage,
+            tokens_before=tokens_before,
+            tokens_after=tokens_after,
+        )
+        return await self._run(flow)
 
     async def rewind(self, through: int) -> Receipt:
         """Take what began after `through` out of every view; it stays in the journal.
@@ -344,11 +538,11 @@ class AsyncSession:
         What began by then is kept whole, a call with its result too. Raises SessionBusy while a
         turn runs. If interrupted: it is rewound or it is not.
         """
-        return await self._run(self._core.history.rewind(through))
+        return await self._run(HistoryCore(self._core).rewind(through))
 
     async def clear(self) -> Receipt:
         """Begin anew: a rewind to before the first message. If interrupted: done or not."""
-        return await self._run(self._core.history.rewind(0))
+        return await self._run(HistoryCore(self._core).rewind(0))
 
     async def undo(self, seq: int | None = None) -> Receipt:
         """Undo the compaction or rewind at this seq, or the newest one that is in effect.
@@ -356,7 +550,7 @@ class AsyncSession:
         A rewind can be undone until something was said since; afterwards UndoRefused is raised.
         If interrupted: it is undone or it is not.
         """
-        return await self._run(self._core.history.undo(seq))
+        return await self._run(HistoryCore(self._core).undo(seq))
 
     async def hide(
         self, message: int | Message, *, person: bool = True, model: bool = True
@@ -365,7 +559,7 @@ class AsyncSession:
 
         If interrupted: it is hidden or it is not.
         """
-        see = self._core.history.see(
+        see = HistoryCore(self._core).see(
             message, person=False if person else None, model=False if model else None
         )
         return await self._run(see)
@@ -377,16 +571,25 @@ class AsyncSession:
 
         If interrupted: it is shown or it is not.
         """
-        see = self._core.history.see(message, person=person or None, model=model or None)
+        see = HistoryCore(self._core).see(message, person=person or None, model=model or None)
         return await self._run(see)
 
-    async def fork(self, at: int | None = None, **settings: Unpack[ForkSettings]) -> "AsyncSession":
+    async def fork(
+        self,
+        at: int | None = None,
+        *,
+        id: str | None = None,
+        title: str | None = None,
+        titled_by: Namer = "person",
+        tags: Sequence[str] = (),
+    ) -> "AsyncSession":
         """A session of its own that begins with this one's entries up to `at`; none is copied.
 
         What began by then is there whole. Without `at`, everything so far. A title is not
         inherited. If interrupted: it exists or it does not; a given `id` tells which.
         """
-        return AsyncSession(await self._run(self._core.fork(at, settings)))
+        flow = HistoryCore(self._core).fork(at, id, title=title, titled_by=titled_by, tags=tags)
+        return AsyncSession(await self._run(flow))
 
     async def info(self) -> SessionInfo:
         """What is known of the session now: title, tags, project, status, lineage."""

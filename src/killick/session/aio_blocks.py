@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -12,14 +12,14 @@ from anyio.abc import TaskGroup
 
 from killick.errors import TurnEnded, TurnStopped
 from killick.model import entries as e
-from killick.model.messages import Json, Message, ToolCall, ToolResult
+from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
 from killick.session.core.session import Content
-from killick.session.core.stream import StreamCore, ToolCore
+from killick.session.core.stream import ModelCall, StreamCore
+from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
 from killick.session.drive.drive_async import StopScope, settle
 from killick.session.drive.exit_guard import leaves_awaiting
 from killick.session.drive.steps import Flow, Write
-from killick.session.options import CallSettings, model_call
 from killick.session.sync_blocks import (
     Calling,
     Deltas,
@@ -207,9 +207,33 @@ class AsyncTurn(TurnFacts):
         """
         return await self._run(self._core.record(message))
 
-    def stream(self, **settings: Unpack[CallSettings]) -> "AsyncStream":
-        """One model call and its answer as it comes, as a block."""
-        return AsyncStream(StreamCore(self._core, model_call(settings)))
+    def stream(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        settings: dict[str, Any] | None = None,
+        system: str | None = None,
+        tools: Json = None,
+        attempt: int = 1,
+        retry_of: str | None = None,
+        role: Role = "assistant",
+    ) -> "AsyncStream":
+        """One model call and its answer as it comes, as a block.
+
+        `system` and `tools`, what the model was asked with, are stored once, as blobs.
+        """
+        call = ModelCall(
+            provider=provider,
+            model=model,
+            settings=settings,
+            system=system,
+            tools=tools,
+            attempt=attempt,
+            retry_of=retry_of,
+            role=role,
+        )
+        return AsyncStream(StreamCore(self._core, call))
 
     def tool(self, call_id: str, *, of: str | None = None) -> "AsyncTool":
         """A run of the tool the model called, as a block: started before the block runs.

@@ -1,36 +1,20 @@
-"""What callers hand in by name: refused where it is wrong, with words that say what is wanted.
+"""Checks of what a caller passes: a value of the wrong kind never reaches a database."""
 
-Python checks neither the names behind `**settings` nor any type. A setting that is misspelt must
-not pass for its default, and a value of the wrong kind must not reach a database.
-"""
-
-from collections.abc import Mapping
+from datetime import date, datetime
 from math import isfinite
 from typing import Any, Final
-
-import msgspec
 
 _SEQ_MAX: Final = 2**63 - 1
 """No database counts further."""
 
 
-def check_names(given: Mapping[str, object], shape: type, what: str) -> None:
-    """Refuse a setting that does not exist. Raises TypeError, as Python does."""
-    known = shape.__annotations__
-    for name in given:
-        if name not in known:
-            raise TypeError(f"{what} has no argument {name!r}; it has {', '.join(known)}")
-
-
-def filters_of(given: Mapping[str, object], shape: type, what: str) -> dict[str, Any]:
-    """The filters that were given: None is one that was not. Refuses those of the wrong kind."""
-    check_names(given, shape, what)
-    wanted = {name: value for name, value in given.items() if value is not None}
-    try:
-        msgspec.convert(wanted, shape)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"a filter of {what} is of the wrong kind: {error}") from error
-    return wanted
+def check_kinds(call: str, kind: type, **given: Any) -> None:
+    """Refuse filters that are not of this kind; None is one that was not given."""
+    for name, value in given.items():
+        exact = kind is bool or not isinstance(value, bool)
+        exact = exact and not (kind is date and isinstance(value, datetime))
+        if value is not None and not (exact and isinstance(value, kind)):
+            raise ValueError(f"{name} of {call} is a {kind.__name__}, and this is {value!r}")
 
 
 def check_count(name: str, value: Any) -> None:

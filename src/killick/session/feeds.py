@@ -5,7 +5,7 @@ from collections import deque
 from typing import Protocol, Self
 
 from killick.session.core.session import SessionCore
-from killick.session.drive.drive_sync import run
+from killick.session.drive.steps import run
 from killick.session.follow import Fed, FeedCore, Followed, FollowedItem, Follower, look
 from killick.session.runtime import Runtime
 from killick.stores.contract import Reader

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+
 from killick.errors import StoreError
 from killick.journal import checks
 from killick.journal.redaction import Redact, Redactor, redact_secrets
@@ -25,50 +27,36 @@ _SERVERS: Final = ("postgresql://", "postgres://")
 Url = str | os.PathLike[str] | Database | None
 
 
-class StoreOptions:
-    """Everything about a store that can be set; each has a default that is meant."""
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is opened."""
 
-    def __init__(  # noqa: PLR0913  (all by keyword, each with a default)
-        self,
-        *,
-        tenant: str = "default",
-        durability: Durability = "full",
-        window_seconds: float = WINDOW_SECONDS,
-        buffer_bytes: int = STREAM_BUFFER_BYTES,
-        flush_bytes: int = FLUSH_BYTES,
-        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
-        lease_seconds: float = LEASE_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
-        network: bool = False,
-        indexing: bool = True,
-        clock: Clock = system_clock,
-        ids: IdSource = random_ids,
-        redact: Redact | Literal["secrets"] | None = None,
-    ) -> None:
-        if durability not in ("full", "normal"):
-            raise ValueError(f'durability={durability!r}; it is "full" or "normal"')
-        checks.check_text(tenant, "the tenant")
+    tenant: str = "default"
+    durability: Durability = "full"
+    window_seconds: float = WINDOW_SECONDS
+    buffer_bytes: int = STREAM_BUFFER_BYTES
+    flush_bytes: int = FLUSH_BYTES
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
+    lease_seconds: float = LEASE_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
+    network: bool = False
+    indexing: bool = True
+    clock: Clock = system_clock
+    ids: IdSource = random_ids
+    redact: Redact | Literal["secrets"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.durability not in ("full", "normal"):
+            raise ValueError(f'durability={self.durability!r}; it is "full" or "normal"')
+        checks.check_text(self.tenant, "the tenant")
         check_numbers(
-            window_seconds=window_seconds,
-            buffer_bytes=buffer_bytes,
-            flush_bytes=flush_bytes,
-            lock_wait_seconds=lock_wait_seconds,
-            lease_seconds=lease_seconds,
-            answer_seconds=answer_seconds,
+            window_seconds=self.window_seconds,
+            buffer_bytes=self.buffer_bytes,
+            flush_bytes=self.flush_bytes,
+            lock_wait_seconds=self.lock_wait_seconds,
+            lease_seconds=self.lease_seconds,
+            answer_seconds=self.answer_seconds,
         )
-        self.tenant = tenant
-        self.durability = durability
-        self.window_seconds = window_seconds
-        self.buffer_bytes = buffer_bytes
-        self.flush_bytes = flush_bytes
-        self.lock_wait_seconds = lock_wait_seconds
-        self.lease_seconds = lease_seconds
-        self.answer_seconds = answer_seconds
-        self.network = network
-        self.indexing = indexing
-        self.clock = clock
-        self.ids = ids
-        self.redactor = _redactor(redact)
+        _redactor(self.redact)
 
 
 def opener(url: Url, options: StoreOptions) -> Callable[[], Runtime]:
@@ -89,7 +77,7 @@ def _open(named: Path | str | Database | None, options: StoreOptions) -> Runtime
         window_seconds=options.window_seconds,
         buffer_bytes=options.buffer_bytes,
         flush_bytes=options.flush_bytes,
-        redactor=options.redactor,
+        redactor=_redactor(options.redact),
         indexing=options.indexing,
     )
 

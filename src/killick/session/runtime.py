@@ -14,8 +14,7 @@ import uuid_utils
 from killick.errors import HandleClosed, KillickError, StoreBusy
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
-from killick.session.drive.steps import Read, Work
-from killick.session.drive.wakeup_fd import Bells
+from killick.session.drive.steps import Bells, Read, Work
 from killick.session.watcher import Watcher
 from killick.stores import engine as ops
 from killick.stores.contract import Claim, Database, Reader, SessionRow
@@ -75,7 +74,7 @@ class RunningTurn(Protocol):
 class Runtime:
     """Shared by both faces and by every session, turn and stream of one store."""
 
-    def __init__(  # noqa: PLR0913  (all by keyword)
+    def __init__(
         self,
         database: Database,
         *,
@@ -243,6 +242,31 @@ class Runtime:
     def _close_later(self) -> None:
         self.writer.close(threading.TIMEOUT_MAX)
         self.database.close()
+
+
+class StoreOpening:
+    """Opens a store when it is first needed, once in each process."""
+
+    def __init__(self, make: Callable[[], Runtime]) -> None:
+        self._make = make
+        self._runtime: Runtime | None = None
+        # One for each process: a child may inherit one that a thread of its parent holds.
+        self._opening: dict[int, threading.RLock] = {}
+
+    def runtime(self) -> Runtime:
+        """Return this process's runtime; open the store if it is not open yet."""
+        runtime = self.opened()
+        if runtime is not None:
+            return runtime
+        with self._opening.setdefault(os.getpid(), threading.RLock()):
+            runtime = self.opened()
+            if runtime is None:
+                runtime = self._runtime = self._make()
+        return runtime
+
+    def opened(self) -> Runtime | None:
+        runtime = self._runtime
+        return runtime if runtime is not None and runtime.is_ours() else None
 
 
 def is_dead(reader: Reader, row: SessionRow) -> bool:

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -23,17 +23,17 @@ from killick.model.messages import (
     Message,
     Opaque,
     Part,
+    Role,
     Text,
     ToolCall,
     ToolResult,
 )
 from killick.session.core.session import Content
-from killick.session.core.stream import StreamCore, ToolCore, ToolType
+from killick.session.core.stream import ModelCall, StreamCore, ToolType
+from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
-from killick.session.drive.drive_sync import run
 from killick.session.drive.exit_guard import describe, leaves
-from killick.session.drive.steps import Flow, Write
-from killick.session.options import CallSettings, model_call
+from killick.session.drive.steps import Flow, Write, run
 from killick.stores.engine.state import Receipt
 
 Tools = Mapping[str, Callable[..., Any]]
@@ -308,9 +308,33 @@ class Turn(TurnFacts):
         """
         return self._run(self._core.record(message))
 
-    def stream(self, **settings: Unpack[CallSettings]) -> "Stream":
-        """One model call and its answer as it comes, as a block."""
-        return Stream(StreamCore(self._core, model_call(settings)))
+    def stream(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        settings: dict[str, Any] | None = None,
+        system: str | None = None,
+        tools: Json = None,
+        attempt: int = 1,
+        retry_of: str | None = None,
+        role: Role = "assistant",
+    ) -> "Stream":
+        """One model call and its answer as it comes, as a block.
+
+        `system` and `tools`, what the model was asked with, are stored once, as blobs.
+        """
+        call = ModelCall(
+            provider=provider,
+            model=model,
+            settings=settings,
+            system=system,
+            tools=tools,
+            attempt=attempt,
+            retry_of=retry_of,
+            role=role,
+        )
+        return Stream(StreamCore(self._core, call))
 
     def tool(self, call_id: str, *, of: str | None = None) -> "Tool":
         """A run of the tool the model called, as a block: started before the block runs.

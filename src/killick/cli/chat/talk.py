@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
@@ -19,7 +19,6 @@ from killick.errors import KillickError, SessionBusy, TurnStopped
 from killick.model import entries as e
 from killick.session.aio import AsyncSession
 from killick.session.drive.exit_guard import describe
-from killick.session.options import TurnSettings
 
 LEAVE_SECONDS: Final = 2.0
 """A second Ctrl+C within this time leaves."""
@@ -139,7 +138,7 @@ class Talk:
         """Stop the turn that runs here, and only that; the journal says why."""
         # A terminal that is closed ends the input first, and says so a moment later.
         why = self._left or (LEFT if sys.stdin.isatty() else TERMINAL_CLOSED)
-        stopped = False
+        stopped = None
         with contextlib.suppress(KillickError):  # a store that fails keeps nobody here
             if self._turn_id is not None:
                 stopped = await self.session.stop(self._turn_id, reason=why)
@@ -186,12 +185,12 @@ class Talk:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def begin(self, prompt: str | None, **settings: Unpack[TurnSettings]) -> None:
+    def begin(self, prompt: str | None, **settings: Any) -> None:
         """Run a turn beside everything else."""
         self._stopped = False
         self._turn = asyncio.create_task(self._answer(prompt, settings))
 
-    async def _answer(self, prompt: str | None, settings: TurnSettings) -> None:
+    async def _answer(self, prompt: str | None, settings: dict[str, Any]) -> None:
         try:
             async with self.session.turn(prompt, **settings) as turn:
                 self._turn_id = turn.id
@@ -209,7 +208,7 @@ class Talk:
             self._turn_id = None
         await self._answered()
 
-    async def _is_about_something(self, turn_id: str, settings: TurnSettings) -> bool:
+    async def _is_about_something(self, turn_id: str, settings: dict[str, Any]) -> bool:
         """Whether there is something to answer: somebody else may have taken what was queued."""
         if settings.get("continues") or settings.get("retry_of"):
             return True
@@ -252,7 +251,7 @@ class Talk:
             "Ctrl+C asks it to stop.",
         )
 
-    async def resend(self, **settings: Unpack[TurnSettings]) -> None:
+    async def resend(self, **settings: Any) -> None:
         """Send what was refused because the session was busy, or what is queued."""
         if self._turn is not None and not self._turn.done():
             await self.say("warning", "Your own turn runs, or waits already. Ctrl+C stops it.")
@@ -300,7 +299,7 @@ class Talk:
             self._taking.cancel()
 
     async def _stop(self) -> None:
-        stopped = False
+        stopped = None
         try:
             stopped = await self.session.stop(reason=STOPPED)
         except KillickError as error:

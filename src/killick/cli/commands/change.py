@@ -7,7 +7,6 @@ import click
 from killick.cli.documents import session_shape
 from killick.cli.invocation import Frame, command, find, open_session
 from killick.cli.parameters import SEQ, session_argument
-from killick.session.core.history import CompactSettings, ForkSettings
 from killick.session.sync import Store
 from killick.stores.engine.state import Receipt
 
@@ -163,7 +162,7 @@ def compact(
         raise click.UsageError("the summary is empty; it is all that a model will know of them")
     with frame.open() as store:
         session = open_session(store, session_id)
-        receipt = session.compact(text, through, **CompactSettings(first=first, keep=keep))
+        receipt = session.compact(text, through, first=first, keep=keep)
         said = f"{first} to {through} are folded into a summary, at seq {receipt.seq}"
         tell(frame, store, session.id, receipt, said)
 
@@ -240,7 +239,7 @@ def fork(
     """Begin a session that shares another one's beginning. Nothing is copied."""
     with frame.open() as store:
         session = open_session(store, session_id)
-        made = session.fork(at, **ForkSettings(title=title, tags=tags))
+        made = session.fork(at, title=title, tags=tags)
         info = made.info()
         reach = info.fork.at if info.fork is not None else session.head
     frame.answer(session_shape(info), f"{info.id}: begins with {session.id} up to {reach}")

@@ -1,7 +1,7 @@
 """Which sessions there are, what they cost, and where they lie."""
 
 import contextlib
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 
@@ -14,7 +14,7 @@ from killick.errors import KillickError
 from killick.journal.summary import Total
 from killick.model.sessions import SessionInfo
 from killick.search.results import Hit
-from killick.session.options import ListFilters, SearchFilters, UsageBy, UsageFilters
+from killick.session.core.store import UsageBy
 from killick.session.sync import Store
 
 _LOOKED_AT: Final = 10_000
@@ -57,7 +57,7 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
         wanted = _filters(filters)
         for name in ("parent", "fork_of"):
             if name in wanted:
-                cast("dict[str, Any]", wanted)[name] = find(store, filters[name])
+                wanted[name] = find(store, filters[name])
         if before is not None:
             wanted["before"] = store.session_info(find(store, before))
         wanted["limit"] = limit + 1
@@ -75,7 +75,7 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
         frame.note(f"there are more: --before {page[-1].id} shows the next page")
 
 
-def _listed(store: Store, wanted: ListFilters) -> list[SessionInfo]:
+def _listed(store: Store, wanted: dict[str, Any]) -> list[SessionInfo]:
     """The sessions that are wanted. A turn whose process died is closed first, and says so."""
     asked = wanted.copy()
     if asked.pop("interrupted", None) is not None:
@@ -88,7 +88,7 @@ def _listed(store: Store, wanted: ListFilters) -> list[SessionInfo]:
     return store.sessions(**wanted) if running or asked != wanted else infos
 
 
-def _filters(given: dict[str, Any]) -> ListFilters:
+def _filters(given: dict[str, Any]) -> dict[str, Any]:
     """Only what was asked for: a filter that is not given filters nothing."""
     since, until = given["since"], given["until"]
     if since is not None and until is not None and until < since:
@@ -103,7 +103,7 @@ def _filters(given: dict[str, Any]) -> ListFilters:
         wanted["type"] = wanted.pop("type_")
     if "project" in wanted:
         wanted["project"] = project_root(wanted["project"])
-    return cast("ListFilters", wanted)
+    return wanted
 
 
 def project_root(project: str) -> str:
@@ -143,8 +143,8 @@ def stats(frame: Frame, by: UsageBy, session: str | None, project: str | None, *
     with frame.open() as store:
         if session is not None:
             filters["session"] = find(store, session)
-        usage = store.usage(by, **cast("UsageFilters", filters))
-        total = store.usage("all", **cast("UsageFilters", filters))
+        usage = store.usage(by, **filters)
+        total = store.usage("all", **filters)
         counts = store.counts()
     whole = total[0] if total else Total("", 0, 0, 0, 0, 0, None)
     if frame.json:
@@ -238,7 +238,7 @@ def search(frame: Frame, words: tuple[str, ...], *, no_reasoning: bool, **filter
     with frame.open() as store:
         if "session" in wanted:
             wanted["session"] = find(store, wanted["session"])
-        hits = store.search(" ".join(words), **cast("SearchFilters", wanted))
+        hits = store.search(" ".join(words), **wanted)
     now = local_now()
     if frame.json:
         frame.out.json([_shape(hit) for hit in hits])

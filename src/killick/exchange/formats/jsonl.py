@@ -29,7 +29,7 @@ from killick.exchange.repair import Mender, Placed
 from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
 from killick.journal.kinds import blobs_of, digest
 from killick.model import entries as e
-from killick.session.core.imports import EARLIEST_US, LATEST_US
+from killick.model.limits import EARLIEST_US, LATEST_US
 from killick.session.sync import Session, Store
 
 VERSION: Final = 1

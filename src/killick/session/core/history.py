@@ -8,7 +8,6 @@ is, when what is in view has changed.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 
@@ -24,94 +23,30 @@ from killick.journal.compaction import (
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import HISTORY, TURNS, ending_identity
-from killick.journal.visibility import History, in_view
+from killick.journal.kinds import TURNS, ending_identity
+from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message
 from killick.model.sessions import Fork, Namer
-from killick.session.arguments import check_counts, check_names
+from killick.session.arguments import check_counts
+from killick.session.core.session import (
+    SessionCore,
+    open_session,
+    read_deltas,
+    read_for_model,
+    read_history,
+)
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
 
-if TYPE_CHECKING:
-    from killick.session.core.session import SessionCore
-
-_PAGE: Final = 100
-
-
-class CompactSettings(TypedDict, total=False):
-    """What is known of a compaction beside its summary.
-
-    `first` is where its range begins, 1 if not given; `keep` are seqs of messages that stay;
-    `as_of` is the head when the summary was begun.
-    """
-
-    first: int
-    as_of: int | None
-    keep: Sequence[int]
-    provider: str | None
-    model: str | None
-    usage: e.Usage | None
-    tokens_before: int | None
-    tokens_after: int | None
-
-
-class ForkSettings(TypedDict, total=False):
-    """What a fork begins with. A title is not inherited."""
-
-    id: str
-    title: str | None
-    titled_by: Namer
-    tags: tuple[str, ...]
-
-
-def read_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
-    """What is stored of the stream that began at this seq."""
-    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
-
-
-def read_history(reader: Reader, key: int) -> History:
-    return History(reader.marked_entries(key, HISTORY))
-
-
-def read_for_model(
-    reader: Reader, key: int, history: History, through: int | None = None
-) -> list[e.Entry]:
-    """The entries that a context may be made of: not those that a summary stands for."""
-    reach, kept = history.skipped()
-    if through is not None and through <= reach:
-        reach, kept = 0, ()
-    stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
-    return [*stay, *reader.entries(key, after=reach, through=through)]
-
-
-def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:
-    """The system prompt that was sent last, by `through`: a fork's row knows its own calls only."""
-    if row.about.system is not None and through is None:
-        return row.about.system
-    before = None if through is None else through + 1
-    while row.about.system is not None:
-        page = reader.newest_entries(row.key, before=before, limit=_PAGE)
-        for entry in reversed(page):
-            if isinstance(entry.body, e.ModelCallStarted) and entry.body.system is not None:
-                return entry.body.system
-        if not page or page[0].seq <= row.base_seq:
-            break
-        before = page[0].seq
-    base = None if row.base is None else reader.session(row.base)
-    if base is None:
-        return None
-    reach = row.base_seq if through is None else min(row.base_seq, through)
-    return read_system(reader, base, reach)
-
 
 class HistoryCore:
     """What can be done to the history of one session."""
 
-    def __init__(self, session: "SessionCore") -> None:
+    def __init__(self, session: SessionCore) -> None:
         self._session = session
 
     @property
@@ -120,20 +55,31 @@ class HistoryCore:
 
     # -- compaction ----------------------------------------------------------------------------
 
-    def compact(self, summary: str, through: int, settings: CompactSettings) -> Flow[Receipt]:
-        check_names(settings, CompactSettings, "compact()")
-        first, chosen = settings.get("first", 1), tuple(settings.get("keep", ()))
-        as_of = settings.get("as_of")
+    def compact(
+        self,
+        summary: str,
+        through: int,
+        *,
+        first: int,
+        as_of: int | None,
+        keep: Sequence[int],
+        provider: str | None,
+        model: str | None,
+        usage: e.Usage | None,
+        tokens_before: int | None,
+        tokens_after: int | None,
+    ) -> Flow[Receipt]:
+        chosen = tuple(keep)
         body = e.Compacted(
             id=self._session.runtime().ids("ent"),
             summary=summary,
             first=first,
             through=through,
-            provider=settings.get("provider"),
-            model=settings.get("model"),
-            usage=settings.get("usage"),
-            tokens_before=settings.get("tokens_before"),
-            tokens_after=settings.get("tokens_after"),
+            provider=provider,
+            model=model,
+            usage=usage,
+            tokens_before=tokens_before,
+            tokens_after=tokens_after,
         )
         checks.check_content(body)
         while True:
@@ -166,7 +112,7 @@ class HistoryCore:
         check_in_view(history, through, "through")
         _, end = self._turn_around(reader, through)
         entries = in_view(history, read_for_model(reader, self._key, history, end))
-        left = (one for one in entries if history.compacted_by(one.seq) is None)
+        left = (entry for entry in entries if history.compacted_by(entry.seq) is None)
         plan = plan_compaction(
             left, history, first=first, through=through, chosen=chosen, as_of=as_of
         )
@@ -229,39 +175,45 @@ class HistoryCore:
 
     # -- forking -------------------------------------------------------------------------------
 
-    def fork(self, at: int | None, settings: ForkSettings) -> Flow[SessionRow | None]:
-        """Begin a session that shares this one's entries up to `at`; its row."""
-        check_names(settings, ForkSettings, "fork()")
-        runtime = self._session.runtime()
+    def fork(
+        self,
+        at: int | None,
+        session_id: str | None,
+        *,
+        title: str | None,
+        titled_by: Namer,
+        tags: Sequence[str],
+    ) -> Flow[SessionCore]:
+        """Begin a session that shares this one's entries up to `at`."""
+        opening, runtime = self._session.opening, self._session.runtime()
         row, reach, carried = yield from read(lambda reader: self._plan_fork(reader, at))
-        title = settings.get("title")
         created = e.SessionCreated(
             type=row.about.type,
             title=title,
-            titled_by=settings.get("titled_by", "person") if title is not None else None,
+            titled_by=titled_by if title is not None else None,
             project=row.about.project,
-            tags=checks.as_tags(settings.get("tags", ())),
+            tags=checks.as_tags(tags),
             parent=row.about.parent,
             fork=Fork(row.id, reach),
         )
         checks.check_content(created)
-        given = settings.get("id")
-        minted = runtime.ids("ses") if given is None else given
+        minted = runtime.ids("ses") if session_id is None else session_id
         checks.check_id(minted, "session id")
         now = runtime.clock()
-        return (
-            yield from write(
-                lambda engine: ops.create_session(
-                    engine,
-                    session_id=minted,
-                    tenant=runtime.tenant,
-                    created=created,
-                    at_us=now,
-                    base=self._key,
-                    carried=carried,
-                )
+        forked = yield from write(
+            lambda engine: ops.create_session(
+                engine,
+                session_id=minted,
+                tenant=runtime.tenant,
+                created=created,
+                at_us=now,
+                base=self._key,
+                carried=carried,
             )
         )
+        if forked is None:
+            return (yield from open_session(opening, minted))
+        return SessionCore(opening, forked)
 
     def _plan_fork(
         self, reader: Reader, at: int | None
@@ -281,8 +233,10 @@ class HistoryCore:
         fold = Messages()
         for entry in entries:
             fold.take(entry)
-        found = (reader.find_entry(self._key, name) for name in fold.awaiting())
-        late = {one.seq: one for one in found if one is not None and one.seq > entries[-1].seq}
+        later = (reader.find_entry(self._key, name) for name in fold.awaiting())
+        late = {
+            entry.seq: entry for entry in later if entry is not None and entry.seq > entries[-1].seq
+        }
         return [late[seq] for seq in sorted(late)]
 
     # -- small things --------------------------------------------------------------------------
@@ -293,7 +247,7 @@ class HistoryCore:
     def _turn_at(self, reader: Reader, seq: int) -> int:
         """Where the turn began that ran at this seq, or ran last before it."""
         turns = reader.marked_entries(self._key, TURNS)
-        starts = [one.seq for one in turns if isinstance(one.body, e.TurnStarted)]
+        starts = [entry.seq for entry in turns if isinstance(entry.body, e.TurnStarted)]
         return max((start for start in starts if start <= seq), default=1)
 
     def _turn_around(self, reader: Reader, seq: int) -> tuple[int, int | None]:

@@ -3,11 +3,11 @@
 import gc
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from datetime import date, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,23 +22,31 @@ from killick.model.messages import Message
 from killick.model.sessions import SessionInfo, microseconds
 from killick.search.indexer import read_batch
 from killick.search.indexer import search as search_now
-from killick.search.port import Search
+from killick.search.port import Order, Search
 from killick.search.query import parse
 from killick.search.results import Hits
 from killick.search.words import unbroken
-from killick.session.arguments import check_count, check_counts, filters_of
-from killick.session.core.history import read_deltas, read_for_model, read_history, read_system
+from killick.session.arguments import check_count, check_counts, check_kinds
+from killick.session.core.session import (
+    SessionCore,
+    read_deltas,
+    read_for_model,
+    read_history,
+    read_system,
+)
 from killick.session.drive.steps import Flow, read, write
-from killick.session.options import Progress, SearchFilters
-from killick.session.runtime import Runtime
+from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader
-from killick.views.context import Budget, Context, compute
-from killick.views.timeline import TimedTurn, timeline
-from killick.views.transcript import Shown, transcript
 
-if TYPE_CHECKING:
-    from killick.session.core.session import ContextSettings, SessionCore
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from killick.views.context import Context, Format
+    from killick.views.neutral import Partial
+    from killick.views.timeline import TimedTurn
+    from killick.views.transcript import Shown
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and with how much there is to do."""
 
 _PAGE: Final = 1_000
 _OPENING_ENTRIES: Final = 50
@@ -69,22 +77,15 @@ class ActiveDay(msgspec.Struct, frozen=True):
     interrupted: int = 0
 
 
-class ActivityFilters(TypedDict, total=False):
-    """Which days are looked at, in UTC, both ends included; `since` is 29 days ago if not given."""
-
-    since: date
-    until: date
-
-
 # -- what has changed --------------------------------------------------------------------------
 
 
-def changes(session: "SessionCore", after: int) -> Flow[Changes]:
+def changes(session: SessionCore, after: int) -> Flow[Changes]:
     check_count("after", after)
     return (yield from read(lambda reader: _changes(session, reader, after)))
 
 
-def _changes(session: "SessionCore", reader: Reader, after: int) -> Changes:
+def _changes(session: SessionCore, reader: Reader, after: int) -> Changes:
     row = session.row(reader)
     history = read_history(reader, session.key)
     whole = after > 0 and bool(reader.marked_entries(session.key, HISTORY, after=after))
@@ -141,22 +142,22 @@ def _touched(entries: Iterable[e.Entry]) -> set[str | int]:
 # -- what waits --------------------------------------------------------------------------------
 
 
-def queued(session: "SessionCore") -> Flow[list[Message]]:
+def queued(session: SessionCore) -> Flow[list[Message]]:
     return (yield from read(lambda reader: _queued(session, reader)))
 
 
-def _queued(session: "SessionCore", reader: Reader) -> list[Message]:
+def _queued(session: SessionCore, reader: Reader) -> list[Message]:
     since = session.row(reader).queue_seq
     if since is None:
         return []
     return list(turn_state.waiting(session.read_entries(reader, since - 1, None)).values())
 
 
-def approvals(session: "SessionCore") -> Flow[list[e.ApprovalAsked]]:
+def approvals(session: SessionCore) -> Flow[list[e.ApprovalAsked]]:
     return (yield from read(lambda reader: _approvals(session, reader)))
 
 
-def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
+def _approvals(session: SessionCore, reader: Reader) -> list[e.ApprovalAsked]:
     session.row(reader)
     turns = fold_turns(reader.marked_entries(session.key, TURNS))
     return waiting(reader.entries(session.key, after=turns[-1].seq - 1)) if turns else []
@@ -165,8 +166,9 @@ def _approvals(session: "SessionCore", reader: Reader) -> list[e.ApprovalAsked]:
 # -- what a session without a title is known by ------------------------------------------------
 
 
-def openings(runtime: "Runtime", session_ids: Sequence[str]) -> Flow[dict[str, str]]:
-    return (yield from read(lambda reader: _openings(runtime.tenant, reader, session_ids)))
+def openings(opening: StoreOpening, session_ids: Sequence[str]) -> Flow[dict[str, str]]:
+    tenant = opening.runtime().tenant
+    return (yield from read(lambda reader: _openings(tenant, reader, session_ids)))
 
 
 def _openings(tenant: str, reader: Reader, session_ids: Sequence[str]) -> dict[str, str]:
@@ -197,11 +199,14 @@ def _opening(reader: Reader, key: int) -> str:
 # -- what happened when ------------------------------------------------------------------------
 
 
-def activity(runtime: "Runtime", filters: ActivityFilters) -> Flow[list[ActiveDay]]:
-    given = filters_of(filters, ActivityFilters, "activity()")
-    until = _number(given["until"]) if "until" in given else _day(runtime.clock())
-    since = _number(given["since"]) if "since" in given else until - 29
-    return (yield from read(lambda reader: _activity(runtime.tenant, reader, since, until)))
+def activity(
+    opening: StoreOpening, *, since: date | None, until: date | None
+) -> Flow[list[ActiveDay]]:
+    check_kinds("activity()", date, since=since, until=until)
+    runtime = opening.runtime()
+    last = _day(runtime.clock()) if until is None else (until - _FIRST_DAY).days
+    first = last - 29 if since is None else (since - _FIRST_DAY).days
+    return (yield from read(lambda reader: _activity(runtime.tenant, reader, first, last)))
 
 
 def _activity(tenant: str, reader: Reader, since: int, until: int) -> list[ActiveDay]:
@@ -250,10 +255,6 @@ def _day(at_us: int) -> int:
     return at_us // _DAY_US
 
 
-def _number(day: date) -> int:
-    return (day - _FIRST_DAY).days
-
-
 class _Collector:
     """Keeps the garbage collector from running while a view is made, on any thread.
 
@@ -286,44 +287,53 @@ _paused = _Collector()
 
 
 def show_context(
-    session: "SessionCore", format_: str, settings: "ContextSettings"
-) -> Flow[Context]:
-    """What a model would be sent now."""
-    return (yield from read(lambda reader: _context(session, reader, format_, settings)))
+    session: SessionCore,
+    format_: "Format",
+    *,
+    max_messages: int | None,
+    max_tokens: int | None,
+    partial_answers: "Partial",
+    reasoning: bool,
+) -> "Flow[Context]":
+    """Return what a model would be sent now."""
+    check_counts(max_messages=max_messages, max_tokens=max_tokens)
+    from killick.views.context import Budget, compute
+
+    def view(reader: Reader) -> "Context":
+        row = session.row(reader)
+        history = read_history(reader, session.key)
+        entries = read_for_model(reader, session.key, history)
+        session.saw(row.head)
+        with _paused:
+            return compute(
+                entries,
+                format_,
+                blobs=lambda name: reader.blob(row.tenant, name),
+                history=history,
+                system=read_system(reader, row),
+                budget=Budget(max_messages, max_tokens),
+                partial=partial_answers,
+                reasoning=reasoning,
+            )
+
+    return (yield from read(view))
 
 
-def _context(
-    session: "SessionCore", reader: Reader, format_: str, settings: "ContextSettings"
-) -> Context:
-    row = session.row(reader)
-    history = read_history(reader, session.key)
-    entries = read_for_model(reader, session.key, history)
-    session.saw(row.head)
-    with _paused:
-        return compute(
-            entries,
-            format_,
-            blobs=lambda name: reader.blob(row.tenant, name),
-            history=history,
-            system=read_system(reader, row),
-            budget=Budget(settings.get("max_messages"), settings.get("max_tokens")),
-            partial=settings.get("partial", "note"),
-            reasoning=settings.get("reasoning", True),
-        )
+def show_transcript(session: SessionCore) -> "Flow[list[Shown]]":
+    """Return what a person saw."""
+    from killick.views.transcript import transcript
+
+    def view(reader: Reader) -> "list[Shown]":
+        deltas = partial(read_deltas, reader, session.key)
+        return transcript(session.read_entries(reader, 0, None), deltas)
+
+    return (yield from read(view))
 
 
-def show_transcript(session: "SessionCore") -> Flow[list[Shown]]:
-    """What a person saw."""
-    return (yield from read(lambda reader: _transcript(session, reader)))
+def show_timeline(session: SessionCore) -> "Flow[list[TimedTurn]]":
+    """Return what happened when."""
+    from killick.views.timeline import timeline
 
-
-def _transcript(session: "SessionCore", reader: Reader) -> list[Shown]:
-    deltas = partial(read_deltas, reader, session.key)
-    return transcript(session.read_entries(reader, 0, None), deltas)
-
-
-def show_timeline(session: "SessionCore") -> Flow[list[TimedTurn]]:
-    """When what happened."""
     return (yield from read(lambda reader: timeline(session.read_entries(reader, 0, None))))
 
 
@@ -337,11 +347,49 @@ _CATCH_UP_SECONDS: Final = 0.01
 _SUBSTRING_CHARS_MIN: Final = 3
 
 
-def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
-    given = filters_of(filters, SearchFilters, "search()")
-    seconds = given.pop("wait_seconds", WAIT_SECONDS)
-    wanted = _wanted(runtime.tenant, text, given)
-    yield from _catch_up(runtime, seconds)
+def search(
+    opening: StoreOpening,
+    text: str,
+    *,
+    session: str | None,
+    role: str | None,
+    state: str | None,
+    project: str | None,
+    interrupted: bool | None,
+    since: datetime | None,
+    until: datetime | None,
+    reasoning: bool,
+    substring: bool,
+    order: Order,
+    limit: int,
+    wait_seconds: float | None,
+) -> Flow[Hits]:
+    check_kinds("search()", str, session=session, role=role, state=state, project=project)
+    check_kinds("search()", bool, interrupted=interrupted, reasoning=reasoning, substring=substring)
+    check_kinds("search()", datetime, since=since, until=until)
+    check_kinds("search()", int, limit=limit)
+    check_counts(limit=limit)
+    _check("role", role, "user", "assistant", "tool", "system", "summary")
+    _check("state", state, "complete", "partial")
+    _check("order", order, "newest", "best")
+    if not isinstance(text, str):
+        raise TypeError("search for a text")
+    runtime = opening.runtime()
+    wanted = Search(
+        tenant=runtime.tenant,
+        query=_substring(text) if substring else parse(text),
+        reasoning=reasoning,
+        session=session,
+        role=role,
+        state=state,
+        project=project,
+        interrupted=interrupted,
+        since_us=None if since is None else microseconds(since),
+        until_us=None if until is None else microseconds(until),
+        order=order,
+        limit=limit,
+    )
+    yield from _catch_up(runtime, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     try:
         return (yield from read(lambda reader: search_now(reader, wanted)))
     except SearchDamaged as error:
@@ -349,24 +397,9 @@ def search(runtime: Runtime, text: str, filters: SearchFilters) -> Flow[Hits]:
         raise
 
 
-def _wanted(tenant: str, text: str, given: dict[str, Any]) -> Search:
-    substring = given.pop("substring", False)
-    for name in ("since", "until"):
-        if name in given:
-            given[f"{name}_us"] = microseconds(given.pop(name))
-    check_counts(limit=given.get("limit"))
-    _check(given, "role", "user", "assistant", "tool", "system", "summary")
-    _check(given, "state", "complete", "partial")
-    _check(given, "order", "newest", "best")
-    if not isinstance(text, str):
-        raise TypeError("search for a text")
-    query = _substring(text) if substring else parse(text)
-    return Search(tenant=tenant, query=query, **given)
-
-
-def _check(given: dict[str, Any], name: str, *allowed: str) -> None:
-    if given.get(name, allowed[0]) not in allowed:
-        raise ValueError(f"{name}={given[name]!r}; it is one of {', '.join(allowed)}")
+def _check(name: str, value: str | None, *allowed: str) -> None:
+    if value is not None and value not in allowed:
+        raise ValueError(f"{name}={value!r}; it is one of {', '.join(allowed)}")
 
 
 def _substring(text: str) -> str:
@@ -414,9 +447,10 @@ def _tell(error: SearchDamaged) -> Flow[None]:
 
 
 def rebuild_search(
-    runtime: Runtime, *, substrings: bool | None, progress: Progress | None
+    opening: StoreOpening, *, substrings: bool | None, progress: Progress | None
 ) -> Flow[int]:
     """Make the index anew, in slices between which others write; how many entries there were."""
+    runtime = opening.runtime()
     try:
         yield from write(lambda engine: ops.reset_index(engine, substrings=substrings))
     except SearchDamaged:

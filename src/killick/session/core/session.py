@@ -1,18 +1,14 @@
-"""Sessions and turns, written once for both faces, as flows."""
+"""One session, written once for both faces, as flows: opening, reading, describing it."""
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+from typing import Final
 
 from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
 from killick.journal.fold import Messages, fold_messages, fold_turns
-from killick.journal.kinds import TURNS, digest, keyed_id
-from killick.journal.summary import Total, add_up
+from killick.journal.kinds import HISTORY, TURNS, keyed_id
 from killick.journal.visibility import History, in_view
-from killick.maintenance.erase import CareCore, info_of, not_found
 from killick.model import entries as e
 from killick.model.messages import (
     File,
@@ -26,184 +22,142 @@ from killick.model.messages import (
     as_message,
 )
 from killick.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from killick.search.results import Hits
-from killick.session.arguments import check_count, check_counts, check_names
-from killick.session.core.history import ForkSettings, HistoryCore, read_deltas, read_history
-from killick.session.core.turn import TurnCore, TurnOptions
+from killick.session.arguments import check_count, check_counts, check_is
 from killick.session.drive.steps import Flow, read, write
-from killick.session.runtime import Runtime, is_dead
+from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
-from killick.stores.contract import Listing, Reader, SessionRow, UsageQuery
+from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
-
-if TYPE_CHECKING:  # the options stand on this module
-    from killick.session.core.queries import ActiveDay, ActivityFilters, Changes
-    from killick.session.options import Progress, SearchFilters
-    from killick.views.context import Context
-    from killick.views.timeline import TimedTurn
-    from killick.views.transcript import Shown
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
 
 _PAGE: Final = 1_000
-_LISTED_MAX: Final = 1_000_000
+_SYSTEM_PAGE: Final = 100
+_NEAREST: Final = 5
 
 Content = str | Sequence[Text | Image | File | Opaque]
 """What a tool returns: text, or parts."""
 
 
-class ContextSettings(TypedDict, total=False):
-    """How a context is shown: how much, what becomes of a partial answer, and of reasoning."""
-
-    max_messages: int | None
-    max_tokens: int | None
-    partial: Literal["note", "plain", "omit"]
-    reasoning: bool
+# -- opening -----------------------------------------------------------------------------------
 
 
-class StoreCore:
-    """What can be asked of a store."""
+def open_session(opening: StoreOpening, session_id: str) -> Flow["SessionCore"]:
+    """Open a session: check what is read, close a turn whose holder died."""
+    runtime = opening.runtime()
+    row, dead = yield from read(lambda reader: _open(runtime, reader, session_id))
+    core = SessionCore(opening, row)
+    if dead:
+        yield from core.recover()
+    return core
 
-    def __init__(self, make: Callable[[], Runtime]) -> None:
-        self._make = make
-        self._runtime: Runtime | None = None
-        # One for each process: a child may inherit one that a thread of its parent holds.
-        self._opening: dict[int, threading.RLock] = {}
-        self.care = CareCore(self)
 
-    def runtime(self) -> Runtime:
-        """This process's opening of the store; opened here, once, if there is none yet."""
-        runtime = self.opened()
-        if runtime is not None:
-            return runtime
-        with self._opening.setdefault(os.getpid(), threading.RLock()):
-            runtime = self.opened()
-            if runtime is None:
-                runtime = self._runtime = self._make()
-        return runtime
+def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
+    row = find_row(reader, runtime.tenant, session_id)
+    checks.check_live(session_id=session_id, deleted=row.about.deleted)
+    verified = runtime.verified.get(row.key, 0)
+    if verified < row.head:
+        oldest = max(verified, row.head - VERIFIED_ON_OPEN)
+        reader.entries(row.key, after=oldest)
+        runtime.verified[row.key] = row.head
+    return row, is_dead(reader, row)
 
-    def opened(self) -> Runtime | None:
-        runtime = self._runtime
-        return runtime if runtime is not None and runtime.is_ours() else None
 
-    def create_session(
-        self, session_id: str | None, created: e.SessionCreated
-    ) -> Flow["SessionCore"]:
-        runtime = self.runtime()
-        checks.check_content(created)
-        minted = session_id if session_id is not None else runtime.ids("ses")
-        checks.check_id(minted, "session id")
-        at = runtime.clock()
-        row = yield from write(
-            lambda engine: ops.create_session(
-                engine, session_id=minted, tenant=runtime.tenant, created=created, at_us=at
-            )
-        )
-        if row is None:
-            return (yield from self.session(minted))
-        return SessionCore(self, row)
+def find_row(reader: Reader, tenant: str, session_id: str) -> SessionRow:
+    row = reader.find_session(tenant, session_id)
+    if row is None:
+        raise not_found(reader, tenant, session_id)
+    return row
 
-    def session(self, session_id: str) -> Flow["SessionCore"]:
-        """Open a session: close a turn whose holder died, check what is read."""
-        runtime = self.runtime()
-        row, dead = yield from read(lambda reader: _open(runtime, reader, session_id))
-        core = SessionCore(self, row)
-        if dead:
-            yield from core.recover()
-        return core
 
-    def sessions(self, filters: dict[str, Any]) -> Flow[list[SessionInfo]]:
-        listing = Listing(tenant=self.runtime().tenant, **filters)
-        if not 0 <= listing.limit <= _LISTED_MAX:
-            raise ValueError(f"limit={listing.limit}; it counts from 0 to {_LISTED_MAX}")
-        return (yield from read(lambda reader: reader.sessions(listing)))
+def not_found(reader: Reader, tenant: str, text: str) -> SessionNotFound:
+    """The error that names the ids and titles which are nearest."""
+    from difflib import get_close_matches  # for those who mistyped
 
-    def usage(self, by: str, filters: dict[str, Any]) -> Flow[list[Total]]:
-        query = UsageQuery(tenant=self.runtime().tenant, **filters)
-        return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+    newest = reader.sessions(Listing(tenant=tenant, archived=None, limit=_PAGE))
+    ids = get_close_matches(text, [info.id for info in newest], _NEAREST, 0.7)
+    folded = text.casefold()
+    titled = [info.id for info in newest if folded and folded in (info.title or "").casefold()]
+    near = list(dict.fromkeys([*titled[:_NEAREST], *ids]))[:_NEAREST]
+    hint = f"the nearest are {', '.join(near)}" if near else "store.sessions() lists them"
+    return SessionNotFound(f"no session {text!r} in this store; {hint}")
 
-    def search(self, words: str, filters: "SearchFilters") -> Flow[Hits]:
-        from killick.session.core.queries import search
 
-        return search(self.runtime(), words, filters)
+def info_of(row: SessionRow) -> SessionInfo:
+    """A session's row as a line of a list."""
+    return SessionInfo(
+        id=row.id,
+        about=row.about,
+        tenant=row.tenant,
+        created_at_us=row.created_at_us,
+        updated_at_us=row.updated_at_us,
+    )
 
-    def rebuild_search(self, *, substrings: bool | None, progress: "Progress | None") -> Flow[int]:
-        from killick.session.core.queries import rebuild_search
 
-        return rebuild_search(self.runtime(), substrings=substrings, progress=progress)
+# -- reading -----------------------------------------------------------------------------------
 
-    def delete_session(
-        self, session_id: str, reason: str | None, as_of_us: int | None = None
-    ) -> Flow[Receipt]:
-        runtime = self.runtime()
-        row = yield from read(lambda reader: _find(runtime, reader, session_id))
-        body = e.Deleted(id=runtime.ids("ent"), reason=reason)
-        at = runtime.clock()
-        return (
-            yield from write(
-                lambda engine: ops.delete_session(engine, row.key, body, at, as_of_us=as_of_us)
-            )
-        )
 
-    def restore_session(self, session_id: str) -> Flow["SessionCore"]:
-        runtime = self.runtime()
-        row = yield from read(lambda reader: _find(runtime, reader, session_id))
-        if row.about.deleted:
-            yield from SessionCore(self, row).describe(e.Restored(id=runtime.ids("ent")))
-        return (yield from self.session(session_id))
+def read_blob(opening: StoreOpening, name: str) -> Flow[bytes]:
+    tenant = opening.runtime().tenant
+    data = yield from read(lambda reader: reader.blob(tenant, name))
+    if data is None:
+        raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
+    return data
 
-    def put_blob(self, data: bytes) -> Flow[str]:
-        runtime = self.runtime()
-        checks.check_blob(data)
-        name = digest(data)
-        return (
-            yield from write(
-                lambda engine: ops.put_blob(
-                    engine, runtime.tenant, name, data, runtime.database.holder
-                )
-            )
-        )
 
-    def blob(self, name: str) -> Flow[bytes]:
-        tenant = self.runtime().tenant
-        data = yield from read(lambda reader: reader.blob(tenant, name))
-        if data is None:
-            raise BlobNotFound(f"no blob {name!r} is stored for this tenant")
-        return data
+def read_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
+    """What is stored of the stream that began at this seq."""
+    return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
 
-    def collect_blobs(self) -> Flow[int]:
-        self.runtime()
-        return (yield from write(lambda engine: ops.collect_blobs(engine)))
 
-    def counts(self) -> Flow[dict[str, int]]:
-        self.runtime()
-        return (yield from read(lambda reader: reader.counts()))
+def read_history(reader: Reader, key: int) -> History:
+    return History(reader.marked_entries(key, HISTORY))
 
-    def openings(self, session_ids: Sequence[str]) -> Flow[dict[str, str]]:
-        from killick.session.core.queries import openings
 
-        return openings(self.runtime(), session_ids)
+def read_for_model(
+    reader: Reader, key: int, history: History, through: int | None = None
+) -> list[e.Entry]:
+    """The entries that a context may be made of: not those that a summary stands for."""
+    reach, kept = history.skipped()
+    if through is not None and through <= reach:
+        reach, kept = 0, ()
+    stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
+    return [*stay, *reader.entries(key, after=reach, through=through)]
 
-    def activity(self, filters: "ActivityFilters") -> "Flow[list[ActiveDay]]":
-        from killick.session.core.queries import activity
 
-        return activity(self.runtime(), filters)
+def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:
+    """The system prompt that was sent last, by `through`: a fork's row knows its own calls only."""
+    if row.about.system is not None and through is None:
+        return row.about.system
+    before = None if through is None else through + 1
+    while row.about.system is not None:
+        page = reader.newest_entries(row.key, before=before, limit=_SYSTEM_PAGE)
+        for entry in reversed(page):
+            if isinstance(entry.body, e.ModelCallStarted) and entry.body.system is not None:
+                return entry.body.system
+        if not page or page[0].seq <= row.base_seq:
+            break
+        before = page[0].seq
+    base = None if row.base is None else reader.session(row.base)
+    if base is None:
+        return None
+    reach = row.base_seq if through is None else min(row.base_seq, through)
+    return read_system(reader, base, reach)
 
 
 class SessionCore:
     """One session. `title` and `head` are as of the last read or write through this object."""
 
-    def __init__(self, store: StoreCore, row: SessionRow) -> None:
-        self._store = store
+    def __init__(self, opening: StoreOpening, row: SessionRow) -> None:
+        self.opening = opening
         self.key = row.key
         self.id = row.id
         self.title = row.about.title
         self.head = row.head
-        self.history = HistoryCore(self)
 
     def runtime(self) -> Runtime:
-        return self._store.runtime()
+        return self.opening.runtime()
 
     def saw(self, seq: int) -> None:
         self.head = max(self.head, seq)
@@ -293,43 +247,6 @@ class SessionCore:
         self.row(reader)
         return fold_turns(reader.marked_entries(self.key, TURNS))
 
-    def context(self, format_: str, settings: ContextSettings) -> "Flow[Context]":
-        from killick.session.core.queries import show_context
-
-        check_names(settings, ContextSettings, "context()")
-        check_counts(
-            max_messages=settings.get("max_messages"), max_tokens=settings.get("max_tokens")
-        )
-        return show_context(self, format_, settings)
-
-    def transcript(self) -> "Flow[list[Shown]]":
-        from killick.session.core.queries import show_transcript
-
-        return show_transcript(self)
-
-    def timeline(self) -> "Flow[list[TimedTurn]]":
-        from killick.session.core.queries import show_timeline
-
-        return show_timeline(self)
-
-    def changes(self, after: int) -> "Flow[Changes]":
-        from killick.session.core.queries import changes
-
-        return changes(self, after)
-
-    def blob(self, name: str) -> Flow[bytes]:
-        return self._store.blob(name)
-
-    def queued(self) -> Flow[list[Message]]:
-        from killick.session.core.queries import queued
-
-        return queued(self)
-
-    def approvals(self) -> Flow[list[e.ApprovalAsked]]:
-        from killick.session.core.queries import approvals
-
-        return approvals(self)
-
     # -- about the session ---------------------------------------------------------------------
 
     def describe(self, body: e.Body) -> Flow[Receipt]:
@@ -357,12 +274,6 @@ class SessionCore:
     def move(self, project: Project | None) -> Flow[Receipt]:
         return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))
 
-    def fork(self, at: int | None, settings: ForkSettings) -> Flow["SessionCore"]:
-        row = yield from self.history.fork(at, settings)
-        if row is None:
-            return (yield from self._store.session(settings["id"]))
-        return SessionCore(self._store, row)
-
     def note(self, name: str, data: Json, key: str | None) -> Flow[Receipt]:
         if key is not None:
             checks.check_id(key, "key")
@@ -378,11 +289,8 @@ class SessionCore:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def turn(self, prompt: Prompt, options: TurnOptions) -> TurnCore:
-        return TurnCore(self, prompt, options)
-
-    def stop(self, turn_id: str | None, reason: str) -> Flow[bool]:
-        """Ask whoever holds the running turn to stop; False when it is not running."""
+    def stop(self, turn_id: str | None, reason: str) -> Flow[str | None]:
+        """Ask the holder of the running turn to stop; the turn's id, or None when none runs."""
         runtime = self.runtime()
         if turn_id is not None:
             checks.check_id(turn_id, "id of a turn")
@@ -390,11 +298,11 @@ class SessionCore:
         at = runtime.clock()
         stopped = yield from write(lambda engine: ops.stop(engine, self.key, body, at))
         if stopped is None:
-            return False
+            return None
         stopped_id, seq = stopped
         self.saw(seq)
         runtime.deliver_stop(stopped_id, body.reason)
-        return True
+        return stopped_id
 
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:
         """Keep a prompt for the next turn; its id."""
@@ -432,7 +340,19 @@ class SessionCore:
             lambda engine: ops.add_late_text(engine, self.key, turn_id, message_id, text, at)
         )
 
-    def decide_approval(self, body: e.ApprovalDecided) -> Flow[Receipt]:
+    def decide_approval(
+        self, asked: e.ApprovalAsked, *, approved: bool, by: str | None, reason: str | None
+    ) -> Flow[Receipt]:
+        """Decide on exactly what was asked."""
+        check_is(asked, e.ApprovalAsked, "what is decided on")
+        body = e.ApprovalDecided(
+            id=asked.id,
+            turn_id=asked.turn_id,
+            arguments_hash=asked.arguments_hash,
+            approved=approved,
+            by=by,
+            reason=reason,
+        )
         at = self.runtime().clock()
         return self.write(lambda engine: ops.decide_approval(engine, self.key, body, at))
 
@@ -462,21 +382,3 @@ def tool_result(call_id: str, content: Content, *, is_error: bool, structured: J
     result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
     checks.check_result(result)
     return result
-
-
-def _find(runtime: Runtime, reader: Reader, session_id: str) -> SessionRow:
-    row = reader.find_session(runtime.tenant, session_id)
-    if row is None:
-        raise not_found(reader, runtime.tenant, session_id)
-    return row
-
-
-def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
-    row = _find(runtime, reader, session_id)
-    checks.check_live(session_id=session_id, deleted=row.about.deleted)
-    verified = runtime.verified.get(row.key, 0)
-    if verified < row.head:
-        oldest = max(verified, row.head - VERIFIED_ON_OPEN)
-        reader.entries(row.key, after=oldest)
-        runtime.verified[row.key] = row.head
-    return row, is_dead(reader, row)

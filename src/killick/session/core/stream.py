@@ -11,11 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from killick.errors import (
-    ForeignHandle,
     HandleClosed,
     InvalidEntry,
     KillickError,
-    ToolNotFinished,
     TurnEnded,
     TurnStopped,
 )
@@ -25,9 +23,8 @@ from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
 from killick.model.limits import PARTS_MAX
 from killick.model.messages import Json, Part, Role, ToolCall
-from killick.session.core.session import Content, tool_result
 from killick.session.core.turn import TurnCore
-from killick.session.drive.exit_guard import attach, describe, interruption
+from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
@@ -343,125 +340,3 @@ class StreamCore:
         if self._buffer is None:
             raise HandleClosed("the stream is closed; what it is given belongs inside its block")
         return self._buffer
-
-
-class ToolCore:
-    """One run of a tool that the model called."""
-
-    def __init__(self, turn: TurnCore, call_id: str, of: str | None = None) -> None:
-        self.turn = turn
-        self.call_id = call_id
-        self._of = of if of != turn.claim.turn_id else None
-        self._entered = False
-        self.finished: Receipt | None = None
-        self._buffer: StreamBuffer | None = None
-        self._length = 0
-        self._mutex = threading.Lock()
-
-    def enter(self) -> Flow[None]:
-        """Mark the call as started, durably, before the tool runs.
-
-        If interrupted: the start may be recorded; then the outcome is unknown, and says so.
-        """
-        turn = self.turn
-        turn.check_open()
-        checks.check_id(self.call_id, "tool call id")
-        seal = turn.seals.pop(self.call_id, None)
-        at = turn.runtime.clock()
-        try:
-            receipt, _ = yield from write(
-                lambda engine: ops.start_tool(
-                    engine, turn.key, turn.claim, self.call_id, at, self._of
-                )
-            )
-        except LookupError:
-            if seal is not None and seal.error is not None:
-                raise seal.error from None  # the call was made, and could not be made durable
-            raise
-        turn.session.saw(receipt.seq)
-        self._entered = True
-        if self._of is None:
-            self._buffer = turn.open_buffer(receipt.seq)
-
-    def output(self, text: str) -> None:
-        buffer = self._buffer
-        if buffer is None:
-            raise HandleClosed(
-                "the tool has finished; its output belongs before finish()"
-                if self._of is None
-                else "this call is of an earlier turn; give all that it prints to finish()"
-            )
-        self.turn.check_open()
-        checks.check_text(text, "a tool's output")
-        if text:
-            with self._mutex:
-                delta = e.Delta(0, self._length, "output", text)
-                size = buffer.admit(delta)
-                self._length += len(text)
-                buffer.add(delta, size)
-
-    def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:
-        """Record the result, durable on return; after Stop it is kept as late.
-
-        If interrupted: the result is written all the same; only the wait for it is given up.
-        """
-        turn = self.turn
-        if not turn.runtime.is_ours():
-            raise ForeignHandle("this tool was inherited through fork(); the parent finishes it")
-        result = None
-        if content is not None or is_error or structured is not None:
-            result = tool_result(
-                self.call_id,
-                "" if content is None else content,
-                is_error=is_error,
-                structured=structured,
-            )
-        at, buffer = turn.runtime.clock(), self._buffer
-        receipt = yield from write(
-            lambda engine: ops.finish_tool(
-                engine, turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
-            )
-        )
-        self.finished = receipt
-        self._close()
-        turn.session.saw(receipt.seq)
-        return receipt
-
-    def leave(self, error: BaseException | None) -> Flow[None]:
-        """Record what an exception that leaves the block means for the call."""
-        if self.finished is not None or not self._entered or not self.turn.runtime.is_ours():
-            return
-        self._entered = False
-        try:
-            if error is not None and interruption(error) is None:
-                yield from self.finish(describe(error), is_error=True, structured=None)
-                return
-            yield from self._leave_unfinished()
-        except KillickError as failure:
-            if error is None:
-                raise
-            attach(error, failure)
-            return
-        if error is None:
-            raise ToolNotFinished(
-                f"the block of tool call {self.call_id!r} was left without finish(); what the tool "
-                "did is recorded as unknown"
-            )
-
-    def _leave_unfinished(self) -> Flow[None]:
-        turn, buffer = self.turn, self._buffer
-        if buffer is None:
-            return
-        if self._length and not turn.over:
-            at = turn.runtime.clock()
-            yield from write(
-                lambda engine: ops.leave_tool(
-                    engine, turn.key, turn.claim, self.call_id, buffer, at
-                )
-            )
-        self._close()
-
-    def _close(self) -> None:
-        if self._buffer is not None:
-            self.turn.close_buffer(self._buffer)
-            self._buffer = None

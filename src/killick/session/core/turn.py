@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from killick.errors import (
     ForeignHandle,
@@ -18,6 +18,7 @@ from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
 from killick.model.messages import Message, Prompt
 from killick.session.arguments import check_is
+from killick.session.core.session import SessionCore
 from killick.session.drive.exit_guard import attach, ending, interruption
 from killick.session.drive.steps import Flow, Pause, Write, read, write
 from killick.session.runtime import is_dead
@@ -27,9 +28,6 @@ from killick.stores.contract import Claim, Reader
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.engine.turn_ops import IfBusy, TurnEntered, TurnStart, interrupted
 from killick.stores.ops import DropCallback, Op
-
-if TYPE_CHECKING:
-    from killick.session.core.session import SessionCore
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
 """How often a caller that waits for a turn checks whether its holder still lives."""
@@ -73,7 +71,7 @@ class _Append:
     __slots__ = ("_at_us", "_bodies", "_claim", "_session")
 
     def __init__(
-        self, session: "SessionCore", claim: Claim, bodies: tuple[e.Body, ...], at_us: int
+        self, session: SessionCore, claim: Claim, bodies: tuple[e.Body, ...], at_us: int
     ) -> None:
         self._session = session
         self._claim = claim
@@ -90,7 +88,7 @@ class _Append:
 class TurnCore:
     """A turn from the moment its block is entered until it has its ending."""
 
-    def __init__(self, session: "SessionCore", prompt: Prompt, options: TurnOptions) -> None:
+    def __init__(self, session: SessionCore, prompt: Prompt, options: TurnOptions) -> None:
         self.session = session
         self.key = session.key
         self.runtime = session.runtime()

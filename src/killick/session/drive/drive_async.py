@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from killick.session.drive.steps import Flow, Pause, Read, Step, Work, Write
-from killick.session.runtime import Runtime
+from killick.session.drive.steps import Flow, Pause, Read, Services, Step, Work, Write
 from killick.stores.ops import Op, WaitingCaller, finish
 
 T = TypeVar("T")
@@ -25,12 +24,12 @@ Submit = Callable[[WaitingCaller], Op[Any]]
 """Starts an operation that somebody waits for on an event loop."""
 
 
-def settle(runtime: Runtime, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
+def settle(runtime: Services, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
     """Drive a flow to its end, or take its only step."""
     return _perform(runtime, flow) if isinstance(flow, Write) else _drive(runtime, flow)
 
 
-async def _drive(runtime: Runtime, flow: Flow[T]) -> T:
+async def _drive(runtime: Services, flow: Flow[T]) -> T:
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -50,7 +49,7 @@ def in_trio() -> bool:
     return trio is not None and bool(trio.lowlevel.in_trio_run())
 
 
-def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
+def _perform(runtime: Services, step: Step) -> Coroutine[Any, Any, Any]:
     if isinstance(step, Pause):
         return _pause(runtime, step)
     submit = partial(_submit, runtime, step)
@@ -58,7 +57,7 @@ def _perform(runtime: Runtime, step: Step) -> Coroutine[Any, Any, Any]:
 
 
 def _submit(
-    runtime: Runtime, step: Write[Any] | Read[Any] | Work[Any], waiting: WaitingCaller
+    runtime: Services, step: Write[Any] | Read[Any] | Work[Any], waiting: WaitingCaller
 ) -> Op[Any]:
     if isinstance(step, Write):
         return runtime.writer.submit(Op(step.apply, waiting))
@@ -196,7 +195,7 @@ async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
 # -- both --------------------------------------------------------------------------------------
 
 
-async def _pause(runtime: Runtime, step: Pause) -> None:
+async def _pause(runtime: Services, step: Pause) -> None:
     event = anyio.Event()
     call_soon = _caller()
 

@@ -3,13 +3,10 @@
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from killick.errors import TurnStopped
 from killick.model.entries import TurnEnding
-
-if TYPE_CHECKING:
-    from killick.session.core.turn import TurnCore
 
 _DETAIL_MAX: Final = 2_000
 _REASON_MAX: Final = 200
@@ -91,6 +88,12 @@ def leaves_awaiting(method: F) -> F:
     return cast("F", _AsyncLeaving(method))
 
 
+class HeldTurn(Protocol):
+    """A turn that ends when what holds it is dropped."""
+
+    def held_by(self, holder: object) -> None: ...
+
+
 class _Leaving:
     """Gives a `with` statement a method of its own."""
 
@@ -100,7 +103,7 @@ class _Leaving:
     def __get__(self, turn: Any, _owner: type) -> Callable[..., Any]:
         return self._method if turn is None else self._given_to(turn, turn._core)
 
-    def _given_to(self, turn: Any, core: "TurnCore") -> Callable[..., Any]:
+    def _given_to(self, turn: Any, core: HeldTurn) -> Callable[..., Any]:
         # Not a frame of Python's: those are kept by the traceback of what went through them.
         method = partial(self._method, turn)
         core.held_by(method)
@@ -110,7 +113,7 @@ class _Leaving:
 class _AsyncLeaving(_Leaving):
     """The method of an `async with` statement is let go of when it is awaited, so it holds more."""
 
-    def _given_to(self, turn: Any, core: "TurnCore") -> Callable[..., Any]:
+    def _given_to(self, turn: Any, core: HeldTurn) -> Callable[..., Any]:
         hold = _Hold()
         core.held_by(hold)
         return partial(self._await, turn, hold)

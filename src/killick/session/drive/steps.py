@@ -1,16 +1,25 @@
-"""What a flow may wait for.
+"""Flows: what they may wait for, and how a blocking caller drives one.
 
 The logic of both faces is written once, as flows: generators that yield a step where they must
-wait and are sent its outcome. The synchronous face blocks for it, the asynchronous one awaits it.
-An interruption that comes while a write is under way is thrown into the flow only after the
-write's outcome is final.
+wait and are sent its outcome. `run` blocks for each step; `drive_async` awaits it.
+
+An interruption (Ctrl+C, or whatever a signal handler raises) that comes while a write is under way
+is held back until the write's outcome is known, and then thrown into the flow; a second one gives
+up the wait. The write itself runs on the writer thread, and exclusive work on a reader thread, so
+neither is interrupted.
 """
 
-from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
+from killick.session.watcher import Watcher
 from killick.stores.contract import Database, Reader
 from killick.stores.engine.state import EngineState
+from killick.stores.ops import Op
+from killick.stores.writer import Writer
 
 T = TypeVar("T")
 
@@ -84,3 +93,205 @@ def work(do: Callable[[Database], T], *, exclusive: bool = False) -> Flow[T]:
     """Wait for work on the whole database; `value = yield from work(…)`."""
     outcome: T = yield Work(do, exclusive=exclusive)
     return outcome
+
+
+# -- what drives a flow ------------------------------------------------------------------------
+
+
+class Services(Protocol):
+    """The parts of a runtime that carry steps out."""
+
+    writer: Writer
+    watcher: Watcher
+    bells: "Bells"
+
+    def look(self, step: Read[Any] | Work[Any]) -> Any: ...
+    def look_elsewhere(self, step: Read[Any] | Work[Any], op: Op[Any]) -> None: ...
+
+
+def run(runtime: Services, flow: Flow[T] | Write[T], *, leaving: BaseException | None = None) -> T:
+    """Drive a flow to its end, or take its only step.
+
+    When an interruption is already `leaving` the block, the next one is the second.
+    """
+    if runtime.writer.is_current_thread():
+        handed_over: T = _hand_over(runtime, flow)
+        return handed_over
+    patient = not isinstance(leaving, KeyboardInterrupt)
+    if isinstance(flow, Write):
+        outcome: T = _perform(runtime, flow, patient=patient)
+        return outcome
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                step = flow.send(value) if error is None else flow.throw(error)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            try:
+                value, error = _perform(runtime, step, patient=patient), None
+            except BaseException as caught:  # noqa: BLE001  (thrown into the flow, which raises it)
+                error = caught
+    finally:
+        # An exception that its own traceback holds would keep what a read was interrupted in, and
+        # with it an old moment of the database, until the garbage is collected.
+        error = None
+
+
+def _hand_over(runtime: Services, flow: Flow[T] | Write[T]) -> Any:
+    """Go as far as the first write and wait for nothing.
+
+    A finaliser may run on the writer's own thread, which must not wait for itself.
+    """
+    if isinstance(flow, Write):
+        runtime.writer.submit(Op(flow.apply))
+        return None
+    value: Any = None
+    while True:
+        try:
+            step = flow.send(value)
+        except StopIteration as done:
+            return done.value
+        if not isinstance(step, Read):
+            break
+        value = runtime.look(step)
+    if isinstance(step, Write):
+        runtime.writer.submit(Op(step.apply))
+    flow.close()
+    return None
+
+
+def _perform(runtime: Services, step: Step, *, patient: bool) -> Any:
+    if isinstance(step, Write):
+        bell = runtime.bells.borrow()
+        op = Op(step.apply, bell)
+        runtime.writer.submit(op)
+        _settle(op, op.wait if bell is None else bell.wait, patient=patient)
+        if bell is not None:
+            runtime.bells.give_back(bell)
+        value = op.result()
+        if step.then is not None:
+            step.then(value)
+        return value
+    if isinstance(step, Work) and step.exclusive:
+        done: Op[Any] = Op(lambda engine: None)
+        runtime.look_elsewhere(step, done)
+        _settle(done, done.wait, patient=patient)
+        return done.result()
+    if isinstance(step, Read | Work):
+        return runtime.look(step)
+    assert isinstance(step, Pause)
+    runtime.watcher.wait(step.since, step.seconds)
+    return None
+
+
+def _settle(op: Op[Any], wait: Callable[[], object], *, patient: bool) -> None:
+    interruption: BaseException | None = None
+    try:
+        while not op.finished:
+            try:
+                wait()
+            except BaseException as caught:
+                if interruption is not None or not patient:
+                    raise
+                interruption = caught
+        if interruption is not None:
+            raise interruption from op.error
+    finally:
+        interruption = None  # as above
+
+
+# -- where a blocked caller sleeps -------------------------------------------------------------
+#
+# Releasing a lock needs the interpreter: the caller wakes up, finds it taken, and sleeps again
+# until the writer thread does. Writing to a file descriptor does not: the caller goes on at once,
+# and the writer thread follows when that caller has handed over its next write and sleeps. It saves
+# a lone caller half of the switches between threads.
+#
+# Where gevent has put greenlets in the place of threads there are none of these: the caller would
+# sleep with all of them, the writer too.
+
+_BELLS_MAX: Final = 8
+"""Callers in one store that have one at the same time. More than these share commits anyway, and a
+file descriptor for each of a thousand threads would be missed elsewhere."""
+
+
+class WakeupFd:
+    """One file descriptor that a thread sleeps at.
+
+    It may ring for an operation that nobody waits for any more. So a ring says "look", never
+    "it is done".
+    """
+
+    __slots__ = ("_fd", "_forget")
+
+    def __init__(self, fd: int, forget: Callable[[int], None]) -> None:
+        self._fd = fd
+        self._forget = forget
+
+    def __del__(self) -> None:
+        # Whoever may still ring it holds it, so nobody writes to a number that is another's by now.
+        self._forget(self._fd)
+
+    @property
+    def loop(self) -> Self:
+        """It is told by nobody else, so it stands for an event loop of its own."""
+        return self
+
+    def wake(self, _waiting: Sequence[object]) -> None:
+        os.write(self._fd, _ONE)
+
+    def wait(self) -> None:
+        """Sleep until it rings. May be interrupted: what a signal handler raises comes out here."""
+        os.read(self._fd, len(_ONE))
+
+
+_ONE: Final = (1).to_bytes(8, sys.byteorder)
+
+
+def _threads_are_the_systems() -> bool:
+    """Whoever replaces threads replaces their locks."""
+    return type(threading.Lock()).__module__ == "_thread"
+
+
+class Bells:
+    """The bells of one opening of a store, lent to those who wait.
+
+    No lock is needed: lists give each of their items to one thread only. And none may be: a signal
+    handler may write too, on a thread that it has interrupted in here.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[WakeupFd] = []
+        usable = sys.platform == "linux" and _threads_are_the_systems()
+        self._places = [True] * (_BELLS_MAX if usable else 0)
+
+    def borrow(self) -> WakeupFd | None:
+        """A bell, or None where there is none: then a lock has to do."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._make()
+
+    def give_back(self, bell: WakeupFd) -> None:
+        """The wait is over. One that was given up is not given back: it may ring at any time."""
+        self._idle.append(bell)
+
+    def _make(self) -> WakeupFd | None:
+        places, close = self._places, os.close  # `os` may be gone when the last bell goes
+
+        def forget(fd: int) -> None:
+            close(fd)
+            places.append(True)
+
+        try:
+            places.pop()
+        except IndexError:
+            return None
+        try:
+            return WakeupFd(os.eventfd(0), forget)
+        except OSError:  # no descriptor is left; whoever needs one more urgently may have it
+            places.append(True)
+            return None

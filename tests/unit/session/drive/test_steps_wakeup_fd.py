@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from killick import Message, Store, Text
-from killick.session.drive.wakeup_fd import Bells
+from killick.session.drive.steps import Bells
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere callers wait at locks")
 

@@ -1,0 +1,210 @@
+"""A store, written once for both faces, as flows: creating, finding, listing, deleting sessions."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any, Final, Literal
+
+from killick.errors import InvalidEntry
+from killick.journal import checks
+from killick.journal.codec import check_value
+from killick.journal.kinds import digest
+from killick.journal.summary import Total, add_up
+from killick.model import entries as e
+from killick.model.limits import EARLIEST_US, LATEST_US
+from killick.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
+from killick.session.arguments import check_is, check_kinds
+from killick.session.core.session import SessionCore, find_row, open_session
+from killick.session.drive.steps import Flow, read, write
+from killick.session.runtime import StoreOpening
+from killick.stores import engine as ops
+from killick.stores.contract import Listing, UsageQuery
+from killick.stores.engine.state import Receipt
+
+_LISTED_MAX: Final = 1_000_000
+_FIRST_DAY: Final = date(1970, 1, 1)
+_IDS: Final = ("id", "turn_id", "message_id", "call_id")
+
+UsageBy = Literal["session", "model", "project", "day", "all"]
+
+
+class StoreCore(StoreOpening):
+    """A store, opened when it is first needed."""
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        session_id: str | None,
+        *,
+        title: str | None,
+        titled_by: Namer,
+        session_type: str,
+        project: Project | None,
+        tags: Sequence[str],
+        extra: dict[str, Any] | None,
+        parent: Parent | None,
+    ) -> Flow[SessionCore]:
+        runtime = self.runtime()
+        created = e.SessionCreated(
+            type=session_type,
+            title=title,
+            titled_by=titled_by if title is not None else None,
+            project=project,
+            tags=checks.as_tags(tags),
+            extra={} if extra is None else extra,
+            parent=parent,
+        )
+        checks.check_content(created)
+        minted = session_id if session_id is not None else runtime.ids("ses")
+        checks.check_id(minted, "session id")
+        at = runtime.clock()
+        row = yield from write(
+            lambda engine: ops.create_session(
+                engine, session_id=minted, tenant=runtime.tenant, created=created, at_us=at
+            )
+        )
+        if row is None:
+            return (yield from open_session(self, minted))
+        return SessionCore(self, row)
+
+    def sessions(
+        self,
+        *,
+        session_type: str | None,
+        project: str | None,
+        tag: str | None,
+        model: str | None,
+        interrupted: bool | None,
+        archived: bool | None,
+        pinned: bool | None,
+        deleted: bool,
+        title: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        parent: str | None,
+        fork_of: str | None,
+        limit: int,
+        before: SessionInfo | None,
+    ) -> Flow[list[SessionInfo]]:
+        texts = {"type": session_type, "project": project, "tag": tag, "model": model}
+        texts |= {"title": title, "parent": parent, "fork_of": fork_of}
+        flags = {"interrupted": interrupted, "archived": archived, "pinned": pinned}
+        check_kinds("sessions()", str, **texts)
+        check_kinds("sessions()", bool, deleted=deleted, **flags)
+        check_kinds("sessions()", datetime, since=since, until=until)
+        check_kinds("sessions()", int, limit=limit)
+        check_kinds("sessions()", SessionInfo, before=before)
+        if not 0 <= limit <= _LISTED_MAX:
+            raise ValueError(f"limit={limit}; it counts from 0 to {_LISTED_MAX}")
+        listing = Listing(
+            tenant=self.runtime().tenant,
+            archived=archived,
+            deleted=deleted,
+            type=session_type,
+            project=project,
+            tag=tag,
+            model=model,
+            interrupted=interrupted,
+            pinned=pinned,
+            title=title,
+            parent=parent,
+            fork_of=fork_of,
+            since_us=None if since is None else microseconds(since),
+            until_us=None if until is None else microseconds(until),
+            limit=limit,
+            before=None if before is None else (before.updated_at_us, before.id),
+        )
+        return (yield from read(lambda reader: reader.sessions(listing)))
+
+    def delete_session(
+        self, session_id: str, reason: str | None, as_of_us: int | None = None
+    ) -> Flow[Receipt]:
+        runtime = self.runtime()
+        row = yield from read(lambda reader: find_row(reader, runtime.tenant, session_id))
+        body = e.Deleted(id=runtime.ids("ent"), reason=reason)
+        at = runtime.clock()
+        return (
+            yield from write(
+                lambda engine: ops.delete_session(engine, row.key, body, at, as_of_us=as_of_us)
+            )
+        )
+
+    def restore_session(self, session_id: str) -> Flow[SessionCore]:
+        runtime = self.runtime()
+        row = yield from read(lambda reader: find_row(reader, runtime.tenant, session_id))
+        if row.about.deleted:
+            yield from SessionCore(self, row).describe(e.Restored(id=runtime.ids("ent")))
+        return (yield from open_session(self, session_id))
+
+    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
+        """Append entries that were made elsewhere."""
+        tenant = self.runtime().tenant
+        checks.check_id(session_id, "session id")
+        if not entries:
+            raise InvalidEntry("there is no entry to import")
+        for entry in entries:
+            _check_imported(entry)
+        return (
+            yield from write(lambda engine: ops.import_entries(engine, session_id, tenant, entries))
+        )
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def usage(
+        self,
+        by: UsageBy,
+        *,
+        session: str | None,
+        project: str | None,
+        model: str | None,
+        since: date | None,
+        until: date | None,
+    ) -> Flow[list[Total]]:
+        check_kinds("usage()", str, session=session, project=project, model=model)
+        check_kinds("usage()", date, since=since, until=until)
+        query = UsageQuery(
+            tenant=self.runtime().tenant,
+            session=session,
+            project=project,
+            model=model,
+            since_day=None if since is None else (since - _FIRST_DAY).days,
+            until_day=None if until is None else (until - _FIRST_DAY).days,
+        )
+        return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+
+    def put_blob(self, data: bytes) -> Flow[str]:
+        runtime = self.runtime()
+        checks.check_blob(data)
+        name = digest(data)
+        return (
+            yield from write(
+                lambda engine: ops.put_blob(
+                    engine, runtime.tenant, name, data, runtime.database.holder
+                )
+            )
+        )
+
+    def collect_blobs(self) -> Flow[int]:
+        self.runtime()
+        return (yield from write(lambda engine: ops.collect_blobs(engine)))
+
+    def counts(self) -> Flow[dict[str, int]]:
+        self.runtime()
+        return (yield from read(lambda reader: reader.counts()))
+
+
+def _check_imported(entry: e.Entry) -> None:
+    """Raise InvalidEntry or TypeError for an entry that could not have been recorded here."""
+    check_is(entry, e.Entry, "what is imported")
+    check_is(entry.at_us, int, "the time of an entry, in microseconds,")
+    if not isinstance(entry.body, e.Unknown):
+        check_value(entry.body, e.KnownBody, e.kind_of(entry.body))
+    if not EARLIEST_US <= entry.at_us <= LATEST_US:
+        raise InvalidEntry(
+            f"the time of the entry for seq {entry.seq} is in no year from 1 to 9999"
+        )
+    checks.check_content(entry.body)
+    for name in _IDS:
+        value = getattr(entry.body, name, None)
+        if value is not None:
+            checks.check_id(value, name.replace("_", " "))

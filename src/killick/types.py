@@ -1,0 +1,105 @@
+"""Every type that public signatures name, and every value that they return."""
+
+from killick.journal.redaction import Redact
+from killick.journal.summary import Total
+from killick.maintenance.erase import Erasure, Removal
+from killick.maintenance.examine import Finding, Salvaged
+from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
+from killick.model.messages import (
+    File,
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Prompt,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.search.port import Order
+from killick.search.results import Hit, Hits
+from killick.session.core.queries import ActiveDay, Changes, Progress
+from killick.session.core.session import Content
+from killick.session.core.store import UsageBy
+from killick.session.core.stream import ToolType
+from killick.session.feeds import Feed, Following
+from killick.session.follow import Cursor, Fed, Followed, FollowedItem
+from killick.session.open import Durability, Url
+from killick.session.runtime import Clock, IdSource
+from killick.session.sync_blocks import Calling, ToolRun, Tools
+from killick.stores.contract import BackupReceipt, Database
+from killick.stores.engine.state import Receipt
+from killick.stores.engine.turn_ops import IfBusy
+from killick.stores.ops import Figures
+from killick.views.context import Context, Format
+from killick.views.neutral import Partial
+from killick.views.timeline import TimedTurn
+from killick.views.transcript import Shown
+
+__all__ = [
+    "ActiveDay",
+    "ApprovalAsked",
+    "BackupReceipt",
+    "Calling",
+    "Changes",
+    "Clock",
+    "Content",
+    "Context",
+    "Cursor",
+    "Database",
+    "Delta",
+    "Durability",
+    "Entry",
+    "Erasure",
+    "Fed",
+    "Feed",
+    "Figures",
+    "File",
+    "Finding",
+    "Followed",
+    "FollowedDelta",
+    "FollowedItem",
+    "Following",
+    "Fork",
+    "Format",
+    "Hit",
+    "Hits",
+    "IdSource",
+    "IfBusy",
+    "Image",
+    "Json",
+    "Message",
+    "Namer",
+    "Opaque",
+    "Order",
+    "Parent",
+    "Part",
+    "Partial",
+    "Progress",
+    "Project",
+    "Prompt",
+    "Reasoning",
+    "Receipt",
+    "Redact",
+    "Removal",
+    "Role",
+    "Salvaged",
+    "SessionInfo",
+    "Shown",
+    "Text",
+    "TimedTurn",
+    "ToolCall",
+    "ToolResult",
+    "ToolRun",
+    "ToolType",
+    "Tools",
+    "Total",
+    "TurnInfo",
+    "Url",
+    "Usage",
+    "UsageBy",
+]
