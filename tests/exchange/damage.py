@@ -371,7 +371,7 @@ def _check_accounted(store: Store, found: Damaged, report: Report) -> None:
     if not report.sessions:
         assert report.skipped or not found.intact
         return
-    named = {one.place.line for one in report.problems}
+    named = {one.location.line for one in report.problems}
     # A file in which no line tells its agent may look like a damaged list of messages.
     assert found.unreadable <= named or None in named, (found.unreadable, report.problems)
     there = everything_in(store)

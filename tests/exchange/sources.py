@@ -8,7 +8,7 @@ from typing import Any
 
 from killick import Session, Store
 from killick.exchange.importer import import_source
-from killick.exchange.records import Bad, Report, Source
+from killick.exchange.records import ProblemRecord, Report, Source
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import check_sound
 from tests.exchange.mutations import mutated
@@ -16,13 +16,15 @@ from tests.exchange.mutations import mutated
 NOW = 1_800_000_000_000_000
 
 
-def bring(store: Store, *sources: Source | Iterable[Source | Bad], dry_run: bool = False) -> Report:
+def bring(
+    store: Store, *sources: Source | Iterable[Source | ProblemRecord], dry_run: bool = False
+) -> Report:
     """Sources of a database are read one by one, as long as it is open."""
     report = Report()
     for one in sources:
         for source in [one] if isinstance(one, Source) else one:
-            if isinstance(source, Bad):
-                report.note(source.place, source.reason, repaired=source.repaired)
+            if isinstance(source, ProblemRecord):
+                report.note(source.location, source.reason, repaired=source.repaired)
             else:
                 import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
     return report

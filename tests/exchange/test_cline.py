@@ -263,7 +263,7 @@ def test_a_file_cut_off_in_writing_comes_in_as_far_as_it_is_whole(
     path.write_bytes(data[: data.index(b"They run green.")])
     assert detect(path) == "cline"
     report = bring(store, cline_session(path, settled=True))
-    assert [one.place.line for one in report.skipped] == [None, 8]
+    assert [one.location.line for one in report.skipped] == [None, 8]
     words = [words for _, words in said(store.session(report.sessions[0].session_id))]
     assert words[-1] == "Now run the tests."
     check_sound(store)

@@ -262,7 +262,7 @@ def test_an_event_in_the_file_of_another_run_is_of_its_own(store: Store, tmp_pat
     report = bring(store, deerflow_files(files(tmp_path, everything(), misfile=True), settled=True))
     assert {one.kind for one in report.problems} == {"repaired"}
     assert len(report.problems) == 4
-    assert all(one.place.file.endswith("r1.jsonl") for one in report.problems)
+    assert all(one.location.file.endswith("r1.jsonl") for one in report.problems)
     session = store.session(report.sessions[0].session_id)
     assert len(session.turns()) == 8
     words = [words for _, words in said(session)]
@@ -275,7 +275,7 @@ def test_the_event_behind_a_torn_line_is_not_lost(store: Store, tmp_path: Path) 
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], lines[2][:40], *lines[3:]]))
     report = bring(store, deerflow_files(folder, settled=True))
-    assert [(one.kind, one.place.line) for one in report.problems] == [("skipped", 4)]
+    assert [(one.kind, one.location.line) for one in report.problems] == [("skipped", 4)]
     assert "I look." in str(said(store.session(report.sessions[0].session_id)))
     check_sound(store)
 
@@ -310,7 +310,7 @@ def test_an_event_that_cannot_be_read_takes_no_other_along(store: Store, path: P
         made.execute("UPDATE run_events SET event_metadata = X'FF' WHERE id = 10")
         made.commit()
     report = bring(store, deerflow_database(path, settled=True))
-    assert [one.place.line for one in report.skipped] == [4, 10]
+    assert [one.location.line for one in report.skipped] == [4, 10]
     assert "The very last." in str(said(store.session(report.sessions[0].session_id)))
     check_sound(store)
 

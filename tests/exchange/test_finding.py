@@ -51,7 +51,7 @@ def test_a_file_that_is_not_there_is_reported(store: Store, tmp_path: Path) -> N
     path = test_hermes.everything(tmp_path / "state.db")
     report = import_paths(store, [path, tmp_path / "missing.json"], clock=lambda: NOW)
     assert len(report.sessions) == 2
-    assert [one.place.file for one in report.skipped] == [str(tmp_path / "missing.json")]
+    assert [one.location.file for one in report.skipped] == [str(tmp_path / "missing.json")]
 
 
 def test_each_source_is_read_once(store: Store, tmp_path: Path) -> None:
@@ -83,6 +83,6 @@ def test_a_copy_is_as_old_as_what_it_says(store: Store, tmp_path: Path) -> None:
     report = import_paths(store, [tmp_path])
     session = store.session(report.sessions[0].session_id)
     assert [turn.status for turn in session.turns()] == ["interrupted"]
-    assert [(one.place.file, one.place.line) for one in report.skipped] == [
+    assert [(one.location.file, one.location.line) for one in report.skipped] == [
         (str(tmp_path / "a.jsonl"), 4)
     ]

@@ -230,7 +230,7 @@ def test_a_message_that_cannot_be_read_takes_no_other_along(store: Store, path: 
         made.execute("UPDATE messages SET metadata_json = X'FF' WHERE id = 16")
         made.commit()
     report = bring(store, goose_database(path, settled=True))
-    assert [one.place.line for one in report.skipped] == [2, 9, 16]
+    assert [one.location.line for one in report.skipped] == [2, 9, 16]
     assert report.exit_code == 3
     assert said(store.session(report.sessions[0].session_id))[-1] == ("user", "Never mind.")
     check_sound(store)

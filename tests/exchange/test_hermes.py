@@ -257,7 +257,7 @@ def test_what_repair_has_merged_is_taken_once(store: Store, path: Path) -> None:
     home.say(FIRST, "user", "second", T + 2, message_uid="u2")
     home.say(FIRST, "assistant", "Both.", T + 3)
     report = bring(store, hermes_database(home.close(), settled=True))
-    assert [(one.kind, one.place.line) for one in report.problems] == [("repaired", 2)]
+    assert [(one.kind, one.location.line) for one in report.problems] == [("repaired", 2)]
     words = [words for _, words in said(store.session(report.sessions[0].session_id))]
     assert words == ["first\n\nsecond", "Both."]
 
@@ -282,7 +282,7 @@ def test_a_row_that_cannot_be_read_takes_no_other_along(store: Store, path: Path
         made.execute("UPDATE messages SET content = X'000046FF' WHERE id = 6")
         made.commit()
     report = bring(store, hermes_database(path, settled=True))
-    assert [one.place.line for one in report.skipped] == [3, 5]
+    assert [one.location.line for one in report.skipped] == [3, 5]
     assert "I go on." in str(said(store.session(report.sessions[0].session_id)))
     check_sound(store)
 
@@ -410,5 +410,5 @@ def test_a_file_whose_lines_cannot_be_read_is_reported(store: Store, tmp_path: P
     lines = export().splitlines(keepends=True)
     path.write_bytes(lines[0][:90] + b"\n" + lines[1])
     report = bring(store, hermes_file(path, settled=True))
-    assert [one.place.line for one in report.skipped] == [1]
+    assert [one.location.line for one in report.skipped] == [1]
     assert [store.session(i).title for i in store.session_ids()] == ["Another talk."]

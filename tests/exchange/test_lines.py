@@ -11,7 +11,7 @@ def read(data: bytes) -> tuple[list[object], list[int | None]]:
     """The records, and the numbers of lines on which something was lost."""
     found = list(lines_of(io.BytesIO(data), "file.jsonl"))
     records = [line.record["n"] for line in found if line.record is not None]
-    return records, [line.place.line for line in found if line.problem is not None]
+    return records, [line.location.line for line in found if line.problem is not None]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_losses_are_told_in_order() -> None:
     losses = Losses()
     for what in ("b", "a", "b"):
         losses.add(what)
-    assert losses.told() == ["a (1)", "b (2)"]
+    assert losses.summary() == ["a (1)", "b (2)"]
 
 
 TEXT = st.text(min_size=1, max_size=30)

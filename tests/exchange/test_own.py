@@ -172,7 +172,7 @@ def test_damage_is_named_and_takes_nothing_else_along(
 
 
 def _check_accounted(store: Store, data: bytes, report: Report) -> None:
-    named = {problem.place.line for problem in report.problems}
+    named = {problem.location.line for problem in report.problems}
     stored = {
         encode(entry.body) for name in store.session_ids() for entry in store.salvage(name).entries
     }
@@ -224,7 +224,7 @@ def test_one_entry_with_a_wrong_seq_takes_no_other_with_it(store: Store, tmp_pat
         data = b"".join([*lines[:at], lines[at].replace(b'"seq":13,', wrong), *lines[at + 1 :]])
         with Store(MemoryDisk().open()) as fresh:
             report = bring(fresh, tmp_path, data)
-            assert [one.place.line for one in report.skipped] == [at + 1]
+            assert [one.location.line for one in report.skipped] == [at + 1]
             assert (
                 len(fresh.session("ses_1").entries()) == len(store.session("ses_1").entries()) - 1
             )

@@ -1,19 +1,19 @@
-"""Entries out of what a reader says: turns, model calls, tools, what was taken back.
+"""Make a journal's entries out of a reader's records: turns, model calls, tools, rewinds.
 
-Ids are made from the source's ids, or else from the place in the session, so that the same source
-gives the same journal every time. Seqs are those that the journal would have if it stood alone.
+Ids are made from the source's ids, or else from the position in the session, so that the same
+source gives the same journal every time. Seqs are those of a journal that holds nothing else.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from killick.errors import KillickError
 from killick.exchange import records as r
-from killick.exchange.records import Report, SourceLocation
-from killick.exchange.repair import HOLDER, Placed
+from killick.exchange.records import Report, Source, SourceLocation
+from killick.exchange.repair import HOLDER, LocatedEntry
 from killick.journal.assembly import is_whole_object
 from killick.journal.checks import check_json
 from killick.journal.codec import encode, to_bytes
@@ -28,479 +28,535 @@ _TEXT_CHARS: Final = 10_000
 UNFINISHED: Final = "unfinished"
 """The reason of a turn of which the source has no more, and no ending."""
 
-
-class _Call:
-    """A tool call of the source."""
-
-    __slots__ = ("message_id", "result", "turn_id")
-
-    def __init__(self, turn_id: str, message_id: str) -> None:
-        self.turn_id = turn_id
-        self.message_id = message_id
-        # What it was answered with, as a number: results are large.
-        self.result: int | None = None
+LateChange = e.Visibility | e.Compacted
 
 
-class _Message:
-    """A message of the source: where it began, and what it said."""
-
-    __slots__ = ("asked", "content", "message_id", "seq")
-
-    def __init__(self, message_id: str, seq: int, content: int, asked: int | None) -> None:
-        self.message_id = message_id
-        self.seq = seq
-        self.asked = asked
-        self.content = content
+def session_id_of(source: str, native_id: str) -> str:
+    """Return the id that a session of a source always has here."""
+    return keyed_id("ses", source, native_id)
 
 
-class Composer:
-    """One session on its way to a journal."""
+# -- the state -------------------------------------------------------------------------------------
 
-    def __init__(
-        self, source: str, session_id: str, report: Report, *, changes_late: bool = False
-    ) -> None:
-        self.source = source
-        self._changes_late = changes_late
-        self.session_id = session_id
-        self.title: tuple[str, Namer] | None = None
-        self.archived = False
-        self.left_open = False
-        self._report = report
-        self._seq = 0
-        self._at_us = 0
-        self._before_us = 0
-        self._fence = 0
-        self._turn_id: str | None = None
-        self._turn_seq = 0
-        self._done = False
-        self._answer_ends = False
-        self._waits = False
-        self._calls: dict[str, _Call] = {}
-        self._open_calls: dict[str, _Call] = {}
-        self._messages: dict[str, _Message] = {}
-        self.late: list[e.Visibility | e.Compacted] = []
-        self._systems: list[int] = []
-        self._prompts: dict[int, int] = {}
-        self._turn_starts: list[int] = []
-        self._said = 0
+
+class SessionFacts(msgspec.Struct):
+    """What the importer still has to write when the entries are stored."""
+
+    title: tuple[str, Namer] | None = None
+    archived: bool = False
+    left_open: bool = False
+    changes: list[LateChange] = []
+
+
+class _Call(msgspec.Struct):
+    """A tool call of the source; its result is kept as a hash, because results are large."""
+
+    turn_id: str
+    message_id: str
+    result_hash: int | None = None
+
+
+class _Message(msgspec.Struct):
+    """A message of the source, with the seqs of its start and of its model call."""
+
+    id: str
+    seq: int
+    content_hash: int
+    model_call_seq: int | None
+
+
+class _Turn(msgspec.Struct):
+    """The open turn. It waits until a prompt came, and is answered by a whole answer."""
+
+    id: str
+    seq: int
+    waits: bool = True
+    has_answer: bool = False
+    open_calls: dict[str, _Call] = {}
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its last message is an answer without open calls."""
+        return self.has_answer and not self.open_calls
+
+
+class _Known:
+    """The messages, calls and turns that later records may refer to."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, _Call] = {}
+        self.messages: dict[str, _Message] = {}
+        self.message_count = 0
+        self.system_seqs: list[int] = []
+        self.prompt_seqs: dict[int, int] = {}  # by the hash of the prompt's text
+        self.prompted_turns: list[int] = []
+
+    def group_of(self, message_id: str) -> int:
+        """Return the seq at which a message started; 0 for an unknown one."""
+        message = self.messages.get(message_id)
+        return message.seq if message is not None else 0
+
+    def rewind(self, through: int) -> None:
+        """Forget the prompts and instructions after a seq."""
+        self.prompted_turns = [seq for seq in self.prompted_turns if seq <= through]
+        self.system_seqs = [seq for seq in self.system_seqs if seq <= through]
+        self.prompt_seqs = {text: seq for text, seq in self.prompt_seqs.items() if seq <= through}
+
+
+class _Journal:
+    """The entries so far: the last seq, the clock, and which message and turn each belongs to."""
+
+    def __init__(self, source: str, session_id: str) -> None:
+        self._source = source
+        self._session_id = session_id
+        self.seq = 0
+        self.at_us = 0
+        self.turn_seq = 0
+        """Where the open turn began; 0 outside of turns."""
         # For each entry: where its message began, and its turn. Both 0 outside of them.
         self._groups = array("q")
         self._turns = array("q")
 
-    def compose(
-        self, records: Iterable[r.Record], *, settled: bool, answer_ends: bool = False
-    ) -> Iterator[Placed]:
-        """Entries in order. A last turn without an ending stays open if it is not settled.
+    def append(
+        self,
+        body: e.Body,
+        location: SourceLocation,
+        *,
+        group: int = 0,
+        blobs: dict[str, bytes] | None = None,
+    ) -> LocatedEntry:
+        """Give the next seq to an entry."""
+        self.seq += 1
+        self._groups.append(group)
+        self._turns.append(0 if isinstance(body, e.LateResult) else self.turn_seq)
+        return LocatedEntry(e.Entry(self.seq, self.at_us, body), location, blobs or {})
 
-        Where `answer_ends`, an answer that calls no tool is an ending.
-        """
-        place, self._answer_ends = SourceLocation(""), answer_ends
-        for record in records:
-            place = record.place
+    def note(self, location: SourceLocation, name: str, data: Json) -> LocatedEntry:
+        """Append a note with data that has no entry of its own."""
+        body = e.Note(
+            id=self.make_id("ent", f"note/{self.seq}"),
+            name=f"{self._source}.{name}",
+            data=_as_json(data),
+        )
+        return self.append(body, location)
+
+    def make_id(self, prefix: str, key: str) -> str:
+        return keyed_id(prefix, self._session_id, key)
+
+    def message_id(self, key: str) -> str:
+        """Return the source's own id, unless it is far too long for one."""
+        return key if len(key) <= _ID_CHARS else self.make_id("msg", key)
+
+    def seqs_of(self, groups: set[int]) -> set[int]:
+        """Return the seqs of all entries of the messages that began at these seqs."""
+        return {seq for seq, group in enumerate(self._groups, start=1) if group in groups}
+
+    def kept_by_rewind(self, through: int) -> list[int]:
+        """Return the later entries that belong to what a rewind to this seq keeps."""
+        keep, torn = list[int](), set[int]()
+        for seq in range(through + 1, self.seq + 1):
+            group, turn = self._groups[seq - 1], self._turns[seq - 1]
+            if group > through or turn > through:
+                torn.add(turn)
+            elif group or (turn and turn not in torn and seq == self._ending_of(turn)):
+                keep.append(seq)
+        return keep
+
+    def _ending_of(self, turn: int) -> int:
+        """Return the seq of a turn's last entry; a late result is not part of its turn."""
+        last = turn
+        while last < self.seq and self._turns[last] == turn:
+            last += 1
+        return last
+
+
+# -- the composer ----------------------------------------------------------------------------------
+
+
+class Composer:
+    """Makes entries of one session's records, in order."""
+
+    def __init__(self, source: Source, report: Report) -> None:
+        self._source = source
+        self._report = report
+        self.session_id = session_id_of(source.name, source.native_id)
+        self.facts = SessionFacts()
+        self._journal = _Journal(source.name, self.session_id)
+        self._known = _Known()
+        self._turn: _Turn | None = None
+        self._fence = 0
+        self._before_us = 0
+
+    def entries(self) -> Iterator[LocatedEntry]:
+        """Yield the entries. A last turn without an ending stays open unless it is settled."""
+        location, journal = SourceLocation(""), self._journal
+        for record in self._source.records:
+            location = record.location
             if record.at_us is not None:
-                self._at_us = record.at_us
-            yield from self._take(record)
-            self._before_us = self._at_us
-        if self._turn_id is None:
+                journal.at_us = record.at_us
+            yield from self._read(record)
+            self._before_us = journal.at_us
+        if self._turn is None:
             return
-        if settled or (answer_ends and self._is_answered):
-            yield from self._end_as_it_stands(place)
+        if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
+            yield from self._end_without_record(location)
         else:
-            self.left_open = True
+            self.facts.left_open = True
 
-    def _take(self, record: r.Record) -> Iterator[Placed]:
+    def _read(self, record: r.Record) -> Iterator[LocatedEntry]:
         match record:
             case r.MessageRecord():
-                yield from self._say(record)
+                yield from self._add_message(record)
             case r.ResultRecord():
-                yield from self._answer(record)
-            case r.TurnBegan():
-                yield from self._begin_turn(record.place, record.key)
-            case r.TurnOver():
+                yield from self._add_result(record)
+            case r.TurnStartRecord():
+                yield from self._begin_turn(record.location, record.key)
+            case r.TurnEndRecord():
                 yield from self._end_turn(record)
             case r.SummaryRecord():
-                yield from self._sum_up(record)
-            case r.RolledBack():
+                yield from self._compact(record)
+            case r.RollbackRecord():
                 yield from self._roll_back(record)
             case r.BranchRecord():
-                yield from self._go_back(record)
-            case r.Bad():
-                self._note_problem(record)
+                yield from self._branch(record)
+            case r.ProblemRecord():
+                self._report.note(record.location, record.reason, repaired=record.repaired)
             case _:
                 yield from self._describe(record)
 
-    def _describe(self, record: r.Record) -> Iterator[Placed]:
+    def _describe(self, record: r.Record) -> Iterator[LocatedEntry]:
         match record:
             case r.BeginRecord():
                 parent = None
                 if record.parent is not None:
-                    parent = Parent(session_id_of(self.source, record.parent), "")
+                    parent = Parent(session_id_of(self._source.name, record.parent), "")
                 body = e.SessionCreated(
                     type=record.type, project=record.project, extra=record.extra, parent=parent
                 )
-                yield self._put(body, record.place)
-            case r.Titled():
-                self.title = (record.title, record.by)
+                yield self._journal.append(body, record.location)
+            case r.TitleRecord():
+                self.facts.title = (record.title, record.by)
             case r.OpaqueRecord():
-                yield self._note(record.place, record.name, record.data)
+                yield self._journal.note(record.location, record.name, record.data)
             case r.ArchiveRecord():
-                self.archived = True
+                self.facts.archived = True
             case _:
                 raise TypeError(f"no such record: {record!r}")
 
-    def _note_problem(self, record: r.Bad) -> None:
-        self._report.note(record.place, record.reason, repaired=record.repaired)
-
     # -- turns ---------------------------------------------------------------------------------
 
-    def _begin_turn(self, place: SourceLocation, key: str) -> Iterator[Placed]:
-        if self._turn_id is not None:
-            yield from self._end_as_it_stands(place)
+    def _begin_turn(self, location: SourceLocation, key: str) -> Iterator[LocatedEntry]:
+        if self._turn is not None:
+            yield from self._end_without_record(location)
         self._fence += 1
-        self._turn_id = self._id("turn", f"{key}/{self._fence}")
-        self._turn_seq = self._seq + 1
-        self._done, self._waits = False, True
-        body = e.TurnStarted(turn_id=self._turn_id, fence=self._fence, holder=HOLDER)
-        yield self._put(body, place)
+        turn_id = self._journal.make_id("turn", f"{key}/{self._fence}")
+        self._turn = _Turn(turn_id, self._journal.seq + 1)
+        self._journal.turn_seq = self._turn.seq
+        body = e.TurnStarted(turn_id=turn_id, fence=self._fence, holder=HOLDER)
+        yield self._journal.append(body, location)
 
-    @property
-    def _is_answered(self) -> bool:
-        """Whether a turn is open whose last word is an answer that calls no tool."""
-        return self._turn_id is not None and self._done and not self._open_calls
-
-    def _end_as_it_stands(self, place: SourceLocation) -> Iterator[Placed]:
-        """The source does not say how the turn ended: an answer without open calls completes it."""
-        if self._is_answered:
-            ending = r.TurnOver(place=place, status="completed")
+    def _end_without_record(self, location: SourceLocation) -> Iterator[LocatedEntry]:
+        """End the turn whose ending the source does not tell: an answer completes it."""
+        assert self._turn is not None
+        if self._turn.is_answered:
+            ending = r.TurnEndRecord(location=location, status="completed")
         else:
-            ending = r.TurnOver(place=place, status="interrupted", reason=UNFINISHED)
-        now, self._at_us = self._at_us, self._before_us  # it ended before what comes now
+            ending = r.TurnEndRecord(location=location, status="interrupted", reason=UNFINISHED)
+        now, self._journal.at_us = (
+            self._journal.at_us,
+            self._before_us,
+        )  # it ended before this record
         yield from self._end_turn(ending)
-        self._at_us = now
+        self._journal.at_us = now
 
-    def _end_turn(self, over: r.TurnOver) -> Iterator[Placed]:
-        """A call without a result may have run: its start is recorded, and so it is unknown."""
-        turn_id = self._turn_id
-        if turn_id is None:
-            if over.status != "completed":
-                data: Json = {"status": over.status, "reason": over.reason, "detail": over.detail}
-                yield self._note(over.place, "ending_without_turn", data)
+    def _end_turn(self, record: r.TurnEndRecord) -> Iterator[LocatedEntry]:
+        """End the open turn. A call without a result may have run, so its start is recorded."""
+        turn, journal = self._turn, self._journal
+        if turn is None:
+            if record.status != "completed":
+                data: Json = {
+                    "status": record.status,
+                    "reason": record.reason,
+                    "detail": record.detail,
+                }
+                yield journal.note(record.location, "ending_without_turn", data)
             return
-        for call_id, call in self._open_calls.items():
-            started = e.ToolStarted(turn_id=turn_id, message_id=call.message_id, call_id=call_id)
-            yield self._put(started, over.place, group=self._group_of(call.message_id))
-        self._open_calls.clear()
-        if not self._changes_late:
-            for change in self.late:
-                yield self._put(change, over.place)
-            self.late = []
-        reason = over.reason or (None if over.status == "completed" else over.status)
-        ended = e.TurnEnding(turn_id=turn_id, status=over.status, reason=reason, detail=over.detail)
-        yield self._put(ended, over.place)
-        self._turn_id = None
+        for call_id, call in turn.open_calls.items():
+            started = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
+            group = self._known.group_of(call.message_id)
+            yield journal.append(started, record.location, group=group)
+        turn.open_calls.clear()
+        if not self._source.changes_late:
+            for change in self.facts.changes:
+                yield journal.append(change, record.location)
+            self.facts.changes = []
+        reason = record.reason or (None if record.status == "completed" else record.status)
+        ending = e.TurnEnding(
+            turn_id=turn.id, status=record.status, reason=reason, detail=record.detail
+        )
+        yield journal.append(ending, record.location)
+        self._turn, journal.turn_seq = None, 0
 
     # -- messages ------------------------------------------------------------------------------
 
-    def _say(self, said: r.MessageRecord) -> Iterator[Placed]:
-        content = hash((said.role, encode(said.parts)))
-        key = self._message_id(said.key or f"{self.source}/{self._said}")
-        self._said += 1
-        known = self._messages.get(key)
-        if known is not None and known.content == content:
-            self._report.repair(said.place, f"message {key!r} is there twice; it was taken once")
+    def _add_message(self, record: r.MessageRecord) -> Iterator[LocatedEntry]:
+        journal, known = self._journal, self._known
+        content_hash = hash((record.role, encode(record.parts)))
+        key = journal.message_id(record.key or f"{self._source.name}/{known.message_count}")
+        known.message_count += 1
+        earlier = known.messages.get(key)
+        if earlier is not None and earlier.content_hash == content_hash:
+            what = f"message {key!r} is there twice; it was taken once"
+            self._report.repair(record.location, what)
             return
-        if not said.parts:
-            yield self._note(said.place, "empty_message", {"id": key, "role": said.role})
+        if not record.parts:
+            yield journal.note(record.location, "empty_message", {"id": key, "role": record.role})
             return
-        if known is not None:
-            self._report.repair(said.place, f"another message has the id {key!r}; it got a new one")
-            key = self._id("msg", f"{key}#{self._said}")
-        if self._turn_id is None or (said.begins_turn and not self._waits):
-            yield from self._begin_turn(said.place, key)
-        if self._waits and said.role == "user" and said.person:
-            self._turn_starts.append(self._turn_seq)
-        yield from self._record(said, key, content)
+        if earlier is not None:
+            what = f"another message has the id {key!r}; it got a new one"
+            self._report.repair(record.location, what)
+            key = journal.make_id("msg", f"{key}#{known.message_count}")
+        if self._turn is None or (record.begins_turn and not self._turn.waits):
+            yield from self._begin_turn(record.location, key)
+        turn = self._turn
+        assert turn is not None
+        if turn.waits and record.role == "user" and record.person:
+            known.prompted_turns.append(turn.seq)
+        yield from self._write_message(record, turn, key, content_hash)
 
-    def _record(self, said: r.MessageRecord, key: str, content: int) -> Iterator[Placed]:
-        assert self._turn_id is not None
-        said = self._without_repeated_calls(self._without_foreign(said))
-        call_id = self._id("call", key) if said.asked is not None else None
-        asked = None
-        if said.asked is not None and call_id is not None:
-            asked = self._seq + 1
-            system = to_bytes(said.asked.system) if said.asked.system else b""
+    def _write_message(
+        self, record: r.MessageRecord, turn: _Turn, key: str, content_hash: int
+    ) -> Iterator[LocatedEntry]:
+        """Write the message, between the start and the end of its model call if it has one."""
+        journal, model_call = self._journal, record.model_call
+        record = self._without_repeated_calls(self._without_foreign_parts(record))
+        call_id, call_seq = None, None
+        if model_call is not None:
+            call_id, call_seq = journal.make_id("call", key), journal.seq + 1
+            system = to_bytes(model_call.system) if model_call.system else b""
             blobs = {digest(system): system} if system else {}
-            yield self._put(self._call_started(call_id, said.asked), said.place, blobs=blobs)
-        message = self._messages[key] = _Message(key, self._seq + 1, content, asked)
-        yield from self._put_message(said, key, call_id, message.seq)
-        if said.asked is not None and call_id is not None:
-            yield self._put(self._call_ended(call_id, said.asked), said.place)
-        self._learn(said, message)
+            started = _call_started(call_id, turn.id, model_call)
+            yield journal.append(started, record.location, blobs=blobs)
+        message = _Message(key, journal.seq + 1, content_hash, call_seq)
+        self._known.messages[key] = message
+        for body in _message_bodies(record, key, turn.id, call_id):
+            blobs = {} if isinstance(body, e.MessageStarted) else record.blobs
+            yield journal.append(body, record.location, group=message.seq, blobs=blobs)
+        if model_call is not None and call_id is not None:
+            yield journal.append(_call_ended(call_id, turn.id, model_call), record.location)
+        self._remember(record, turn, message)
 
-    def _put_message(
-        self, said: r.MessageRecord, message_id: str, call_id: str | None, group: int
-    ) -> Iterator[Placed]:
-        turn_id = self._turn_id
-        assert turn_id is not None
-        if not said.partial:
-            body = e.MessageRecorded(
-                id=message_id,
-                turn_id=turn_id,
-                role=said.role,
-                parts=said.parts,
-                model_call_id=call_id,
+    def _remember(self, record: r.MessageRecord, turn: _Turn, message: _Message) -> None:
+        """Note what later records may refer to."""
+        known, partial = self._known, record.partial
+        for part in record.parts:
+            if isinstance(part, ToolCall) and (not partial or is_whole_object(part.arguments)):
+                call = known.calls[part.id] = _Call(turn.id, message.id)
+                turn.open_calls[part.id] = call
+        # A turn with nothing but instructions still waits for its prompt.
+        turn.waits = turn.waits and (record.role == "system" or not record.person)
+        if record.role == "assistant":
+            turn.has_answer = not partial
+        elif record.role == "system":
+            known.system_seqs.append(message.seq)
+        elif record.role == "user":
+            turn.has_answer = turn.has_answer and not record.person
+            known.prompt_seqs[_text_hash(record)] = message.seq
+        if not (record.person and record.model):
+            call_seq = message.model_call_seq
+            self.facts.changes.append(
+                e.Visibility(
+                    id=self._journal.make_id("ent", f"{message.id}/hidden"),
+                    seq=message.seq,
+                    message_id=message.id,
+                    entries=(message.seq,) if call_seq is None else (call_seq, message.seq),
+                    person=None if record.person else False,
+                    model=None if record.model else False,
+                )
             )
-            yield self._put(body, said.place, group=group, blobs=said.blobs)
-            return
-        started = e.MessageStarted(
-            id=message_id, turn_id=turn_id, role=said.role, model_call_id=call_id
-        )
-        yield self._put(started, said.place, group=group)
-        ended = e.MessageEnded(id=message_id, turn_id=turn_id, state="partial", parts=said.parts)
-        yield self._put(ended, said.place, group=group, blobs=said.blobs)
 
-    def _learn(self, said: r.MessageRecord, message: _Message) -> None:
-        """What later records may speak of."""
-        turn_id = self._turn_id
-        assert turn_id is not None
-        for part in said.parts:
-            if isinstance(part, ToolCall) and (not said.partial or is_whole_object(part.arguments)):
-                call = self._calls[part.id] = _Call(turn_id, message.message_id)
-                self._open_calls[part.id] = call
-        # A turn that has heard nothing but instructions still waits for its prompt.
-        self._waits = self._waits and (said.role == "system" or not said.person)
-        if said.role == "assistant":
-            self._done = not said.partial
-        elif said.role == "system":
-            self._systems.append(message.seq)
-        elif said.role == "user":
-            self._done = self._done and not said.person
-            self._prompts[_text_key(said)] = message.seq
-        if not (said.person and said.model):
-            self._hide(said, message)
-
-    def _hide(self, said: r.MessageRecord, message: _Message) -> None:
-        self.late.append(
-            e.Visibility(
-                id=self._id("ent", f"{message.message_id}/hidden"),
-                seq=message.seq,
-                message_id=message.message_id,
-                entries=(message.seq,) if message.asked is None else (message.asked, message.seq),
-                person=None if said.person else False,
-                model=None if said.model else False,
-            )
-        )
-
-    def _without_foreign(self, said: r.MessageRecord) -> r.MessageRecord:
-        """Thoughts, calls and what a provider has sealed are the model's; nobody else said them."""
-        if said.role == "assistant" or not any(_is_of_model(part) for part in said.parts):
-            return said
-        what = f"what only a model says is in a message of role {said.role}; it is kept as data"
-        self._report.repair(said.place, what)
+    def _without_foreign_parts(self, record: r.MessageRecord) -> r.MessageRecord:
+        """Keep reasoning, calls and sealed data as plain data unless the model said them."""
+        if record.role == "assistant" or not any(_is_of_model(part) for part in record.parts):
+            return record
+        what = f"what only a model says is in a message of role {record.role}; it is kept as data"
+        self._report.repair(record.location, what)
         parts = tuple(
             Opaque(OWN_PROVIDER, encode(part)) if _is_of_model(part) else part
-            for part in said.parts
+            for part in record.parts
         )
-        return msgspec.structs.replace(said, parts=parts)
+        return msgspec.structs.replace(record, parts=parts)
 
-    def _without_repeated_calls(self, said: r.MessageRecord) -> r.MessageRecord:
-        """A call is known by its id within its message."""
+    def _without_repeated_calls(self, record: r.MessageRecord) -> r.MessageRecord:
+        """Drop repeated calls: a call is known by its id within its message."""
         seen, kept = set[str](), list[Part]()
-        for part in said.parts:
+        for part in record.parts:
             if isinstance(part, ToolCall) and part.id in seen:
-                self._report.repair(said.place, f"call {part.id!r} is twice in one message")
+                self._report.repair(record.location, f"call {part.id!r} is twice in one message")
                 continue
             if isinstance(part, ToolCall):
                 seen.add(part.id)
             kept.append(part)
-        return msgspec.structs.replace(said, parts=tuple(kept))
-
-    def _call_started(self, call_id: str, asked: r.Asked) -> e.ModelCallStarted:
-        assert self._turn_id is not None
-        return e.ModelCallStarted(
-            id=call_id,
-            turn_id=self._turn_id,
-            provider=asked.provider,
-            model=asked.model,
-            system=_hashed(asked.system) if asked.system else None,
-        )
-
-    def _call_ended(self, call_id: str, asked: r.Asked) -> e.ModelCallEnded:
-        assert self._turn_id is not None
-        return e.ModelCallEnded(
-            id=call_id,
-            turn_id=self._turn_id,
-            finish_reason=asked.finish_reason,
-            usage=asked.usage,
-            provider_ids=asked.provider_ids,
-            error=asked.error,
-        )
+        return msgspec.structs.replace(record, parts=tuple(kept))
 
     # -- results -------------------------------------------------------------------------------
 
-    def _answer(self, answered: r.ResultRecord) -> Iterator[Placed]:
-        if _as_json(answered.result.structured) != answered.result.structured:
+    def _add_result(self, record: r.ResultRecord) -> Iterator[LocatedEntry]:
+        turn, known = self._turn, self._known
+        structured = _as_json(record.result.structured)
+        if structured != record.result.structured:
             what = "structured content that JSON cannot hold was kept as text"
-            self._report.repair(answered.place, what)
-            text = _as_json(answered.result.structured)
-            answered.result = msgspec.structs.replace(answered.result, structured=text)
-        result = answered.result
-        call = self._open_calls.pop(result.call_id, None)
-        if call is not None:
-            yield from self._finish_call(answered, call)
+            self._report.repair(record.location, what)
+            record.result = msgspec.structs.replace(record.result, structured=structured)
+        result = record.result
+        if turn is not None and result.call_id in turn.open_calls:
+            yield from self._finish_call(record, turn, turn.open_calls.pop(result.call_id))
             return
-        known = self._calls.get(result.call_id)
-        content = hash(encode(result))
-        if known is not None and known.result == content:
+        call = known.calls.get(result.call_id)
+        result_hash = hash(encode(result))
+        if call is not None and call.result_hash == result_hash:
             what = f"the result of call {result.call_id!r} is there twice; it was taken once"
-            self._report.repair(answered.place, what)
-        elif known is not None and known.result is None and known.turn_id != self._turn_id:
-            known.result = content
-            late = e.LateResult(turn_id=known.turn_id, message_id=known.message_id, result=result)
-            group = self._group_of(known.message_id)
-            yield self._put(late, answered.place, group=group, blobs=answered.blobs)
+            self._report.repair(record.location, what)
+        elif call is not None and call.result_hash is None and not _is_of(call, turn):
+            call.result_hash = result_hash
+            late = e.LateResult(turn_id=call.turn_id, message_id=call.message_id, result=result)
+            group = known.group_of(call.message_id)
+            yield self._journal.append(late, record.location, group=group, blobs=record.blobs)
         else:
-            why = "has its result already" if known is not None else "was never made"
+            why = "has its result already" if call is not None else "was never made"
             what = f"call {result.call_id!r} {why}; this result is kept as a note"
-            self._report.repair(answered.place, what)
-            yield self._note(answered.place, "result_without_call", msgspec.to_builtins(result))
+            self._report.repair(record.location, what)
+            data = msgspec.to_builtins(result)
+            yield self._journal.note(record.location, "result_without_call", data)
 
-    def _finish_call(self, answered: r.ResultRecord, call: _Call) -> Iterator[Placed]:
-        assert self._turn_id is not None
-        call.result = hash(encode(answered.result))
-        self._done = False
-        body = e.ToolFinished(
-            turn_id=self._turn_id, message_id=call.message_id, result=answered.result
-        )
-        group = self._group_of(call.message_id)
-        placed = self._put(body, answered.place, group=group, blobs=answered.blobs)
-        yield placed
-        if answered.person and answered.model:
+    def _finish_call(
+        self, record: r.ResultRecord, turn: _Turn, call: _Call
+    ) -> Iterator[LocatedEntry]:
+        call.result_hash = hash(encode(record.result))
+        turn.has_answer = False
+        body = e.ToolFinished(turn_id=turn.id, message_id=call.message_id, result=record.result)
+        group = self._known.group_of(call.message_id)
+        located = self._journal.append(body, record.location, group=group, blobs=record.blobs)
+        yield located
+        if record.person and record.model:
             return
-        self.late.append(
+        result_id = f"{call.message_id}/{record.result.call_id}"
+        self.facts.changes.append(
             e.Visibility(
-                id=self._id("ent", f"{call.message_id}/{answered.result.call_id}/hidden"),
-                seq=placed.entry.seq,
-                message_id=f"{call.message_id}/{answered.result.call_id}",
-                person=None if answered.person else False,
-                model=None if answered.model else False,
+                id=self._journal.make_id("ent", f"{result_id}/hidden"),
+                seq=located.entry.seq,
+                message_id=result_id,
+                person=None if record.person else False,
+                model=None if record.model else False,
             )
         )
 
-    def _group_of(self, message_id: str) -> int:
-        known = self._messages.get(message_id)
-        return known.seq if known is not None else 0
+    # -- compactions and rewinds ---------------------------------------------------------------
 
-    # -- history -------------------------------------------------------------------------------
-
-    def _sum_up(self, summed: r.SummaryRecord) -> Iterator[Placed]:
-        if not summed.text.strip() or not self._messages:
-            what = "a summary of nothing" if summed.text.strip() else "a summary without words"
-            self._report.repair(summed.place, f"{what}; it is kept as a note")
-            yield self._note(summed.place, "compaction", summed.text)
+    def _compact(self, record: r.SummaryRecord) -> Iterator[LocatedEntry]:
+        journal, known, turn = self._journal, self._known, self._turn
+        if not record.text.strip() or not known.messages:
+            what = "a summary of nothing" if record.text.strip() else "a summary without words"
+            self._report.repair(record.location, f"{what}; it is kept as a note")
+            yield journal.note(record.location, "compaction", record.text)
             return
-        if self._answer_ends and self._is_answered and not summed.late:
-            yield from self._end_as_it_stands(summed.place)
-        keep = set(self._systems)
-        kept = map(hash, summed.kept_texts)
-        keep |= {self._prompts[text] for text in kept if text in self._prompts}
-        begun = {self._group_of(call.message_id) for call in self._open_calls.values()}
-        begun |= {self._group_of(self._message_id(key)) for key in summed.kept_keys}
-        begun.discard(0)
-        keep |= {at for at, group in enumerate(self._groups, start=1) if group in begun}
+        ends = self._source.answer_ends and not record.late
+        if ends and turn is not None and turn.is_answered:
+            yield from self._end_without_record(record.location)
         body = e.Compacted(
-            id=self._id("ent", f"compaction/{self._seq}"),
-            summary=summed.text,
+            id=journal.make_id("ent", f"compaction/{journal.seq}"),
+            summary=record.text,
             first=1,
-            through=self._seq,
-            keep=tuple(sorted(keep)),
-            provider=summed.provider,
-            model=summed.model,
+            through=journal.seq,
+            keep=tuple(sorted(self._kept_by(record))),
+            provider=record.provider,
+            model=record.model,
         )
-        if summed.late:
-            self.late.append(body)
+        if record.late:
+            self.facts.changes.append(body)
         else:
-            yield self._put(body, summed.place)
+            yield journal.append(body, record.location)
 
-    def _roll_back(self, record: r.RolledBack) -> Iterator[Placed]:
-        if self._turn_id is not None:
-            yield from self._end_as_it_stands(record.place)
-        if record.turns <= 0 or not self._turn_starts:
-            self._report.repair(record.place, "there is no turn that could be taken back")
+    def _kept_by(self, record: r.SummaryRecord) -> set[int]:
+        """Return the seqs that stay beside a summary: instructions, kept messages, open calls."""
+        known, message_id = self._known, self._journal.message_id
+        keep = set(known.system_seqs)
+        kept = map(hash, record.kept_texts)
+        keep |= {known.prompt_seqs[text] for text in kept if text in known.prompt_seqs}
+        open_calls = self._turn.open_calls.values() if self._turn is not None else ()
+        groups = {known.group_of(call.message_id) for call in open_calls}
+        groups |= {known.group_of(message_id(key)) for key in record.kept_keys}
+        groups.discard(0)
+        return keep | self._journal.seqs_of(groups)
+
+    def _roll_back(self, record: r.RollbackRecord) -> Iterator[LocatedEntry]:
+        if self._turn is not None:
+            yield from self._end_without_record(record.location)
+        turns = self._known.prompted_turns
+        if record.turns <= 0 or not turns:
+            self._report.repair(record.location, "there is no turn that could be taken back")
             return
-        first = self._turn_starts[-min(record.turns, len(self._turn_starts))]
-        yield from self._rewind(record.place, first - 1)
+        yield self._rewind(record.location, turns[-min(record.turns, len(turns))] - 1)
 
-    def _go_back(self, record: r.BranchRecord) -> Iterator[Placed]:
-        message = self._messages.get(self._message_id(record.key))
+    def _branch(self, record: r.BranchRecord) -> Iterator[LocatedEntry]:
+        message = self._known.messages.get(self._journal.message_id(record.key))
         if message is None:
             return
-        if self._turn_id is not None:
-            yield from self._end_as_it_stands(record.place)
-        yield from self._rewind(record.place, message.seq)
+        if self._turn is not None:
+            yield from self._end_without_record(record.location)
+        yield self._rewind(record.location, message.seq)
 
-    def _rewind(self, place: SourceLocation, through: int) -> Iterator[Placed]:
-        keep, torn = list[int](), set[int]()
-        for seq in range(through + 1, self._seq + 1):
-            group, turn = self._groups[seq - 1], self._turns[seq - 1]
-            if group > through or turn > through:
-                torn.add(turn)
-            elif group or (turn and turn not in torn and seq == self._last_of(turn)):
-                keep.append(seq)
+    def _rewind(self, location: SourceLocation, through: int) -> LocatedEntry:
+        journal = self._journal
         body = e.Rewound(
-            id=self._id("ent", f"rewind/{self._seq}"), through=through, keep=tuple(keep)
+            id=journal.make_id("ent", f"rewind/{journal.seq}"),
+            through=through,
+            keep=tuple(journal.kept_by_rewind(through)),
         )
-        yield self._put(body, place)
-        self._turn_starts = [start for start in self._turn_starts if start <= through]
-        self._systems = [seq for seq in self._systems if seq <= through]
-        self._prompts = {text: seq for text, seq in self._prompts.items() if seq <= through}
+        self._known.rewind(through)
+        return journal.append(body, location)
 
-    def _last_of(self, turn: int) -> int:
-        """The last entry of a turn is its ending; what came late is not part of it."""
-        last = turn
-        while last < self._seq and self._turns[last] == turn:
-            last += 1
-        return last
 
-    # -- small things --------------------------------------------------------------------------
+# -- entries and their parts -----------------------------------------------------------------------
 
-    def _note(self, place: SourceLocation, name: str, data: Json) -> Placed:
-        body = e.Note(
-            id=self._id("ent", f"note/{self._seq}"),
-            name=f"{self.source}.{name}",
-            data=_as_json(data),
+
+def _message_bodies(
+    record: r.MessageRecord, message_id: str, turn_id: str, call_id: str | None
+) -> Iterator[e.MessageRecorded | e.MessageStarted | e.MessageEnded]:
+    """Yield the one entry of a whole message, or the two of a partial one."""
+    role, parts = record.role, record.parts
+    if not record.partial:
+        yield e.MessageRecorded(
+            id=message_id, turn_id=turn_id, role=role, parts=parts, model_call_id=call_id
         )
-        return self._put(body, place)
-
-    def _put(
-        self,
-        body: e.Body,
-        place: SourceLocation,
-        *,
-        group: int = 0,
-        blobs: dict[str, bytes] | None = None,
-    ) -> Placed:
-        self._seq += 1
-        self._groups.append(group)
-        in_turn = self._turn_id is not None and not isinstance(body, e.LateResult)
-        self._turns.append(self._turn_seq if in_turn else 0)
-        return Placed(e.Entry(self._seq, self._at_us, body), place, blobs or {})
-
-    def _message_id(self, key: str) -> str:
-        """The source's own id, unless it is far too long for one."""
-        return key if len(key) <= _ID_CHARS else self._id("msg", key)
-
-    def _id(self, prefix: str, key: str) -> str:
-        return keyed_id(prefix, self.session_id, key)
+        return
+    yield e.MessageStarted(id=message_id, turn_id=turn_id, role=role, model_call_id=call_id)
+    yield e.MessageEnded(id=message_id, turn_id=turn_id, state="partial", parts=parts)
 
 
-def session_id_of(source: str, native_id: str) -> str:
-    """The id that a session of a source has here, always."""
-    return keyed_id("ses", source, native_id)
+def _call_started(call_id: str, turn_id: str, call: r.ModelCallRecord) -> e.ModelCallStarted:
+    return e.ModelCallStarted(
+        id=call_id,
+        turn_id=turn_id,
+        provider=call.provider,
+        model=call.model,
+        system=digest(to_bytes(call.system)) if call.system else None,
+    )
+
+
+def _call_ended(call_id: str, turn_id: str, call: r.ModelCallRecord) -> e.ModelCallEnded:
+    return e.ModelCallEnded(
+        id=call_id,
+        turn_id=turn_id,
+        finish_reason=call.finish_reason,
+        usage=call.usage,
+        provider_ids=call.provider_ids,
+        error=call.error,
+    )
 
 
 def _as_json(value: Json) -> Json:
-    """The value, or as text what nests too deeply or holds a number that JSON does not have."""
+    """Return the value, or as text a value that nests too deeply or that JSON cannot hold."""
     try:
         check_json(value, "value")
     except KillickError:
@@ -508,14 +564,14 @@ def _as_json(value: Json) -> Json:
     return value
 
 
+def _is_of(call: _Call, turn: _Turn | None) -> bool:
+    return turn is not None and call.turn_id == turn.id
+
+
 def _is_of_model(part: Part) -> bool:
     sealed = isinstance(part, Opaque) and part.provider == "anthropic"
     return sealed or isinstance(part, Reasoning | ToolCall)
 
 
-def _text_key(said: r.MessageRecord) -> int:
-    return hash("".join(part.text for part in said.parts if isinstance(part, Text)))
-
-
-def _hashed(text: str) -> str:
-    return digest(to_bytes(text))
+def _text_hash(record: r.MessageRecord) -> int:
+    return hash("".join(part.text for part in record.parts if isinstance(part, Text)))

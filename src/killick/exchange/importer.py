@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from killick.errors import KillickError
-from killick.exchange.compose import Composer, session_id_of
+from killick.exchange.compose import Composer, LateChange, SessionFacts
 from killick.exchange.formats import (
     Format,
     Peek,
@@ -24,8 +24,8 @@ from killick.exchange.formats import (
 )
 from killick.exchange.formats.jsonl import has_blob
 from killick.exchange.merge import Merged, merge, relocated
-from killick.exchange.records import Bad, Outcome, Report, Source, SourceLocation
-from killick.exchange.repair import Mender
+from killick.exchange.records import Outcome, ProblemRecord, Report, Source, SourceLocation
+from killick.exchange.repair import Repairer
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
 from killick.model.limits import TITLE_CHARS_MAX
@@ -41,8 +41,8 @@ SETTLED_SECONDS: Final = 600
 _SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst")
 
 READERS: Final[dict[str, Format]] = {
-    one.name: one
-    for one in (
+    format_.name: format_
+    for format_ in (
         claude_code.FORMAT,
         codex.FORMAT,
         goose.FORMAT,
@@ -81,25 +81,25 @@ def import_paths(
     If interrupted: whole turns are there; importing again goes on.
     """
     report = Report()
-    found = list(find(paths, report, only=only, since_us=since_us))
+    files = list(find(paths, report, only=only, since_us=since_us))
     known = set(store.session_ids())
-    for number, one in enumerate(found, start=1):
-        _import(store, one, report, known, clock=clock, dry_run=dry_run)
+    for number, file in enumerate(files, start=1):
+        _import(store, file, report, known, clock=clock, dry_run=dry_run)
         if progress is not None:
-            progress(number, len(found))
+            progress(number, len(files))
     return report
 
 
-def _rests(found: DiscoveredFile, now_us: int) -> bool:
+def _rests(file: DiscoveredFile, now_us: int) -> bool:
     """Whether nobody writes to it any more. A copy is younger than what is in it."""
-    told_us = READERS[found.format].newest_us(found.path)
-    written_us = found.changed_us if told_us is None else min(found.changed_us, told_us)
+    told_us = READERS[file.format].newest_us(file.path)
+    written_us = file.changed_us if told_us is None else min(file.changed_us, told_us)
     return now_us - written_us > SETTLED_SECONDS * 1_000_000
 
 
 def _import(
     store: Store,
-    found: DiscoveredFile,
+    file: DiscoveredFile,
     report: Report,
     known: set[str],
     *,
@@ -107,26 +107,22 @@ def _import(
     dry_run: bool,
 ) -> None:
     try:
-        if found.format == jsonl.NAME:
-            jsonl.import_lines(store, found.path, report, dry_run=dry_run, known=known)
+        if file.format == jsonl.NAME:
+            jsonl.import_lines(store, file.path, report, dry_run=dry_run, known=known)
             return
-        reading = Reading(found.changed_us, _rests(found, clock()))
-        for source in READERS[found.format].read(found.path, reading):
-            if isinstance(source, Bad):
-                report.note(source.place, source.reason, repaired=source.repaired)
+        reading = Reading(file.changed_us, _rests(file, clock()))
+        for source in READERS[file.format].read(file.path, reading):
+            if isinstance(source, ProblemRecord):
+                report.note(source.location, source.reason, repaired=source.repaired)
             else:
                 import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
     except OSError as error:
-        report.skip(
-            SourceLocation(str(found.path)), f"it cannot be read: {error.strerror or error}"
-        )
+        report.skip(SourceLocation(str(file.path)), f"it cannot be read: {error.strerror or error}")
     except KillickError as error:
-        report.skip(
-            SourceLocation(str(found.path)), f"the session could not be taken over: {error}"
-        )
+        report.skip(SourceLocation(str(file.path)), f"the session could not be taken over: {error}")
     except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
         report.skip(
-            SourceLocation(str(found.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
+            SourceLocation(str(file.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
         )
 
 
@@ -142,12 +138,16 @@ def find(
     for path in paths:
         named = not path.is_dir()
         for file in [path] if named else _files(path):
-            found = _look(file, report, named=named)
-            if found is None or found.path in seen or only not in (None, found.format):
+            discovered = _look(file, report, named=named)
+            if (
+                discovered is None
+                or discovered.path in seen
+                or only not in (None, discovered.format)
+            ):
                 continue
-            seen.add(found.path)
-            if since_us is None or found.changed_us >= since_us:
-                yield found
+            seen.add(discovered.path)
+            if since_us is None or discovered.changed_us >= since_us:
+                yield discovered
 
 
 def count_files(path: Path) -> int:
@@ -186,7 +186,7 @@ def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
 def _changed_us(path: Path) -> int:
     """When it was last written to; what a database was told lies in a log beside it first."""
     if path.is_dir():
-        files = [one for one in path.iterdir() if one.is_file()] or [path]
+        files = [file for file in path.iterdir() if file.is_file()] or [path]
     else:
         log = path.with_name(f"{path.name}-wal")
         files = [path, log] if log.exists() else [path]
@@ -198,15 +198,15 @@ def detect(path: Path) -> str | None:
     peek = Peek(path)
     if any(jsonl.is_own(record) for record in peek.records):
         return jsonl.NAME
-    return next((one.name for one in READERS.values() if one.claims(peek)), None)
+    return next((format_.name for format_ in READERS.values() if format_.claims(peek)), None)
 
 
 def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:
     """Where the agents of this machine keep their sessions, as far as there are any."""
     return [
-        (one.name, path)
-        for one in READERS.values()
-        for path in one.places(environment, home)
+        (format_.name, path)
+        for format_ in READERS.values()
+        for path in format_.places(environment, home)
         if path.exists()
     ]
 
@@ -222,14 +222,11 @@ def import_source(
 ) -> Outcome:
     """Bring one session in. If interrupted: whole turns are there; the next import goes on."""
     before = len(report.problems)
-    session_id = session_id_of(source.name, source.native_id)
-    composer = Composer(source.name, session_id, report, changes_late=source.changes_late)
-    placed = composer.compose(
-        source.records, settled=source.settled, answer_ends=source.answer_ends
-    )
-    mender = Mender(report, lambda name: has_blob(store, name))
+    composer = Composer(source, report)
+    session_id = composer.session_id
+    repairer = Repairer(report, lambda name: has_blob(store, name))
     try:
-        units = mender.mend(placed, close=False)
+        units = repairer.units(composer.entries(), close=False)
         merged = merge(
             store,
             session_id,
@@ -239,7 +236,7 @@ def import_source(
             passing=(e.Compacted,) if source.changes_late else (),
         )
         if not dry_run and merged.action != "left":
-            _finish(store, source, composer, merged, report.summary(before), clock)
+            _finish(store, source, composer.facts, merged, report.summary(before), clock)
     except (KillickError, OSError) as error:
         report.skip(SourceLocation(source.origin), f"the session could not be taken over: {error}")
         merged = Merged(session_id, "left", why=str(error))
@@ -249,9 +246,9 @@ def import_source(
         session_id=merged.session_id,
         action=merged.action,
         entries=merged.added,
-        title=composer.title[0] if composer.title else None,
+        title=composer.facts.title[0] if composer.facts.title else None,
         fork_of=merged.fork_of,
-        why=merged.why or (OPEN if composer.left_open else None),
+        why=merged.why or (OPEN if composer.facts.left_open else None),
     )
     report.sessions.append(outcome)
     return outcome
@@ -260,25 +257,25 @@ def import_source(
 def _finish(
     store: Store,
     source: Source,
-    composer: Composer,
+    facts: SessionFacts,
     merged: Merged,
-    found: dict[str, object],
+    problems: dict[str, object],
     clock: Clock,
 ) -> None:
     """Give it the title that it has there, and note where it came from."""
     session = store.session(merged.session_id)
-    about, bodies, title = session.info().about, list[e.Body](), composer.title
+    about, bodies, title = session.info().about, list[e.Body](), facts.title
     if title is not None and about.titled_by != "person" and about.title != title[0]:
         key = f"title/{session.head}"
         entry_id = keyed_id("ent", session.id, key)
         bodies.append(e.Renamed(id=entry_id, title=title[0][:TITLE_CHARS_MAX], by=title[1]))
-    bodies += _changed_since(session, composer, merged)
-    if composer.archived and merged.action == "new":
+    bodies += _changed_since(session, facts.changes, merged)
+    if facts.archived and merged.action == "new":
         bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
     if merged.added:
         entry_id = keyed_id("ent", session.id, f"imported/{session.head}")
         bodies.append(
-            e.Imported(id=entry_id, source=source.name, origin=source.origin, report=found)
+            e.Imported(id=entry_id, source=source.name, origin=source.origin, report=problems)
         )
     if bodies:
         now, head = clock(), session.head
@@ -286,15 +283,17 @@ def _finish(
         store.import_entries(session.id, entries)
 
 
-def _changed_since(session: Session, composer: Composer, merged: Merged) -> Iterator[e.Body]:
+def _changed_since(session: Session, changes: list[LateChange], merged: Merged) -> Iterator[e.Body]:
     """What the source hides or has summed up by now, and the session has not yet."""
-    if not composer.late:
+    if not changes:
         return
     known, after = set[str](), 0
     while page := session.entries(after=after, limit=_PAGE):
-        known |= {one.body.id for one in page if isinstance(one.body, e.Visibility | e.Compacted)}
+        known |= {
+            entry.body.id for entry in page if isinstance(entry.body, e.Visibility | e.Compacted)
+        }
         after = page[-1].seq
-    for body in composer.late:
+    for body in changes:
         seq = body.through if isinstance(body, e.Compacted) else body.seq
-        if body.id not in known and 0 < merged.place(seq) <= session.head:
-            yield relocated(body, merged.place)
+        if body.id not in known and 0 < merged.seq_here(seq) <= session.head:
+            yield relocated(body, merged.seq_here)

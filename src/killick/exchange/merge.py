@@ -60,8 +60,8 @@ class Merged(msgspec.Struct):
     added: int = 0
     fork_of: str | None = None
     why: str | None = None
-    place: Callable[[int], int] = lambda seq: seq
-    """Where the source's entry at a seq stands here."""
+    seq_here: Callable[[int], int] = lambda seq: seq
+    """Gives the seq here of the source's entry at a seq."""
 
 
 class _InUse(Exception):
@@ -113,7 +113,7 @@ class _Merging:
         self.session_id = session_id
         self.added = 0
         self._fork_of: str | None = None
-        self._place = _Places()
+        self._seq_here = _SeqMap()
         self._reached = 0
         self._batch: list[e.Entry] = []
         self._batch_bytes = 0
@@ -140,14 +140,14 @@ class _Merging:
             seqs = self._find(unit)
             if seqs is not None:
                 for entry, seq in zip(unit.entries, seqs, strict=True):
-                    self._note_place(entry.seq, seq)
+                    self._note_seq(entry.seq, seq)
                 return
         self._add(unit)
 
     def _find(self, unit: Unit) -> list[int] | None:
         """Where this unit is stored; None when it is not, and it can be appended."""
         assert self._stored is not None
-        seqs = self._stored.find(unit, self._place)
+        seqs = self._stored.find(unit, self._seq_here)
         if seqs is not None:
             return seqs
         if self._stored.at_end:
@@ -185,8 +185,8 @@ class _Merging:
             for data in unit.blobs.values():
                 self._store.put_blob(data)
         for entry in unit.entries:
-            self._note_place(entry.seq, self._next)
-            body = relocated(entry.body, self._place)
+            self._note_seq(entry.seq, self._next)
+            body = relocated(entry.body, self._seq_here)
             self._batch.append(e.Entry(self._next, entry.at_us, body))
             self._batch_bytes += len(encode(body))
             self._next += 1
@@ -210,65 +210,65 @@ class _Merging:
             action = "forked"
         elif self.added:
             action = "new" if self._is_new else "grown"
-        return Merged(self.session_id, action, self.added, self._fork_of, place=self._place)
+        return Merged(self.session_id, action, self.added, self._fork_of, seq_here=self._seq_here)
 
-    def _note_place(self, seq: int, place: int) -> None:
-        self._reached = place
-        self._place.note(seq, place)
+    def _note_seq(self, seq: int, here: int) -> None:
+        self._reached = here
+        self._seq_here.note(seq, here)
 
 
-class _Places:
-    """Where the source's entries stand here, by their seqs; 0 is no seq there.
+class _SeqMap:
+    """Maps a seq of the source to the seq of the same entry here; 0 is no seq there.
 
     A seq that the source has lost is where the one before it is.
     """
 
     def __init__(self) -> None:
-        self._there = array("q")
+        self._here = array("q")
 
-    def note(self, seq: int, place: int) -> None:
-        while seq and len(self._there) < seq:
-            self._there.append(self.last or place)
+    def note(self, seq: int, here: int) -> None:
+        while seq and len(self._here) < seq:
+            self._here.append(self.last or here)
         if seq:
-            self._there[seq - 1] = place
+            self._here[seq - 1] = here
 
     @property
     def last(self) -> int:
-        return self._there[-1] if self._there else 0
+        return self._here[-1] if self._here else 0
 
     def knows(self, seq: int) -> bool:
-        return 1 <= seq <= len(self._there)
+        return 1 <= seq <= len(self._here)
 
     def __call__(self, seq: int) -> int:
-        return self._there[seq - 1] if self.knows(seq) else min(seq, 0)
+        return self._here[seq - 1] if self.knows(seq) else min(seq, 0)
 
 
-class _Ahead:
+class _TentativeSeqMap:
     """The same, with what would be noted if a unit were found to be stored."""
 
-    def __init__(self, places: _Places) -> None:
-        self._places = places
+    def __init__(self, known: _SeqMap) -> None:
+        self._known = known
         self._seqs: list[int] = []
-        self._there: list[int] = []
+        self._here: list[int] = []
 
-    def note(self, seq: int, place: int) -> None:
+    def note(self, seq: int, here: int) -> None:
         if seq:
             self._seqs.append(seq)
-            self._there.append(place)
+            self._here.append(here)
 
     def forget(self, seq: int) -> None:
         """What was noted last, of this seq, does not hold."""
         if seq:
             self._seqs.pop()
-            self._there.pop()
+            self._here.pop()
 
     def __call__(self, seq: int) -> int:
         before = bisect_right(self._seqs, seq)
         if before:
-            return self._there[before - 1]
-        if self._seqs and seq > 0 and not self._places.knows(seq):
-            return self._places.last or self._there[0]
-        return self._places(seq)
+            return self._here[before - 1]
+        if self._seqs and seq > 0 and not self._known.knows(seq):
+            return self._known.last or self._here[0]
+        return self._known(seq)
 
 
 class _Stored:
@@ -281,7 +281,7 @@ class _Stored:
         self._passing = passing
         self.head = after
         self._page: list[e.Entry] = []
-        self._open_turns = {one.id for one in session.turns() if one.status == "running"}
+        self._open_turns = {turn.id for turn in session.turns() if turn.status == "running"}
         self._full = True
 
     @property
@@ -293,33 +293,33 @@ class _Stored:
             self._drop(1)
         return True
 
-    def find(self, unit: Unit, places: _Places) -> list[int] | None:
+    def find(self, unit: Unit, known: _SeqMap) -> list[int] | None:
         """Where the unit stands; None when something else stands there, or nothing."""
         seqs: list[int] = []
         at = 0
-        place = _Ahead(places)
+        seq_here = _TentativeSeqMap(known)
         for entry in unit.entries:
-            found = self._match(entry, at, place)
-            if found is None:
+            index = self._match(entry, at, seq_here)
+            if index is None:
                 return None
-            seqs.append(self._page[found].seq)
-            at = found + 1
+            seqs.append(self._page[index].seq)
+            at = index + 1
         self._drop(at)
         return seqs
 
-    def _match(self, entry: e.Entry, at: int, place: _Ahead) -> int | None:
+    def _match(self, entry: e.Entry, at: int, seq_here: _TentativeSeqMap) -> int | None:
         """The place in the page of the entry that this is; ours about the session are passed."""
         while True:
             stored = self._peek(at)
             if stored is None:
                 return None
-            place.note(entry.seq, stored.seq)  # as it was noted before it was written
-            body = relocated(entry.body, place)
+            seq_here.note(entry.seq, stored.seq)  # as it was noted before it was written
+            body = relocated(entry.body, seq_here)
             if is_same(stored.body, body):
                 if isinstance(body, e.TurnStarted) and body.turn_id in self._open_turns:
                     raise _InUse
                 return at
-            place.forget(entry.seq)
+            seq_here.forget(entry.seq)
             if not isinstance(stored.body, self._passing):
                 return None
             at += 1
@@ -349,25 +349,27 @@ def is_same(stored: e.Body, offered: e.Body) -> bool:
     return encode(stored) == encode(offered)  # a list in a note was a tuple before it was stored
 
 
-def relocated(body: e.Body, place: Callable[[int], int]) -> e.Body:
+def relocated(body: e.Body, seq_here: Callable[[int], int]) -> e.Body:
     """The entry with every seq in it as it is here."""
     replace = msgspec.structs.replace
     match body:
         case e.ToolFinished(started=int() as started) | e.LateResult(started=int() as started):
-            return replace(body, started=place(started))
+            return replace(body, started=seq_here(started))
         case e.Compacted():
             return replace(
                 body,
-                first=place(body.first),
-                through=place(body.through),
-                keep=tuple(map(place, body.keep)),
-                rest=tuple(map(place, body.rest)),
+                first=seq_here(body.first),
+                through=seq_here(body.through),
+                keep=tuple(map(seq_here, body.keep)),
+                rest=tuple(map(seq_here, body.rest)),
             )
         case e.Rewound():
-            return replace(body, through=place(body.through), keep=tuple(map(place, body.keep)))
+            return replace(
+                body, through=seq_here(body.through), keep=tuple(map(seq_here, body.keep))
+            )
         case e.Undone():
-            return replace(body, seq=place(body.seq))
+            return replace(body, seq=seq_here(body.seq))
         case e.Visibility():
-            return replace(body, seq=place(body.seq), entries=tuple(map(place, body.entries)))
+            return replace(body, seq=seq_here(body.seq), entries=tuple(map(seq_here, body.entries)))
         case _:
             return body

@@ -165,7 +165,7 @@ _TAIL_BYTES: Final = 1 << 16
 class SourceLine(msgspec.Struct):
     """A record, or the reason why there is none; `torn` is a last one that was not finished."""
 
-    place: SourceLocation
+    location: SourceLocation
     record: dict[str, Any] | None
     problem: str | None = None
     torn: bool = False
@@ -202,12 +202,12 @@ def newest_us(path: Path) -> int | None:
     return None
 
 
-def records_in(place: SourceLocation, data: bytes | None) -> Iterator[SourceLine]:
+def records_in(location: SourceLocation, data: bytes | None) -> Iterator[SourceLine]:
     """What one line holds; None stands for one that is too long."""
     if data is None:
-        yield SourceLine(place, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
+        yield SourceLine(location, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
     elif data.strip(b" \t\r\n"):
-        yield from _records(place, data)
+        yield from _records(location, data)
 
 
 def split(file: BinaryIO) -> Iterator[bytes | None]:
@@ -221,27 +221,27 @@ def split(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
-def _records(place: SourceLocation, data: bytes) -> Iterator[SourceLine]:
+def _records(location: SourceLocation, data: bytes) -> Iterator[SourceLine]:
     try:
         record = parse_object(data)
     except ValueError as error:
-        yield from _damaged(place, data, str(error))
+        yield from _damaged(location, data, str(error))
     else:
-        yield SourceLine(place, record, raw=data)
+        yield SourceLine(location, record, raw=data)
 
 
-def _damaged(place: SourceLocation, data: bytes, reason: str) -> Iterator[SourceLine]:
+def _damaged(location: SourceLocation, data: bytes, reason: str) -> Iterator[SourceLine]:
     torn = not data.endswith(b"\n")
     at = _rescue(data)
-    lost, found = data[:at], data[at:]
+    lost, rest = data[:at], data[at:]
     if lost.strip(b" \t\r\n\0"):
         yield SourceLine(
-            place, None, f"not a record ({reason}): {_shown(lost)}", torn and not found
+            location, None, f"not a record ({reason}): {_shown(lost)}", torn and not rest
         )
-    elif not found:
-        yield SourceLine(place, None, f"{len(data)} bytes of nothing", torn)
-    if found:
-        yield SourceLine(place, parse_object(found), raw=found)
+    elif not rest:
+        yield SourceLine(location, None, f"{len(data)} bytes of nothing", torn)
+    if rest:
+        yield SourceLine(location, parse_object(rest), raw=rest)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -354,14 +354,14 @@ def _same(path: Path, before: Any) -> bool:
 
 def _rescued(data: bytes, reason: str, begins: re.Pattern[str]) -> SourceDocument:
     """The objects that are whole, told apart by how each begins."""
-    found = SourceDocument(None, [], [(None, f"it is damaged ({reason})")])
+    document = SourceDocument(None, [], [(None, f"it is damaged ({reason})")])
     text = data.decode("utf-8", "replace")
     for number, value in enumerate(_objects(text, begins), start=1):
         if isinstance(value, str):
-            found.problems.append((number, value))
+            document.problems.append((number, value))
         else:
-            found.rows.append((number, value))
-    return found
+            document.rows.append((number, value))
+    return document
 
 
 def _objects(text: str, begins: re.Pattern[str]) -> Iterator[dict[str, Any] | str]:
@@ -386,8 +386,8 @@ def rows_of(document: SourceDocument, name: str) -> list[tuple[int, Any]]:
     if not document.whole:
         return document.rows
     value = document.value
-    found = value.get(name) if isinstance(value, dict) else value
-    return list(enumerate(found, start=1)) if isinstance(found, list) else []
+    rows = value.get(name) if isinstance(value, dict) else value
+    return list(enumerate(rows, start=1)) if isinstance(rows, list) else []
 
 
 DAMAGED: Final = (sqlite3.Error, UnicodeError)
@@ -430,14 +430,14 @@ class SourceDatabase:
 
     def rows(self, query: str, *values: object) -> Iterator[Row]:
         """The rows of a query. Raises sqlite3.Error where it cannot be read, and OSError."""
-        found = self._connection.execute(query, values)
+        cursor = self._connection.execute(query, values)
         try:
-            for row in found:
+            for row in cursor:
                 self._check()
                 yield {key: row[key] for key in row.keys()}  # noqa: SIM118  (a Row is no dict)
         finally:
             with suppress(sqlite3.ProgrammingError):  # the database was closed before
-                found.close()
+                cursor.close()
 
     def select(
         self, table: str, wanted: Sequence[str], rest: str, *values: object

@@ -33,7 +33,7 @@ class SourceLocation(msgspec.Struct, frozen=True, gc=False):
 class Record(msgspec.Struct, kw_only=True):
     """A record, and when it was made; None is the time of the one before it."""
 
-    place: SourceLocation
+    location: SourceLocation
     at_us: int | None = None
 
 
@@ -47,18 +47,18 @@ class BeginRecord(Record, kw_only=True):
     parent: str | None = None
 
 
-class Titled(Record, kw_only=True):
+class TitleRecord(Record, kw_only=True):
     title: str
     by: Namer = "import"
 
 
-class TurnBegan(Record, kw_only=True):
+class TurnStartRecord(Record, kw_only=True):
     """A turn begins; one that was open has lost its ending."""
 
     key: str
 
 
-class Asked(msgspec.Struct):
+class ModelCallRecord(msgspec.Struct):
     """What is known of the model call that a message answers."""
 
     provider: str | None = None
@@ -79,7 +79,7 @@ class MessageRecord(Record, kw_only=True):
     blobs: dict[str, bytes] = {}
     begins_turn: bool = False
     partial: bool = False
-    asked: Asked | None = None
+    model_call: ModelCallRecord | None = None
     person: bool = True
     model: bool = True
 
@@ -93,7 +93,7 @@ class ResultRecord(Record, kw_only=True):
     model: bool = True
 
 
-class TurnOver(Record, kw_only=True):
+class TurnEndRecord(Record, kw_only=True):
     status: Literal["completed", "failed", "interrupted"]
     reason: str | None = None
     detail: str | None = None
@@ -115,7 +115,7 @@ class SummaryRecord(Record, kw_only=True):
     model: str | None = None
 
 
-class RolledBack(Record, kw_only=True):
+class RollbackRecord(Record, kw_only=True):
     """The last turns that had a prompt are taken back."""
 
     turns: int
@@ -138,7 +138,7 @@ class ArchiveRecord(Record, kw_only=True):
     """It was put away there."""
 
 
-class Bad(Record, kw_only=True):
+class ProblemRecord(Record, kw_only=True):
     """A record that was skipped, or taken in another way than it stood."""
 
     reason: str
@@ -171,12 +171,12 @@ class Source(msgspec.Struct):
 class Problem(msgspec.Struct, frozen=True, gc=False):
     """A record that was skipped, or taken in another way than it stood."""
 
-    place: SourceLocation
+    location: SourceLocation
     reason: str
     kind: Literal["skipped", "repaired"] = "skipped"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.kind}: {self.reason}"
+        return f"{self.location}: {self.kind}: {self.reason}"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -205,37 +205,37 @@ class Report:
 
     @property
     def entries(self) -> int:
-        return sum(one.entries for one in self.sessions)
+        return sum(outcome.entries for outcome in self.sessions)
 
     @property
     def skipped(self) -> list[Problem]:
-        return [one for one in self.problems if one.kind == "skipped"]
+        return [outcome for outcome in self.problems if outcome.kind == "skipped"]
 
     @property
     def repaired(self) -> list[Problem]:
-        return [one for one in self.problems if one.kind == "repaired"]
+        return [outcome for outcome in self.problems if outcome.kind == "repaired"]
 
     @property
     def exit_code(self) -> int:
         """0, or 3 when records were skipped."""
         return 3 if self.skipped else 0
 
-    def note(self, place: SourceLocation, reason: str, *, repaired: bool) -> None:
-        self.problems.append(Problem(place, reason, "repaired" if repaired else "skipped"))
+    def note(self, location: SourceLocation, reason: str, *, repaired: bool) -> None:
+        self.problems.append(Problem(location, reason, "repaired" if repaired else "skipped"))
 
-    def skip(self, place: SourceLocation, reason: str) -> None:
-        self.problems.append(Problem(place, reason))
+    def skip(self, location: SourceLocation, reason: str) -> None:
+        self.problems.append(Problem(location, reason))
 
-    def repair(self, place: SourceLocation, reason: str) -> None:
-        self.problems.append(Problem(place, reason, "repaired"))
+    def repair(self, location: SourceLocation, reason: str) -> None:
+        self.problems.append(Problem(location, reason, "repaired"))
 
     def summary(self, since: int = 0) -> dict[str, object]:
         """What an `imported` entry keeps of the problems from number `since` on."""
-        found = self.problems[since:]
-        if not found:
+        problems = self.problems[since:]
+        if not problems:
             return {}
         return {
-            "skipped": sum(one.kind == "skipped" for one in found),
-            "repaired": sum(one.kind == "repaired" for one in found),
-            "problems": [str(one) for one in found[:PROBLEMS_KEPT]],
+            "skipped": sum(outcome.kind == "skipped" for outcome in problems),
+            "repaired": sum(outcome.kind == "repaired" for outcome in problems),
+            "problems": [str(outcome) for outcome in problems[:PROBLEMS_KEPT]],
         }

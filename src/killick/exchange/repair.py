@@ -81,18 +81,18 @@ IN_TURN: Final = (
 )
 
 
-class Placed(msgspec.Struct):
+class LocatedEntry(msgspec.Struct):
     """An entry with the seq that its source gives it, and where it stands there.
 
     A seq of 0 is no seq: nothing in the source can speak of this entry.
     """
 
     entry: e.Entry
-    place: SourceLocation
+    location: SourceLocation
     blobs: dict[str, bytes] = {}
 
 
-class Mender:
+class Repairer:
     """Takes a source's entries in order and gives whole units."""
 
     def __init__(self, report: Report, has_blob: Callable[[str], bool]) -> None:
@@ -108,58 +108,66 @@ class Mender:
         self._deleted = False
         self._last_us = 0
 
-    def mend(self, placed: Iterable[Placed], *, close: bool) -> Iterator[Unit]:
+    def units(self, entries: Iterable[LocatedEntry], *, close: bool) -> Iterator[Unit]:
         """The units; a turn that is open at the end is closed, or left out."""
-        place = SourceLocation("")
-        for one in placed:
-            place = one.place
-            yield from self._begin(one)
-            yield from self._take(one)
+        location = SourceLocation("")
+        for located in entries:
+            location = located.location
+            yield from self._begin(located)
+            yield from self._take(located)
         if self._running is None:
             return
         if close:
-            yield from self._close(place)
+            yield from self._close(location)
         else:
             self._running = None
 
-    def _begin(self, one: Placed) -> Iterator[Unit]:
+    def _begin(self, located: LocatedEntry) -> Iterator[Unit]:
         if self._begun:
             return
         self._begun = True
-        if not isinstance(one.entry.body, e.SessionCreated):
-            self._report.repair(one.place, "the session's beginning was lost; it begins here")
+        if not isinstance(located.entry.body, e.SessionCreated):
+            self._report.repair(
+                located.location, "the session's beginning was lost; it begins here"
+            )
             self._see(e.SessionCreated())
-            yield Unit([e.Entry(0, one.entry.at_us, e.SessionCreated())])
+            yield Unit([e.Entry(0, located.entry.at_us, e.SessionCreated())])
 
-    def _take(self, one: Placed) -> Iterator[Unit]:
-        body = one.entry.body
-        self._last_us = one.entry.at_us
+    def _take(self, located: LocatedEntry) -> Iterator[Unit]:
+        body = located.entry.body
+        self._last_us = located.entry.at_us
         if isinstance(body, e.TurnStarted) and self._running is not None:
-            yield from self._close(one.place)
+            yield from self._close(located.location)
         elif isinstance(body, IN_TURN) and not self._knows(body.turn_id):
             if self._running is not None:
-                yield from self._close(one.place)
-            yield from self._reopen(one.place, body.turn_id, one.entry.at_us)
+                yield from self._close(located.location)
+            yield from self._reopen(located.location, body.turn_id, located.entry.at_us)
         try:
-            body = self._checked(one)
+            body = self._checked(located)
         except KillickError as error:
-            self._report.skip(one.place, f"{e.kind_of(body)}: {error}")
+            self._report.skip(located.location, f"{e.kind_of(body)}: {error}")
             return
-        yield from self._keep(one, body)
+        yield from self._keep(located, body)
 
     def _knows(self, turn_id: str) -> bool:
         return turn_id in self._turns or hashed(turn_id) in self._over
 
-    def _checked(self, one: Placed) -> e.Body:
+    def _checked(self, located: LocatedEntry) -> e.Body:
         """The entry as it can be recorded. Raises what a store would raise."""
-        body = one.entry.body
+        body = located.entry.body
         self._check_new(body)
         checks.check_content(body)
         checks.check_live(session_id="", deleted=self._deleted and not isinstance(body, e.Restored))
-        self._check_rules(one.entry)
+        self._check_rules(located.entry)
         for name in blobs_of(body):
-            if name not in one.blobs and name not in self._unit.blobs and not self._has_blob(name):
-                self._report.repair(one.place, f"blob {name} is missing; its part keeps the name")
+            if (
+                name not in located.blobs
+                and name not in self._unit.blobs
+                and not self._has_blob(name)
+            ):
+                self._report.repair(
+                    located.location, f"blob {name} is missing; its part keeps the name"
+                )
                 body = _without_blob(body, name)
         return body
 
@@ -194,8 +202,8 @@ class Mender:
                 raise InvalidEntry(f"turn {body.turn_id!r} does not run there")
             rules.admit(running, body)
 
-    def _keep(self, one: Placed, body: e.Body) -> Iterator[Unit]:
-        entry = msgspec.structs.replace(one.entry, body=body)
+    def _keep(self, located: LocatedEntry, body: e.Body) -> Iterator[Unit]:
+        entry = msgspec.structs.replace(located.entry, body=body)
         self._see(body)
         self._deleted = isinstance(body, e.Deleted) or (
             self._deleted and not isinstance(body, e.Restored)
@@ -210,7 +218,9 @@ class Mender:
             self._running.apply(entry.seq, body)
         self._unit.entries.append(entry)
         named = blobs_of(body)
-        self._unit.blobs.update({name: one.blobs[name] for name in named if name in one.blobs})
+        self._unit.blobs.update(
+            {name: located.blobs[name] for name in named if name in located.blobs}
+        )
         if isinstance(body, e.TurnEnding):
             self._forget()
             self._running = None
@@ -230,19 +240,19 @@ class Mender:
         unit, self._unit = self._unit, Unit([])
         return unit
 
-    def _reopen(self, place: SourceLocation, turn_id: str, at_us: int) -> Iterator[Unit]:
+    def _reopen(self, location: SourceLocation, turn_id: str, at_us: int) -> Iterator[Unit]:
         """What belongs to a turn that never began: its beginning was lost."""
-        self._report.repair(place, f"the beginning of turn {turn_id!r} was lost; it begins here")
+        self._report.repair(location, f"the beginning of turn {turn_id!r} was lost; it begins here")
         body = e.TurnStarted(turn_id=turn_id, fence=self._fence + 1, holder=HOLDER)
-        yield from self._keep(Placed(e.Entry(0, at_us, body), place), body)
+        yield from self._keep(LocatedEntry(e.Entry(0, at_us, body), location), body)
 
-    def _close(self, place: SourceLocation) -> Iterator[Unit]:
+    def _close(self, location: SourceLocation) -> Iterator[Unit]:
         """Another turn begins, or nothing follows: the ending was lost."""
         turn = self._running
         assert turn is not None
-        self._report.repair(place, f"the ending of turn {turn.id!r} was lost; it is interrupted")
+        self._report.repair(location, f"the ending of turn {turn.id!r} was lost; it is interrupted")
         body = e.TurnEnding(turn_id=turn.id, status="interrupted", reason=LOST)
-        yield from self._keep(Placed(e.Entry(0, self._last_us, body), place), body)
+        yield from self._keep(LocatedEntry(e.Entry(0, self._last_us, body), location), body)
 
     def _see(self, body: e.Body) -> None:
         self._seen.add(_key(body))

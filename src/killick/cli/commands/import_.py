@@ -94,8 +94,8 @@ def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
         "problems": [
             {
                 "kind": one.kind,
-                "file": one.place.file,
-                "line": one.place.line,
+                "file": one.location.file,
+                "line": one.location.line,
                 "reason": one.reason,
             }
             for one in report.problems
@@ -109,7 +109,7 @@ def _lines(report: Report, *, dry_run: bool) -> Iterator[OutputLine | str]:
     for problem in report.problems:
         style = "red" if problem.kind == "skipped" else "yellow"
         yield OutputLine(
-            (Span(f"{problem.kind}: ", style), Span(f"{problem.place}: {problem.reason}"))
+            (Span(f"{problem.kind}: ", style), Span(f"{problem.location}: {problem.reason}"))
         )
     would = "would come in" if dry_run else "came in"
     changed = [one for one in report.sessions if one.action in ("new", "grown", "forked")]

@@ -174,13 +174,15 @@ def _context(format_: Format) -> Exporter:
 
 def _native(target: Target) -> Exporter:
     def exporter(store: Store, session_id: str) -> Export:
-        found = native(store, session_id, target)
-        return Export(found.losses, iter(found.data))
+        exported = native(store, session_id, target)
+        return Export(exported.losses, iter(exported.data))
 
     return exporter
 
 
-_FORMATS: Final[tuple[Format, ...]] = tuple(one for one in get_args(Format) if one != "neutral")
+_FORMATS: Final[tuple[Format, ...]] = tuple(
+    format_ for format_ in get_args(Format) if format_ != "neutral"
+)
 
 EXPORTS: Final[dict[str, Exporter]] = {
     "killick": _lines,

@@ -36,31 +36,31 @@ def render_page(title: str | None, shown: Iterable[Shown], blobs: Blobs) -> Iter
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{name}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n"
     )
-    for one in shown:
-        yield from _shown(one, blobs)
+    for item in shown:
+        yield from _shown(item, blobs)
     yield "</body>\n</html>\n"
 
 
-def _shown(one: Shown, blobs: Blobs) -> Iterator[str]:
-    if one.kind == "ending":
-        reason = _safe(one.reason or "")
-        yield f'<p class="ending">The turn was {_safe(one.status or "")}: {reason}</p>\n'
+def _shown(item: Shown, blobs: Blobs) -> Iterator[str]:
+    if item.kind == "ending":
+        reason = _safe(item.reason or "")
+        yield f'<p class="ending">The turn was {_safe(item.status or "")}: {reason}</p>\n'
         return
-    if one.kind == "compaction":
-        yield f"<details><summary>What was said before</summary>{_pre(one.text, 'reasoning')}\n"
-        for folded in one.folded:
+    if item.kind == "compaction":
+        yield f"<details><summary>What was said before</summary>{_pre(item.text, 'reasoning')}\n"
+        for folded in item.folded:
             yield from _shown(folded, blobs)
         yield "</details>\n"
         return
-    if one.role == "tool":
+    if item.role == "tool":
         return  # results are shown with their calls
-    state = " partial" if one.state == "partial" else ""
-    at = one.at.isoformat(timespec="seconds")
-    heading = ROLES[one.role] + (", cut off" if state else "")
-    yield f'<article class="{one.role}{state}">\n<h2>{heading}<time>{at}</time></h2>\n'
-    for part in one.parts:
+    state = " partial" if item.state == "partial" else ""
+    at = item.at.isoformat(timespec="seconds")
+    heading = ROLES[item.role] + (", cut off" if state else "")
+    yield f'<article class="{item.role}{state}">\n<h2>{heading}<time>{at}</time></h2>\n'
+    for part in item.parts:
         yield from _part(part, blobs)
-    for tool in one.tools:
+    for tool in item.tools:
         yield from _tool(tool, blobs)
     yield "</article>\n"
 

@@ -13,27 +13,28 @@ ROLES: Final = {"user": "You", "assistant": "Assistant", "tool": "Tool", "system
 def render_markdown(title: str | None, shown: Iterable[Shown]) -> Iterator[str]:
     """The document, piece by piece."""
     yield f"# {one_line(title or 'Untitled session')}\n"
-    for one in shown:
-        yield from _shown(one)
+    for item in shown:
+        yield from _shown(item)
 
 
-def _shown(one: Shown) -> Iterator[str]:
-    if one.kind == "ending":
-        yield f"\n*The turn was {one.status}: {one_line(one.reason or '')}*\n"
+def _shown(item: Shown) -> Iterator[str]:
+    if item.kind == "ending":
+        yield f"\n*The turn was {item.status}: {one_line(item.reason or '')}*\n"
         return
-    if one.kind == "compaction":
-        yield f"\n---\n\n*What was said before, as the model was told it:*\n\n{_quoted(one.text)}\n"
+    if item.kind == "compaction":
+        yield "\n---\n\n*What was said before, as the model was told it:*\n\n"
+        yield f"{_quoted(item.text)}\n"
         yield "\n<details><summary>What was said before</summary>\n"
-        for folded in one.folded:
+        for folded in item.folded:
             yield from _shown(folded)
         yield "\n</details>\n"
         return
-    if one.role == "tool":
+    if item.role == "tool":
         return  # results are shown with their calls
-    yield f"\n## {ROLES[one.role]}{', cut off' if one.state == 'partial' else ''}\n"
-    for part in one.parts:
+    yield f"\n## {ROLES[item.role]}{', cut off' if item.state == 'partial' else ''}\n"
+    for part in item.parts:
         yield from _part(part)
-    for tool in one.tools:
+    for tool in item.tools:
         yield from _tool(tool)
 
 

@@ -79,7 +79,7 @@ class Losses:
         if count:
             self._counted[what] += count
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         return [f"{what} ({count})" for what, count in sorted(self._counted.items())]
 
 
@@ -117,7 +117,7 @@ def native(store: Store, session_id: str, target: Target) -> Native:
     talk = _talk(store, store.session(session_id), target, losses)
     data = list(target.write(talk))
     _check(target, talk, data)
-    return Native(losses.told(), data)
+    return Native(losses.summary(), data)
 
 
 def _check(target: Target, talk: NativeTalk, data: Sequence[bytes]) -> None:
@@ -127,13 +127,15 @@ def _check(target: Target, talk: NativeTalk, data: Sequence[bytes]) -> None:
         path.write_bytes(b"".join(data))
         with Store(Path(folder) / "check.db") as store:
             report = import_paths(store, [path], clock=lambda: 1 << 52)
-            sessions = [store.session(one.session_id) for one in report.sessions]
-            found = [(m.role, tuple(m.parts)) for one in sessions for m in one.messages()]
+            sessions = [store.session(session.session_id) for session in report.sessions]
+            messages = [
+                (m.role, tuple(m.parts)) for session in sessions for m in session.messages()
+            ]
     wanted = list(target.expected(talk))
     same = 0
-    while same < min(len(found), len(wanted)) and found[same] == wanted[same]:
+    while same < min(len(messages), len(wanted)) and messages[same] == wanted[same]:
         same += 1
-    if report.skipped or len(found) != len(wanted) or same < len(found):
+    if report.skipped or len(messages) != len(wanted) or same < len(messages):
         reason = str(report.skipped[0]) if report.skipped else f"message {same + 1} differs"
         raise NotTheSame(f"what {target.name} would read is not this session: {reason}")
 
@@ -166,8 +168,8 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
             message.seq not in hidden[0],
             message.seq not in hidden[1],
         )
-        for one in _apart(line, losses):
-            held = _held(one, target, lambda name: _blob(store, name), losses)
+        for single in _apart(line, losses):
+            held = _held(single, target, lambda name: _blob(store, name), losses)
             if held is not None:
                 by_turn.setdefault(message.turn_id, []).append(held)
     _drop_strays(by_turn, losses)
@@ -185,7 +187,7 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
     return NativeTalk(
         info,
         turns,
-        [(one.seq, one.body) for one in history.summaries()],
+        [(entry.seq, entry.body) for entry in history.summaries()],
         None if system is None else system.decode("utf-8", "replace"),
         lambda blob: _blob(store, blob),
     )
@@ -286,8 +288,8 @@ def _present(part: Part, blobs: Blobs, losses: Losses) -> Part | None:
         losses.add("images whose bytes are missing")
         return None
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
-        found = (_present(one, blobs, losses) for one in part.content)
-        kept = tuple(one for one in found if isinstance(one, Text | Image | File | Opaque))
+        held = (_present(inner, blobs, losses) for inner in part.content)
+        kept = tuple(inner for inner in held if isinstance(inner, Text | Image | File | Opaque))
         return msgspec.structs.replace(part, content=kept)
     return part
 
@@ -310,7 +312,7 @@ def _unicode(part: Part, losses: Losses) -> Part:
             losses.add("characters that are no Unicode")
             return replace(part, content=_LONE.sub("\ufffd", content))
         case ToolResult(content=tuple() as content):
-            kept = tuple(_unicode(one, losses) for one in content)
+            kept = tuple(_unicode(inner, losses) for inner in content)
             return replace(part, content=kept)
         case _:
             return part

@@ -100,7 +100,7 @@ class _Writing:
         self._total: dict[str, int] = {}
         asked = (line.call.model for line in talk.lines() if line.call is not None)
         self._model = next((model for model in asked if model), "unknown")
-        self._waiting = sorted(talk.summaries, key=lambda one: one[1].through)
+        self._waiting = sorted(talk.summaries, key=lambda summary: summary[1].through)
 
     def lines(self) -> Iterator[bytes]:
         yield self._meta()
@@ -134,14 +134,14 @@ class _Writing:
             originator="killick",
             cli_version="0.0.0",
             source="cli",
-            model_provider=next((one for one in reversed(providers) if one), "openai"),
+            model_provider=next((name for name in reversed(providers) if name), "openai"),
             history_mode="legacy",
             **more,
         )
 
     def _turn(self, turn: TurnInfo, lines: list[NativeLine]) -> Iterator[bytes]:
         begun, ended = turn.started_at_us, turn.ended_at_us or turn.started_at_us
-        known = (one.call.model for one in lines if one.call is not None and one.call.model)
+        known = (line.call.model for line in lines if line.call is not None and line.call.model)
         self._model = next(known, self._model)
         yield self._event(begun, "task_started", turn_id=turn.id, model_context_window=None)
         project = self._talk.info.project
@@ -220,8 +220,8 @@ class _Writing:
             case ToolResult():
                 kind = "custom_tool_call" if part.call_id in self._custom else "function_call"
                 output = part.content if isinstance(part.content, str) else [
-                    self._content(one, "tool") for one in part.content
-                    if isinstance(one, Text | Image)
+                    self._content(inner, "tool") for inner in part.content
+                    if isinstance(inner, Text | Image)
                 ]  # fmt: skip
                 return {"type": f"{kind}_output", "call_id": part.call_id, "output": output}
             case Opaque():

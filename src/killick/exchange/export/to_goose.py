@@ -74,7 +74,7 @@ class ToGoose:
 
     def write(self, talk: NativeTalk) -> Iterator[bytes]:
         document = _about(talk) | {
-            "conversation": [_message(talk, one) for one in _with_summaries(talk)]
+            "conversation": [_message(talk, line) for line in _with_summaries(talk)]
         }
         yield json.dumps(document, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
 
@@ -131,7 +131,7 @@ def _with_summaries(talk: NativeTalk) -> Iterator[NativeLine]:
             seq = line.message.seq
             if body.first <= seq <= body.through and seq not in keep:
                 line.model = False
-    waiting = sorted(talk.summaries, key=lambda one: one[1].through)
+    waiting = sorted(talk.summaries, key=lambda summary: summary[1].through)
     for line in lines:
         while waiting and waiting[0][1].through < line.message.seq:
             yield _summary(*waiting.pop(0), line.at_us)
@@ -149,8 +149,8 @@ def _about(talk: NativeTalk) -> dict[str, Any]:
     info, project = talk.info, talk.info.project
     calls = [line.call for line in talk.lines() if line.call is not None]
     used = [line.usage for line in talk.lines() if line.usage is not None]
-    tokens = {"input": sum(one.input for one in used), "output": sum(one.output for one in used)}
-    model = next((one.model for one in reversed(calls) if one.model), None)
+    tokens = {"input": sum(u.input for u in used), "output": sum(u.output for u in used)}
+    model = next((call.model for call in reversed(calls) if call.model), None)
     types = {"subagent": "sub_agent"}
     return {
         "id": info.id,
@@ -171,7 +171,7 @@ def _about(talk: NativeTalk) -> dict[str, Any]:
         "recipe": None,
         "user_recipe_values": None,
         "message_count": sum(1 for _ in talk.lines()),
-        "provider_name": next((one.provider for one in reversed(calls) if one.provider), None),
+        "provider_name": next((call.provider for call in reversed(calls) if call.provider), None),
         "model_config": None if model is None else {"model_name": model},
         "goose_mode": "auto",
     }
@@ -215,7 +215,9 @@ def _block(talk: NativeTalk, part: Part) -> dict[str, Any]:
 
 def _outcome(talk: NativeTalk, part: ToolResult) -> dict[str, Any]:
     content = (Text(part.content),) if isinstance(part.content, str) else part.content
-    blocks = [_block(talk, one) for one in content if not (isinstance(one, Text) and not one.text)]
+    blocks = [
+        _block(talk, inner) for inner in content if not (isinstance(inner, Text) and not inner.text)
+    ]
     value: dict[str, Any] = {"content": blocks, "isError": part.is_error}
     if part.structured is not None:
         value["structuredContent"] = part.structured

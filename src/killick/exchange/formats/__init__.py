@@ -13,7 +13,7 @@ import msgspec
 
 from killick.exchange import read
 from killick.exchange.read import BYTES_MAX, SourceDocument, read_document, read_lines
-from killick.exchange.records import Bad, Source
+from killick.exchange.records import ProblemRecord, Source
 
 _LOOKED_AT: Final = 20
 
@@ -34,8 +34,8 @@ class Peek:
         """The first JSON objects in it, one on each line."""
         if self.tables:
             return []
-        found = islice(read_lines(self.path), _LOOKED_AT)
-        return [line.record for line in found if line.record is not None]
+        lines = islice(read_lines(self.path), _LOOKED_AT)
+        return [line.record for line in lines if line.record is not None]
 
     @cached_property
     def document(self) -> SourceDocument:
@@ -74,7 +74,7 @@ class Format(msgspec.Struct, frozen=True):
 
     name: str
     claims: Callable[[Peek], bool]
-    read: Callable[[Path, Reading], Iterable[Source | Bad]]
+    read: Callable[[Path, Reading], Iterable[Source | ProblemRecord]]
     unit: Callable[[Path], Path] = lambda path: path
     places: Callable[[Mapping[str, str], Path], Iterable[Path]] = _nowhere
     newest_us: Callable[[Path], int | None] = _unknown

@@ -122,9 +122,9 @@ class _Answer:
     """The lines of one answer, until something else comes."""
 
     def __init__(
-        self, place: SourceLocation, key: str, message: dict[str, Any], at_us: int | None
+        self, location: SourceLocation, key: str, message: dict[str, Any], at_us: int | None
     ) -> None:
-        self.place = place
+        self.location = location
         self.key = key
         self.at_us = self.last_us = at_us
         self.message_id = message.get("id")
@@ -156,7 +156,7 @@ class _Reading:
     def records(self, path: Path) -> Iterator[r.Record]:
         index = self._index
         yield r.BeginRecord(
-            place=SourceLocation(str(path), 1),
+            location=SourceLocation(str(path), 1),
             at_us=index.at_us or 0,
             native_id=self._native,
             type="user" if self._parent is None else "subagent",
@@ -168,59 +168,61 @@ class _Reading:
             if line.record is None:
                 yield from self._no_record(line)
             elif self._belongs(line.record):
-                yield from self._take(line.place, line.record)
+                yield from self._take(line.location, line.record)
         # More lines of the last answer may be on their way.
         yield from self._flush(ends=self._settled)
 
     def _no_record(self, line: SourceLine) -> Iterator[r.Record]:
         """A line that cannot be read is the main session's; a last one is perhaps being written."""
         if self._reports and (self._settled or not line.torn):
-            yield r.Bad(place=line.place, reason=line.problem or "not a record")
+            yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
 
-    def _take(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, message = record.get("type"), record.get("message")
         if kind == "assistant" and isinstance(message, dict):
-            yield from self._take_answer(place, record, message)
+            yield from self._take_answer(location, record, message)
             return
         yield from self._flush()
         if kind == "user" and isinstance(message, dict):
-            yield from self._take_user(place, record, message)
+            yield from self._take_user(location, record, message)
         elif kind in ("user", "assistant"):
-            yield r.Bad(place=place, reason=f"a line of kind {kind} without a message")
+            yield r.ProblemRecord(
+                location=location, reason=f"a line of kind {kind} without a message"
+            )
         elif kind in ("summary", "custom-title", "ai-title"):
-            yield from self._take_title(place, record, str(kind))
+            yield from self._take_title(location, record, str(kind))
         elif not isinstance(kind, str):
-            yield r.Bad(place=place, reason="a line that does not say its kind")
+            yield r.ProblemRecord(location=location, reason="a line that does not say its kind")
         else:
             self._follow(record)
             yield r.OpaqueRecord(
-                place=place, at_us=time_us(record.get("timestamp")), name=kind, data=record
+                location=location, at_us=time_us(record.get("timestamp")), name=kind, data=record
             )
 
     # -- answers -------------------------------------------------------------------------------
 
     def _take_answer(
-        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
+        self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         if message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
             yield from self._flush()
-            yield from self._take_synthetic(place, record, message)
+            yield from self._take_synthetic(location, record, message)
             return
         answer = self._answer
         if answer is None or message.get("id") is None or answer.message_id != message.get("id"):
             yield from self._flush()
-            key = self._key(place, record)
-            answer = _Answer(place, key, message, time_us(record.get("timestamp")))
+            key = self._key(location, record)
+            answer = _Answer(location, key, message, time_us(record.get("timestamp")))
             self._answer = answer
             self._path.append(key)
         self._name(record, answer.key)
-        found = c.anthropic(message.get("content"))
-        for what in found.bad:
-            yield r.Bad(place=place, reason=what)
+        parsed = c.anthropic(message.get("content"))
+        for what in parsed.bad:
+            yield r.ProblemRecord(location=location, reason=what)
         answer.message = message
         answer.request_id = record.get("requestId")
-        answer.parts += found.parts
-        answer.blobs |= found.blobs
+        answer.parts += parsed.parts
+        answer.blobs |= parsed.blobs
         answer.last_us = time_us(record.get("timestamp"))
 
     def _flush(self, *, ends: bool = True) -> Iterator[r.Record]:
@@ -232,18 +234,20 @@ class _Reading:
                 self._callers[part.id] = answer.key
         if answer.parts:
             yield r.MessageRecord(
-                place=answer.place,
+                location=answer.location,
                 at_us=answer.at_us,
                 role="assistant",
                 parts=tuple(answer.parts),
                 key=answer.key,
                 blobs=answer.blobs,
-                asked=self._asked(answer),
+                model_call=self._asked(answer),
             )
         if ends and answer.message.get("stop_reason") in _ENDS:
-            yield r.TurnOver(place=answer.place, at_us=answer.last_us, status="completed")
+            yield r.TurnEndRecord(
+                location=answer.location, at_us=answer.last_us, status="completed"
+            )
 
-    def _asked(self, answer: _Answer) -> r.Asked:
+    def _asked(self, answer: _Answer) -> r.ModelCallRecord:
         """Every line of an answer repeats its usage; it is counted once."""
         message, request_id = answer.message, answer.request_id
         ids = {}
@@ -254,7 +258,7 @@ class _Reading:
         again = ids.get("message") in self._counted
         self._counted.add(ids.get("message", answer.key))
         model, reason = message.get("model"), message.get("stop_reason")
-        return r.Asked(
+        return r.ModelCallRecord(
             provider="anthropic",
             model=model if isinstance(model, str) else None,
             usage=None if again else c.usage(message.get("usage")),
@@ -263,47 +267,51 @@ class _Reading:
         )
 
     def _take_synthetic(
-        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
+        self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         """What the agent says in the model's place: an error ends the turn, the rest is kept."""
         self._follow(record)
         text = _text(message)
         if record.get("isApiErrorMessage") is True:
             at = time_us(record.get("timestamp"))
-            yield r.TurnOver(
-                place=place, at_us=at, status="failed", reason="api_error", detail=text or None
+            yield r.TurnEndRecord(
+                location=location,
+                at_us=at,
+                status="failed",
+                reason="api_error",
+                detail=text or None,
             )
         else:
-            yield r.OpaqueRecord(place=place, name="synthetic", data=record)
+            yield r.OpaqueRecord(location=location, name="synthetic", data=record)
 
     # -- what the user's side says -------------------------------------------------------------
 
     def _take_user(
-        self, place: SourceLocation, record: dict[str, Any], message: dict[str, Any]
+        self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         at = time_us(record.get("timestamp"))
-        found = c.anthropic(message.get("content"))
-        for what in found.bad:
-            yield r.Bad(place=place, reason=what)
-        text = "".join(part.text for part in found.parts if isinstance(part, Text))
-        for result in found.results:
-            yield self._answered(place, at, record, result, found.blobs, len(found.results))
+        parsed = c.anthropic(message.get("content"))
+        for what in parsed.bad:
+            yield r.ProblemRecord(location=location, reason=what)
+        text = "".join(part.text for part in parsed.parts if isinstance(part, Text))
+        for result in parsed.results:
+            yield self._answered(location, at, record, result, parsed.blobs, len(parsed.results))
         if text.startswith(_STOPPED):
             self._follow(record)
-            yield r.TurnOver(
-                place=place, at_us=at, status="interrupted", reason="user", detail=text
+            yield r.TurnEndRecord(
+                location=location, at_us=at, status="interrupted", reason="user", detail=text
             )
         elif record.get("isCompactSummary") is True:
             self._follow(record)
-            yield r.SummaryRecord(place=place, at_us=at, text=text)
-        elif found.results and not found.parts:
-            self._name(record, self._callers.get(found.results[0].call_id))
-        elif found.parts:
-            yield from self._take_prompt(place, record, found, text)
+            yield r.SummaryRecord(location=location, at_us=at, text=text)
+        elif parsed.results and not parsed.parts:
+            self._name(record, self._callers.get(parsed.results[0].call_id))
+        elif parsed.parts:
+            yield from self._take_prompt(location, record, parsed, text)
 
     def _answered(
         self,
-        place: SourceLocation,
+        location: SourceLocation,
         at: int | None,
         record: dict[str, Any],
         result: ToolResult,
@@ -313,52 +321,54 @@ class _Reading:
         beside = record.get("toolUseResult")
         if count == 1 and isinstance(beside, dict | list):
             result = c.with_structured(result, beside)
-        return r.ResultRecord(place=place, at_us=at, result=result, blobs=c.blobs_in(result, blobs))
+        return r.ResultRecord(
+            location=location, at_us=at, result=result, blobs=c.blobs_in(result, blobs)
+        )
 
     def _take_prompt(
-        self, place: SourceLocation, record: dict[str, Any], found: c.Content, text: str
+        self, location: SourceLocation, record: dict[str, Any], parsed: c.Content, text: str
     ) -> Iterator[r.Record]:
-        is_prompt = not (record.get("isMeta") is True or found.results or text.startswith(_ASIDE))
+        is_prompt = not (record.get("isMeta") is True or parsed.results or text.startswith(_ASIDE))
         if is_prompt:
-            yield from self._branch(place, record)
-        key = self._key(place, record)
+            yield from self._branch(location, record)
+        key = self._key(location, record)
         self._name(record, key)
         self._path.append(key)
         yield r.MessageRecord(
-            place=place,
+            location=location,
             at_us=time_us(record.get("timestamp")),
             role="user",
-            parts=tuple(found.parts),
+            parts=tuple(parsed.parts),
             key=key,
-            blobs=found.blobs,
+            blobs=parsed.blobs,
             begins_turn=is_prompt,
-            person=is_prompt or bool(found.results),
+            person=is_prompt or bool(parsed.results),
         )
 
     # -- branches ------------------------------------------------------------------------------
 
-    def _branch(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _branch(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         """A prompt that does not go on from the newest message leaves what came after."""
         parent = record.get("parentUuid")
         if not self._path or record.get("logicalParentUuid") is not None:
             return
         if parent is None:
             self._path = []
-            yield r.RolledBack(place=place, turns=_ALL_TURNS)
+            yield r.RollbackRecord(location=location, turns=_ALL_TURNS)
             return
         key = self._alias.get(parent) if isinstance(parent, str) else None
         if key is None or key == self._path[-1]:
             return
         if key in self._path:
             del self._path[self._path.index(key) + 1 :]
-            yield r.BranchRecord(place=place, key=key)
+            yield r.BranchRecord(location=location, key=key)
         else:
             what = "it goes on from a branch that was left before, which stays out of view"
-            yield r.Bad(place=place, reason=what, repaired=True)
+            yield r.ProblemRecord(location=location, reason=what, repaired=True)
 
-    def _key(self, place: SourceLocation, record: dict[str, Any]) -> str:
+    def _key(self, location: SourceLocation, record: dict[str, Any]) -> str:
         own = record.get("uuid")
-        return own if c.is_id(own) else f"{NAME}/{place.line}"
+        return own if c.is_id(own) else f"{NAME}/{location.line}"
 
     def _name(self, record: dict[str, Any], key: str | None) -> None:
         own = record.get("uuid")
@@ -372,23 +382,25 @@ class _Reading:
         self._name(record, self._alias.get(parent, tip) if isinstance(parent, str) else tip)
 
     def _take_title(
-        self, place: SourceLocation, record: dict[str, Any], kind: str
+        self, location: SourceLocation, record: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
         """A title that a person gave stays; a generated one is better than a summary."""
         names = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
         title = record.get(names[kind])
         if not isinstance(title, str) or not title.strip():
-            yield r.Bad(place=place, reason=f"a line of kind {kind} without a title")
+            yield r.ProblemRecord(
+                location=location, reason=f"a line of kind {kind} without a title"
+            )
             return
         self._titles[kind] = title
-        best = next(one for one in names if one in self._titles)
+        best = next(name for name in names if name in self._titles)
         by: Namer = "person" if best == "custom-title" else "model"
-        yield r.Titled(place=place, title=self._titles[best], by=by)
+        yield r.TitleRecord(location=location, title=self._titles[best], by=by)
 
 
 def _text(message: dict[str, Any]) -> str:
-    found = c.anthropic(message.get("content"))
-    return "".join(part.text for part in found.parts if isinstance(part, Text))
+    parsed = c.anthropic(message.get("content"))
+    return "".join(part.text for part in parsed.parts if isinstance(part, Text))
 
 
 def _claims(peek: Peek) -> bool:

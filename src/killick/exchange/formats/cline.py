@@ -18,7 +18,7 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.content import title_of, told, words
+from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import SourceDocument, parse, read_document, rows_of, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.journal.codec import to_bytes
@@ -103,21 +103,21 @@ class _Session:
 
     def records(self, document: SourceDocument) -> Iterator[r.Record]:
         rows = rows_of(document, "messages")
-        place = SourceLocation(str(self._path), 1)
-        yield from self._begin(place, rows)
+        location = SourceLocation(str(self._path), 1)
+        yield from self._begin(location, rows)
         for number, reason in document.problems:
-            yield r.Bad(place=SourceLocation(str(self._path), number), reason=reason)
+            yield r.ProblemRecord(location=SourceLocation(str(self._path), number), reason=reason)
         for count, (number, message) in enumerate(rows, start=1):
-            place = SourceLocation(str(self._path), number)
+            location = SourceLocation(str(self._path), number)
             if isinstance(message, dict):
-                yield from self._message(place, message)
+                yield from self._message(location, message)
             else:
-                yield r.Bad(place=place, reason="not a message: it is no object")
+                yield r.ProblemRecord(location=location, reason="not a message: it is no object")
             if count == self._compaction.get("source_message_count"):
-                yield from self._summed(place, message, rows[:count])
-        yield from self._ending(place)
+                yield from self._summed(location, message, rows[:count])
+        yield from self._ending(location)
 
-    def _begin(self, place: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+    def _begin(self, location: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
         about, first = self._about, rows[0][1] if rows else None
         cwd, metadata = about.get("cwd"), about.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -132,7 +132,7 @@ class _Session:
         if at is None and isinstance(first, dict):
             at = time_us(first.get("ts"))
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=at or 0,
             native_id=self._native,
             type="subagent" if c.is_id(parent) or about.get("is_subagent") else "user",
@@ -143,45 +143,45 @@ class _Session:
         title = title_of(metadata.get("title") or about.get("prompt") or _prompt_of(first))
         if title is not None:
             by: Namer = "model" if metadata.get("title") else "import"
-            yield r.Titled(place=place, title=title, by=by)
+            yield r.TitleRecord(location=location, title=title, by=by)
 
-    def _message(self, place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _message(self, location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
         role, metadata = message.get("role"), message.get("metadata")
         if role not in ("user", "assistant"):
-            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
             return
         metadata = metadata if isinstance(metadata, dict) else {}
-        found = _content(message.get("content"))
+        parsed = _content(message.get("content"))
         shown = metadata.get("displayRole") != "system"
         span = metadata.get("userRunSpan")
-        prompt = role == "user" and shown and not found.results and span != 0
+        prompt = role == "user" and shown and not parsed.results and span != 0
         at = time_us(message.get("ts"))
-        yield from told(
-            place,
+        yield from message_records(
+            location,
             at,
             role,
-            found,
-            key=_key(message, place),
+            parsed,
+            key=_key(message, location),
             prompt=prompt,
             person=shown,
-            asked=self._asked(message),
+            model_call=self._asked(message),
         )
         more = {name: metadata[name] for name in sorted(metadata) if name != "displayRole"}
         if more and c.is_json(more):
-            yield r.OpaqueRecord(place=place, at_us=at, name="metadata", data=more)
-        self._follow(role, found)
+            yield r.OpaqueRecord(location=location, at_us=at, name="metadata", data=more)
+        self._follow(role, parsed)
 
-    def _follow(self, role: str, found: c.Content) -> None:
-        self._open |= {part.id for part in found.parts if isinstance(part, ToolCall)}
-        self._open -= {result.call_id for result in found.results}
-        self._answered = role == "assistant" and bool(found.parts)
+    def _follow(self, role: str, parsed: c.Content) -> None:
+        self._open |= {part.id for part in parsed.parts if isinstance(part, ToolCall)}
+        self._open -= {result.call_id for result in parsed.results}
+        self._answered = role == "assistant" and bool(parsed.parts)
 
-    def _asked(self, message: dict[str, Any]) -> r.Asked:
+    def _asked(self, message: dict[str, Any]) -> r.ModelCallRecord:
         model, metrics = message.get("modelInfo"), message.get("metrics")
         model = model if isinstance(model, dict) else {}
         provider, name = model.get("provider"), model.get("id")
         system = self._system
-        return r.Asked(
+        return r.ModelCallRecord(
             provider=provider if isinstance(provider, str) else None,
             model=name if isinstance(name, str) else None,
             usage=_metrics(metrics),
@@ -189,7 +189,7 @@ class _Session:
         )
 
     def _summed(
-        self, place: SourceLocation, last: object, before: list[tuple[int, Any]]
+        self, location: SourceLocation, last: object, before: list[tuple[int, Any]]
     ) -> Iterator[r.Record]:
         """The newest compaction, if it is one of these messages."""
         compaction = self._compaction
@@ -197,7 +197,7 @@ class _Session:
         own = last.get("id") if isinstance(last, dict) else None
         if isinstance(named, str) and named.startswith("id:") and named != f"id:{own}":
             what = "its compaction is of other messages than these; it was left out"
-            yield r.Bad(place=place, reason=what, repaired=True)
+            yield r.ProblemRecord(location=location, reason=what, repaired=True)
             return
         known = {
             _same(message): _key(message, SourceLocation(str(self._path), number))
@@ -205,8 +205,8 @@ class _Session:
             if isinstance(message, dict)
         }
         texts, kept = list[str](), set[str]()
-        found = compaction.get("messages")
-        for message in found if isinstance(found, list) else ():
+        messages = compaction.get("messages")
+        for message in messages if isinstance(messages, list) else ():
             if not isinstance(message, dict):
                 continue
             key = known.get(_same(message))
@@ -215,13 +215,13 @@ class _Session:
             else:
                 texts.append(words(_content(message.get("content")).parts))
         yield r.SummaryRecord(
-            place=place,
+            location=location,
             late=True,
             text="\n\n".join(text for text in texts if text.strip()),
             kept_keys=frozenset(kept),
         )
 
-    def _ending(self, place: SourceLocation) -> Iterator[r.Record]:
+    def _ending(self, location: SourceLocation) -> Iterator[r.Record]:
         """How the last turn ended, where it has not ended by itself."""
         if self._answered and not self._open:
             return
@@ -230,10 +230,12 @@ class _Session:
         at = time_us(self._about.get("ended_at"))
         match self._about.get("status"):
             case "cancelled":
-                yield r.TurnOver(place=place, at_us=at, status="interrupted", reason="cancelled")
+                yield r.TurnEndRecord(
+                    location=location, at_us=at, status="interrupted", reason="cancelled"
+                )
             case "failed":
                 why = marker if isinstance(marker, str) and marker else "failed"
-                yield r.TurnOver(place=place, at_us=at, status="failed", reason=why)
+                yield r.TurnEndRecord(location=location, at_us=at, status="failed", reason=why)
             case _:
                 pass
 
@@ -283,22 +285,26 @@ class _Task:
     def records(self) -> Iterator[r.Record]:
         document = read_document(self._path / _TASK)
         rows = rows_of(document, "")
-        place = SourceLocation(self._file, 1)
-        yield from self._begin(place, rows)
+        location = SourceLocation(self._file, 1)
+        yield from self._begin(location, rows)
         for number, reason in document.problems:
-            yield r.Bad(place=SourceLocation(self._file, number), reason=reason)
+            yield r.ProblemRecord(location=SourceLocation(self._file, number), reason=reason)
         for number, reason in self._ui.problems:
-            yield r.Bad(place=SourceLocation(str(self._path / _UI), number), reason=reason)
+            yield r.ProblemRecord(
+                location=SourceLocation(str(self._path / _UI), number), reason=reason
+            )
         gone = self._deleted(len(rows))
         for index, (number, message) in enumerate(rows):
-            place = SourceLocation(self._file, number)
+            location = SourceLocation(self._file, number)
             if isinstance(message, dict):
                 last = index == len(rows) - 1
-                yield from self._message(place, index, message, last=last, model=index not in gone)
+                yield from self._message(
+                    location, index, message, last=last, model=index not in gone
+                )
             else:
-                yield r.Bad(place=place, reason="not a message: it is no object")
+                yield r.ProblemRecord(location=location, reason="not a message: it is no object")
 
-    def _begin(self, place: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
+    def _begin(self, location: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
         item = self._history
         cwd = item.get("cwdOnTaskInitialization")
         names = ("ulid", "totalCost", "size", "isFavorited", "modelId")
@@ -306,7 +312,7 @@ class _Task:
         at = time_us(int(self._native)) if self._native.isdigit() else None
         at = at or self._ui.times.get(0) or time_us(item.get("ts"))
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=at or 0,
             native_id=self._native,
             project=Project(cwd) if isinstance(cwd, str) and cwd else None,
@@ -314,7 +320,7 @@ class _Task:
         )
         title = title_of(item.get("task") or _prompt_of(rows[0][1] if rows else None))
         if title is not None:
-            yield r.Titled(place=place, title=title)
+            yield r.TitleRecord(location=location, title=title)
 
     def _deleted(self, count: int) -> range:
         """The messages that the model is not sent any more; the range counts both its ends."""
@@ -324,88 +330,96 @@ class _Task:
         return range(known[0], min(known[1] + 1, count))
 
     def _message(
-        self, place: SourceLocation, index: int, message: dict[str, Any], *, last: bool, model: bool
+        self,
+        location: SourceLocation,
+        index: int,
+        message: dict[str, Any],
+        *,
+        last: bool,
+        model: bool,
     ) -> Iterator[r.Record]:
         role = message.get("role")
         if role not in ("user", "assistant"):
-            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
             return
-        found, at = _content(message.get("content")), self._ui.times.get(index)
+        parsed, at = _content(message.get("content")), self._ui.times.get(index)
         at = at or time_us(message.get("ts"))
-        cut = _cut_off(found) if role == "assistant" else None
-        text = words(found.parts)
-        prompt = role == "user" and not found.results and (
+        cut = _cut_off(parsed) if role == "assistant" else None
+        text = words(parsed.parts)
+        prompt = role == "user" and not parsed.results and (
             index == 0 or bool(_ASKED_FOR.search(text)) or not _TOOL_TEXT.match(text)
         )  # fmt: skip
-        yield from told(
-            place,
+        yield from message_records(
+            location,
             at,
             role,
-            found,
+            parsed,
             key=f"{NAME}/{index}",
             prompt=prompt,
-            asked=self._asked(index),
+            model_call=self._asked(index),
             model=model,
             partial=cut is not None,
         )
         if cut is None and (role == "assistant" or (last and self._settled)):
             cut = self._ui.cancelled.get(index if role == "user" else index - 1)
         if cut is not None:
-            yield _broken(place, at, cut)
+            yield _broken(location, at, cut)
 
-    def _asked(self, index: int) -> r.Asked:
+    def _asked(self, index: int) -> r.ModelCallRecord:
         provider, model = self._model
         usage = self._ui.usage.get(index - 1)
-        return r.Asked(provider=provider, model=model, usage=usage)
+        return r.ModelCallRecord(provider=provider, model=model, usage=usage)
 
 
-def _broken(place: SourceLocation, at: int | None, why: str) -> r.TurnOver:
+def _broken(location: SourceLocation, at: int | None, why: str) -> r.TurnEndRecord:
     if why in ("user", "user_cancelled"):
-        return r.TurnOver(place=place, at_us=at, status="interrupted", reason="user_cancelled")
-    return r.TurnOver(place=place, at_us=at, status="failed", reason="streaming_failed")
+        return r.TurnEndRecord(
+            location=location, at_us=at, status="interrupted", reason="user_cancelled"
+        )
+    return r.TurnEndRecord(location=location, at_us=at, status="failed", reason="streaming_failed")
 
 
-def _cut_off(found: c.Content) -> str | None:
+def _cut_off(parsed: c.Content) -> str | None:
     """Who cut an answer off. What the agent wrote behind it is not the model's."""
-    for at in range(len(found.parts) - 1, -1, -1):
-        part = found.parts[at]
+    for at in range(len(parsed.parts) - 1, -1, -1):
+        part = parsed.parts[at]
         if isinstance(part, Text):
             match = _CUT.search(part.text)
             if match is None:
                 return None
             rest = part.text[: match.start()]
-            found.parts[at : at + 1] = [Text(rest)] if rest else []
+            parsed.parts[at : at + 1] = [Text(rest)] if rest else []
             return match[1]
     return None
 
 
 def _ui(path: Path) -> _Ui:
-    found = _Ui()
+    ui = _Ui()
     try:
         document = read_document(path, _UI_ROW)
     except FileNotFoundError:
-        return found
+        return ui
     except OSError as error:
-        found.problems.append((None, f"it cannot be read: {error.strerror or error}"))
-        return found
-    found.problems += document.problems
+        ui.problems.append((None, f"it cannot be read: {error.strerror or error}"))
+        return ui
+    ui.problems += document.problems
     index = 0
     for number, row in rows_of(document, ""):
         if not isinstance(row, dict):
-            found.problems.append((number, "not a row for the screen: it is no object"))
+            ui.problems.append((number, "not a row for the screen: it is no object"))
             continue
         own = row.get("conversationHistoryIndex")
         if isinstance(own, int) and not isinstance(own, bool):
             index = max(own, 0)
-        _ui_row(found, index, row)
-    return found
+        _ui_row(ui, index, row)
+    return ui
 
 
-def _ui_row(found: _Ui, index: int, row: dict[str, Any]) -> None:
+def _ui_row(ui: _Ui, index: int, row: dict[str, Any]) -> None:
     at = time_us(row.get("ts"))
     if at is not None:
-        found.times.setdefault(index, at)
-    found.range = _range(row.get("conversationHistoryDeletedRange")) or found.range
+        ui.times.setdefault(index, at)
+    ui.range = _range(row.get("conversationHistoryDeletedRange")) or ui.range
     if row.get("say") != "api_req_started" or not isinstance(row.get("text"), str):
         return
     try:
@@ -415,9 +429,9 @@ def _ui_row(found: _Ui, index: int, row: dict[str, Any]) -> None:
     if isinstance(request, dict):
         used = _metrics(request)
         if used is not None:
-            found.usage[index] = used
+            ui.usage[index] = used
         if isinstance(request.get("cancelReason"), str):
-            found.cancelled[index] = request["cancelReason"]
+            ui.cancelled[index] = request["cancelReason"]
 
 
 def _range(value: object) -> tuple[int, int] | None:
@@ -467,7 +481,10 @@ def _translated(block: dict[str, Any]) -> dict[str, Any]:
         source = {"type": "base64", "media_type": block.get("mediaType"), "data": block["data"]}
         return {"type": "image", "source": source}
     if kind == "tool_result" and isinstance(block.get("content"), list):
-        inner = [_translated(one) if isinstance(one, dict) else one for one in block["content"]]
+        inner = [
+            _translated(inner_block) if isinstance(inner_block, dict) else inner_block
+            for inner_block in block["content"]
+        ]
         return block | {"content": inner}
     return block
 
@@ -498,9 +515,9 @@ def _prompt_of(message: object) -> str | None:
     return match[2] if match is not None else text
 
 
-def _key(message: dict[str, Any], place: SourceLocation) -> str:
+def _key(message: dict[str, Any], location: SourceLocation) -> str:
     own = message.get("id")
-    return own if c.is_id(own) else f"{NAME}/{place.line}"
+    return own if c.is_id(own) else f"{NAME}/{location.line}"
 
 
 def _same(message: dict[str, Any]) -> str:
@@ -516,7 +533,7 @@ def _claims(peek: Peek) -> bool:
     name = peek.path.name
     if name in (_TASK, _UI):
         # Nothing in the list itself says whose it is: the two files together do.
-        return all((peek.path.parent / one).is_file() for one in (_TASK, _UI))
+        return all((peek.path.parent / file_name).is_file() for file_name in (_TASK, _UI))
     if not name.endswith(".json"):
         return False
     value = peek.document.value

@@ -68,8 +68,8 @@ def _meta(path: Path) -> dict[str, Any]:
 class _Answer:
     """What the model said in one response, until something else comes."""
 
-    def __init__(self, place: SourceLocation, at_us: int | None, *, copied: bool) -> None:
-        self.place = place
+    def __init__(self, location: SourceLocation, at_us: int | None, *, copied: bool) -> None:
+        self.location = location
         self.copied = copied
         self.at_us = at_us
         self.key: str | None = None
@@ -100,21 +100,21 @@ class _Reading:
         yield from self._begin()
         lines = chain(self._inherited(self._meta, {self._path}), read_lines(self._path))
         for line in lines:
-            if isinstance(line, r.Bad):
+            if isinstance(line, r.ProblemRecord):
                 yield line
             elif line.record is not None:
-                yield from self._take(line.place, line.record)
+                yield from self._take(line.location, line.record)
             elif self._settled or not line.torn:
-                yield r.Bad(place=line.place, reason=line.problem or "not a record")
+                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
         yield from self._flush()
         title = _index_title(self._path, self._name)
         if title is not None:
-            yield r.Titled(place=SourceLocation(str(self._path)), title=title)
+            yield r.TitleRecord(location=SourceLocation(str(self._path)), title=title)
         if "archived_sessions" in self._path.parts:
-            yield r.ArchiveRecord(place=SourceLocation(str(self._path)))
+            yield r.ArchiveRecord(location=SourceLocation(str(self._path)))
 
     def _begin(self) -> Iterator[r.Record]:
-        place, meta = SourceLocation(str(self._path), 1), self._meta
+        location, meta = SourceLocation(str(self._path), 1), self._meta
         cwd, source = meta.get("cwd"), meta.get("source")
         parent = meta.get("parent_thread_id")
         is_subagent = isinstance(source, dict) and "subagent" in source
@@ -124,7 +124,7 @@ class _Reading:
             if meta.get(name) is not None
         }
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=time_us(meta.get("timestamp")) or 0,
             native_id=self._name,
             type="subagent" if is_subagent or c.is_id(parent) else "user",
@@ -135,9 +135,11 @@ class _Reading:
         mode = meta.get("history_mode", "legacy")
         if mode not in ("legacy", "paginated"):
             what = f"history mode {mode!r} is not known; it was read as the others are"
-            yield r.Bad(place=place, reason=what, repaired=True)
+            yield r.ProblemRecord(location=location, reason=what, repaired=True)
 
-    def _inherited(self, meta: dict[str, Any], seen: set[Path]) -> Iterator[SourceLine | r.Bad]:
+    def _inherited(
+        self, meta: dict[str, Any], seen: set[Path]
+    ) -> Iterator[SourceLine | r.ProblemRecord]:
         """The lines of the file that this one goes on from, as far as it goes on from it."""
         base = meta.get("history_base")
         if not isinstance(base, dict):
@@ -145,7 +147,7 @@ class _Reading:
         path, end = _rollout(self._path, base.get("thread_id")), base.get("end_ordinal_exclusive")
         if path is None or path in seen or not isinstance(end, int):
             what = f"the rollout that it goes on from is not there: {base.get('thread_id')!r}"
-            yield r.Bad(place=SourceLocation(str(self._path), 1), reason=what)
+            yield r.ProblemRecord(location=SourceLocation(str(self._path), 1), reason=what)
             return
         yield from self._inherited(_meta(path), seen | {path})
         for number, line in enumerate(read_lines(path)):
@@ -153,30 +155,30 @@ class _Reading:
             if isinstance(ordinal, int) and ordinal < end:
                 yield line
 
-    def _take(self, place: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, payload = record.get("type"), record.get("payload")
         at, ordinal = time_us(record.get("timestamp")), record.get("ordinal")
         self._copied = isinstance(ordinal, int) and ordinal < self._own_from
         if not isinstance(kind, str) or not isinstance(payload, dict):
-            yield r.Bad(place=place, reason="a line that is no record of a rollout")
+            yield r.ProblemRecord(location=location, reason="a line that is no record of a rollout")
         elif kind == "response_item":
-            yield from self._take_item(place, at, payload)
+            yield from self._take_item(location, at, payload)
         elif kind == "event_msg":
-            yield from self._take_event(place, at, payload)
+            yield from self._take_event(location, at, payload)
         elif kind == "compacted":
             yield from self._flush()
-            yield _summed(place, at, payload)
+            yield _summed(location, at, payload)
         elif kind != "session_meta":
             model = payload.get("model")
             if kind == "turn_context" and isinstance(model, str):
                 self._model = model
             yield from self._flush()
-            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=payload)
+            yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=payload)
 
     # -- events --------------------------------------------------------------------------------
 
     def _take_event(
-        self, place: SourceLocation, at: int | None, event: dict[str, Any]
+        self, location: SourceLocation, at: int | None, event: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = event.get("type")
         if isinstance(kind, str) and kind in _REPEATED:
@@ -191,85 +193,89 @@ class _Reading:
         match kind:
             case "task_started" | "turn_started":
                 self._in_turn = True
-                yield r.TurnBegan(place=place, at_us=at, key=str(event.get("turn_id")))
+                yield r.TurnStartRecord(location=location, at_us=at, key=str(event.get("turn_id")))
             case "task_complete" | "turn_complete":
                 self._in_turn = False
-                yield r.TurnOver(place=place, at_us=at, status="completed")
+                yield r.TurnEndRecord(location=location, at_us=at, status="completed")
             case "turn_aborted":
                 self._in_turn = False
                 reason = event.get("reason")
                 why = reason if isinstance(reason, str) and reason else "interrupted"
-                yield r.TurnOver(place=place, at_us=at, status="interrupted", reason=why)
+                yield r.TurnEndRecord(location=location, at_us=at, status="interrupted", reason=why)
             case "thread_rolled_back" if isinstance(event.get("num_turns"), int):
                 self._in_turn = False
-                yield r.RolledBack(place=place, at_us=at, turns=event["num_turns"])
+                yield r.RollbackRecord(location=location, at_us=at, turns=event["num_turns"])
             case str():
-                yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=event)
+                yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=event)
             case _:
-                yield r.Bad(place=place, reason="an event that does not say its kind")
+                yield r.ProblemRecord(
+                    location=location, reason="an event that does not say its kind"
+                )
 
     # -- items ---------------------------------------------------------------------------------
 
     def _take_item(
-        self, place: SourceLocation, at: int | None, item: dict[str, Any]
+        self, location: SourceLocation, at: int | None, item: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = item.get("type")
         if not isinstance(kind, str):
-            yield r.Bad(place=place, reason="an item that does not say its kind")
+            yield r.ProblemRecord(location=location, reason="an item that does not say its kind")
             return
         if kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant"):
-            yield from self._take_answer(place, at, item, kind)
+            yield from self._take_answer(location, at, item, kind)
             return
         yield from self._flush()
         if kind == "message":
-            yield from self._take_message(place, at, item)
+            yield from self._take_message(location, at, item)
         elif kind in _OUTPUTS:
-            yield from _output(place, at, item)
+            yield from _output(location, at, item)
         else:
-            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=item)
+            yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=item)
 
     def _take_message(
-        self, place: SourceLocation, at: int | None, item: dict[str, Any]
+        self, location: SourceLocation, at: int | None, item: dict[str, Any]
     ) -> Iterator[r.Record]:
         role = item.get("role")
         if role not in ("user", "developer", "system"):
-            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
             return
-        found = c.openai(item.get("content"))
-        for what in found.bad:
-            yield r.Bad(place=place, reason=what)
-        text = "".join(part.text for part in found.parts if isinstance(part, Text))
+        parsed = c.openai(item.get("content"))
+        for what in parsed.bad:
+            yield r.ProblemRecord(location=location, reason=what)
+        text = "".join(part.text for part in parsed.parts if isinstance(part, Text))
         is_prompt = role == "user" and not self._copied and not _INJECTED.match(text)
         if is_prompt and not self._titled and text.strip():
             self._titled = True
-            yield r.Titled(place=place, title=text.strip().splitlines()[0][:_TITLE_CHARS])
-        if not found.parts and found.bad:
+            yield r.TitleRecord(
+                location=location, title=text.strip().splitlines()[0][:_TITLE_CHARS]
+            )
+        if not parsed.parts and parsed.bad:
             return
         yield r.MessageRecord(
-            place=place,
+            location=location,
             at_us=at,
             role="user" if role == "user" else "system",
-            parts=tuple(found.parts),
-            key=_key(item, place),
-            blobs=found.blobs,
+            parts=tuple(parsed.parts),
+            key=_key(item, location),
+            blobs=parsed.blobs,
             begins_turn=is_prompt and not self._in_turn,
             person=is_prompt,
         )
 
     def _take_answer(
-        self, place: SourceLocation, at: int | None, item: dict[str, Any], kind: str
+        self, location: SourceLocation, at: int | None, item: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
-        found = _answer_parts(item, kind)
-        for what in found.bad:
-            yield r.Bad(place=place, reason=what)
-        if not found.parts:
+        parsed = _answer_parts(item, kind)
+        for what in parsed.bad:
+            yield r.ProblemRecord(location=location, reason=what)
+        if not parsed.parts:
             return
         if self._answer is None:
-            self._answer = _Answer(place, at, copied=self._copied)
-            self._answer.key = _key(item, place)
+            self._answer = _Answer(location, at, copied=self._copied)
+            self._answer.key = _key(item, location)
         answer = self._answer
-        answer.parts += found.parts
-        answer.blobs |= found.blobs
+        answer.parts += parsed.parts
+        answer.blobs |= parsed.blobs
         if c.is_id(item.get("id")):
             answer.ids[kind] = item["id"]
 
@@ -281,14 +287,14 @@ class _Reading:
         system = instructions.get("text") if isinstance(instructions, dict) else None
         provider = self._meta.get("model_provider")
         yield r.MessageRecord(
-            place=answer.place,
+            location=answer.location,
             at_us=answer.at_us,
             role="assistant",
             parts=tuple(answer.parts),
             key=answer.key,
             blobs=answer.blobs,
             person=not answer.copied,
-            asked=r.Asked(
+            model_call=r.ModelCallRecord(
                 provider=provider if isinstance(provider, str) else "openai",
                 model=self._model,
                 usage=c.usage(answer.usage),
@@ -301,59 +307,59 @@ class _Reading:
 def _answer_parts(item: dict[str, Any], kind: str) -> c.Content:
     if kind == "message":
         return c.openai(item.get("content"))
-    found = c.Content()
+    parsed = c.Content()
     call_id = item.get("call_id") or item.get("id")
     match kind:
         case "reasoning":
-            _reasoning(found, item)
+            _reasoning(parsed, item)
         case "function_call":
             arguments = item.get("arguments", "")
             text = arguments if isinstance(arguments, str) else c.compact(arguments)
-            found.call(call_id, item.get("name"), text)
+            parsed.call(call_id, item.get("name"), text)
         case "custom_tool_call":
             name, text = item.get("name"), item.get("input", "")
             if c.is_id(call_id) and isinstance(name, str) and isinstance(text, str):
-                found.parts.append(ToolCall(call_id, name, text, "custom"))
+                parsed.parts.append(ToolCall(call_id, name, text, "custom"))
             else:
-                found.bad.append("a tool call without an id or a name")
+                parsed.bad.append("a tool call without an id or a name")
         case "local_shell_call":
-            found.call(call_id, "local_shell", c.compact(item.get("action", {})))
+            parsed.call(call_id, "local_shell", c.compact(item.get("action", {})))
         case "tool_search_call":
-            found.call(call_id, "tool_search", c.compact(item.get("arguments", {})))
+            parsed.call(call_id, "tool_search", c.compact(item.get("arguments", {})))
         case _:
-            found.opaque("codex-item", item)  # a call without an output: kept, sent to nobody
-    return found
+            parsed.opaque("codex-item", item)  # a call without an output: kept, sent to nobody
+    return parsed
 
 
-def _reasoning(found: c.Content, item: dict[str, Any]) -> None:
+def _reasoning(parsed: c.Content, item: dict[str, Any]) -> None:
     inner = c.openai(item.get("summary") or item.get("content"))
     text = "\n".join(part.text for part in inner.parts if isinstance(part, Text))
     encrypted = item.get("encrypted_content")
     sealed = encrypted if isinstance(encrypted, str) and encrypted else None
-    found.bad += inner.bad
+    parsed.bad += inner.bad
     if text or sealed is not None:
-        found.parts.append(Reasoning(text, encrypted=sealed))
+        parsed.parts.append(Reasoning(text, encrypted=sealed))
 
 
-def _output(place: SourceLocation, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+def _output(location: SourceLocation, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
     call_id, output = item.get("call_id"), item.get("output", item.get("tools"))
     if not c.is_id(call_id):
-        yield r.Bad(place=place, reason="an output without the id of its call")
+        yield r.ProblemRecord(location=location, reason="an output without the id of its call")
         return
     is_error = False
     if isinstance(output, dict):  # as older versions wrote it
         is_error, output = output.get("success") is False, output.get("content", "")
     if item.get("type") == "tool_search_output":
         output = c.compact(output)
-    found = c.openai(output)
-    for what in found.bad:
-        yield r.Bad(place=place, reason=what)
-    content = output if isinstance(output, str) else c.inner_parts(found.parts)
+    parsed = c.openai(output)
+    for what in parsed.bad:
+        yield r.ProblemRecord(location=location, reason=what)
+    content = output if isinstance(output, str) else c.inner_parts(parsed.parts)
     result = ToolResult(call_id, content, is_error=is_error)
-    yield r.ResultRecord(place=place, at_us=at, result=result, blobs=found.blobs)
+    yield r.ResultRecord(location=location, at_us=at, result=result, blobs=parsed.blobs)
 
 
-def _summed(place: SourceLocation, at: int | None, payload: dict[str, Any]) -> r.SummaryRecord:
+def _summed(location: SourceLocation, at: int | None, payload: dict[str, Any]) -> r.SummaryRecord:
     """The summary, and the prompts that stay beside it."""
     message, history = payload.get("message"), payload.get("replacement_history")
     texts = [
@@ -364,12 +370,12 @@ def _summed(place: SourceLocation, at: int | None, payload: dict[str, Any]) -> r
     words = message if isinstance(message, str) and message.strip() else ""
     if not words and texts:
         words = texts[-1]
-    return r.SummaryRecord(place=place, at_us=at, text=words, kept_texts=frozenset(texts))
+    return r.SummaryRecord(location=location, at_us=at, text=words, kept_texts=frozenset(texts))
 
 
-def _key(item: dict[str, Any], place: SourceLocation) -> str:
+def _key(item: dict[str, Any], location: SourceLocation) -> str:
     own = item.get("id")
-    return own if c.is_id(own) else f"{_stem_of(place.file)}/{place.line}"
+    return own if c.is_id(own) else f"{_stem_of(location.file)}/{location.line}"
 
 
 @lru_cache(maxsize=4)
@@ -399,9 +405,9 @@ def _rollout(path: Path, rollout_id: object) -> Path | None:
         return None
     begun = home / "sessions" / _day(rollout_id)
     for folder in (begun, home / "sessions", home / "archived_sessions"):
-        found = sorted(folder.rglob(f"rollout-*{rollout_id}.jsonl*"))
-        if found:
-            return found[0]  # the plain one, where both are there
+        files = sorted(folder.rglob(f"rollout-*{rollout_id}.jsonl*"))
+        if files:
+            return files[0]  # the plain one, where both are there
     return None
 
 
@@ -430,13 +436,13 @@ def _index_title(path: Path, name: str) -> str | None:
 @lru_cache(maxsize=4)
 def _titles(index: Path, _size: int, _changed: int) -> dict[str, str]:
     """Read once for all rollouts of a home."""
-    found = {}
+    titles = {}
     for line in read_lines(index):
         record = line.record or {}
         own, given = record.get("id"), record.get("thread_name")
         if isinstance(own, str) and isinstance(given, str) and given.strip():
-            found[own] = given
-    return found
+            titles[own] = given
+    return titles
 
 
 def _claims(peek: Peek) -> bool:

@@ -10,9 +10,9 @@ import msgspec
 
 from killick.errors import InvalidEntry, KillickError
 from killick.exchange.records import (
-    Asked,
-    Bad,
     MessageRecord,
+    ModelCallRecord,
+    ProblemRecord,
     Record,
     ResultRecord,
     SourceLocation,
@@ -86,49 +86,49 @@ class Content:
 
 def anthropic(content: object, provider: str = "anthropic") -> Content:
     """Text, thinking, tool_use, tool_result, image and document blocks."""
-    found = Content()
+    parsed = Content()
     if isinstance(content, str):
-        found.text(content)
-        return found
-    for block in blocks(found, content):
-        _anthropic_block(found, block, provider)
-    return found
+        parsed.text(content)
+        return parsed
+    for block in blocks(parsed, content):
+        _anthropic_block(parsed, block, provider)
+    return parsed
 
 
-def _anthropic_block(found: Content, block: dict[str, Any], provider: str) -> None:
+def _anthropic_block(parsed: Content, block: dict[str, Any], provider: str) -> None:
     match block.get("type"):
         case "text":
-            found.text(block.get("text"))
+            parsed.text(block.get("text"))
         case "thinking":
             text, signature = block.get("thinking"), block.get("signature")
             signed = signature if isinstance(signature, str) and signature else None
-            found.parts.append(Reasoning(text if isinstance(text, str) else "", signature=signed))
+            parsed.parts.append(Reasoning(text if isinstance(text, str) else "", signature=signed))
         case "tool_use":
-            found.call(block.get("id"), block.get("name"), compact(block.get("input", {})))
+            parsed.call(block.get("id"), block.get("name"), compact(block.get("input", {})))
         case "tool_result":
-            _anthropic_result(found, block, provider)
-        case "image" | "document" if _source(found, block):
+            _anthropic_result(parsed, block, provider)
+        case "image" | "document" if _source(parsed, block):
             pass
         case "redacted_thinking" if is_sealed(block.get("data")):
             # Whatever else stands in it would be refused when it is sent back.
-            found.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
+            parsed.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
         case _:
-            found.opaque(f"{provider}-block", block)  # kept, and sent to nobody
+            parsed.opaque(f"{provider}-block", block)  # kept, and sent to nobody
 
 
-def _anthropic_result(found: Content, block: dict[str, Any], provider: str) -> None:
+def _anthropic_result(parsed: Content, block: dict[str, Any], provider: str) -> None:
     call_id = block.get("tool_use_id")
     if not is_id(call_id):
-        found.bad.append("a tool result without the id of its call")
+        parsed.bad.append("a tool result without the id of its call")
         return
     content, is_error = block.get("content", ""), block.get("is_error") is True
     if isinstance(content, str):
-        found.results.append(ToolResult(call_id, content, is_error=is_error))
+        parsed.results.append(ToolResult(call_id, content, is_error=is_error))
         return
     inner = anthropic(content, provider)
-    found.blobs |= inner.blobs
-    found.bad += inner.bad
-    found.results.append(ToolResult(call_id, inner_parts(inner.parts), is_error=is_error))
+    parsed.blobs |= inner.blobs
+    parsed.bad += inner.bad
+    parsed.results.append(ToolResult(call_id, inner_parts(inner.parts), is_error=is_error))
 
 
 def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ...]:
@@ -161,71 +161,71 @@ def blobs_in(result: ToolResult, blobs: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in blobs.items() if name in names}
 
 
-def _source(found: Content, block: dict[str, Any]) -> bool:
+def _source(parsed: Content, block: dict[str, Any]) -> bool:
     source = block.get("source")
     if not isinstance(source, dict) or source.get("type") != "base64":
         return False
     media_type = source.get("media_type")
     if block["type"] == "image":
-        return found.picture(source.get("data"), media_type)
+        return parsed.picture(source.get("data"), media_type)
     kind = media_type if isinstance(media_type, str) else "application/octet-stream"
-    return found.file(source.get("data"), kind, block.get("title"))
+    return parsed.file(source.get("data"), kind, block.get("title"))
 
 
 def openai(content: object) -> Content:
     """The content of a Chat Completions message, or of a message of the Responses API."""
-    found = Content()
+    parsed = Content()
     if content is None:
-        return found
+        return parsed
     if isinstance(content, str):
-        found.text(content)
-        return found
-    for block in blocks(found, content):
+        parsed.text(content)
+        return parsed
+    for block in blocks(parsed, content):
         match block.get("type"):
             case "text" | "input_text" | "output_text" | "summary_text" | "reasoning_text":
-                found.text(block.get("text"))
+                parsed.text(block.get("text"))
             case "refusal":
-                found.text(block.get("refusal"))
-            case "image_url" | "input_image" if _data_url(found, block.get("image_url")):
+                parsed.text(block.get("refusal"))
+            case "image_url" | "input_image" if _data_url(parsed, block.get("image_url")):
                 pass
             case _:
-                found.opaque("openai-block", block)  # kept, and sent to nobody
-    return found
+                parsed.opaque("openai-block", block)  # kept, and sent to nobody
+    return parsed
 
 
-def openai_calls(found: Content, calls: object) -> None:
+def openai_calls(parsed: Content, calls: object) -> None:
     """The tool calls beside the content of a Chat Completions message."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
-            found.call(call.get("id"), function.get("name"), function.get("arguments", ""))
+            parsed.call(call.get("id"), function.get("name"), function.get("arguments", ""))
         elif isinstance(call, dict) and isinstance(call.get("custom"), dict):
-            _custom_call(found, call)
+            _custom_call(parsed, call)
         else:
-            found.bad.append("a tool call that is none")
+            parsed.bad.append("a tool call that is none")
 
 
-def _custom_call(found: Content, call: dict[str, Any]) -> None:
+def _custom_call(parsed: Content, call: dict[str, Any]) -> None:
     call_id, custom = call.get("id"), call["custom"]
     name, text = custom.get("name"), custom.get("input", "")
     if is_id(call_id) and isinstance(name, str) and isinstance(text, str):
-        found.parts.append(ToolCall(call_id, name, text, "custom"))
+        parsed.parts.append(ToolCall(call_id, name, text, "custom"))
     else:
-        found.bad.append("a tool call without an id or a name")
+        parsed.bad.append("a tool call without an id or a name")
 
 
-def _data_url(found: Content, value: object) -> bool:
+def _data_url(parsed: Content, value: object) -> bool:
     url = value.get("url") if isinstance(value, dict) else value
     if not isinstance(url, str) or not url.startswith("data:"):
         return False
     head, _, data = url[5:].partition(",")
     media_type, _, encoding = head.partition(";")
-    return encoding == "base64" and found.picture(data, media_type)
+    return encoding == "base64" and parsed.picture(data, media_type)
 
 
-def blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
+def blocks(parsed: Content, content: object) -> Iterable[dict[str, Any]]:
     if not isinstance(content, list):
-        found.bad.append(f"content that is {_kind(content)}")
+        parsed.bad.append(f"content that is {_kind(content)}")
         return
     for block in content:
         if isinstance(block, dict):
@@ -233,7 +233,7 @@ def blocks(found: Content, content: object) -> Iterable[dict[str, Any]]:
         elif isinstance(block, str):
             yield {"type": "text", "text": block}
         else:
-            found.bad.append(f"a block that is {_kind(block)}")
+            parsed.bad.append(f"a block that is {_kind(block)}")
 
 
 def usage(value: object) -> Usage | None:
@@ -243,17 +243,17 @@ def usage(value: object) -> Usage | None:
     read = count(value, "cache_read_input_tokens")
     written = count(value, "cache_creation_input_tokens")
     cached = read or count(value, "cached_input_tokens") or _inner(value, "prompt_tokens_details")
-    found = Usage(
+    counts = Usage(
         input=count(value, "input_tokens", "prompt_tokens") + read + written,
         output=count(value, "output_tokens", "completion_tokens"),
         cached=cached,
         reasoning=count(value, "reasoning_output_tokens"),
     )
     try:
-        check_usage(found)
+        check_usage(counts)
     except InvalidEntry:
         return None
-    return found
+    return counts
 
 
 def _inner(value: dict[str, Any], name: str) -> int:
@@ -263,9 +263,9 @@ def _inner(value: dict[str, Any], name: str) -> int:
 
 def count(value: dict[str, Any], *names: str) -> int:
     for name in names:
-        found = value.get(name)
-        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= TOKENS_MAX:
-            return found
+        number = value.get(name)
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= TOKENS_MAX:
+            return number
     return 0
 
 
@@ -307,47 +307,47 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else names.get(type(value), "a number")
 
 
-def told(  # noqa: PLR0913  (what there is to say of a message)
-    place: SourceLocation,
+def message_records(  # noqa: PLR0913  (what there is to say of a message)
+    location: SourceLocation,
     at_us: int | None,
     role: Role,
-    found: Content,
+    parsed: Content,
     *,
     key: str,
     prompt: bool = False,
-    asked: Asked | None = None,
+    model_call: ModelCallRecord | None = None,
     person: bool = True,
     model: bool = True,
     partial: bool = False,
 ) -> Iterator[Record]:
     """Everything that a message says. One that says nothing at all is reported."""
-    for what in found.bad:
-        yield Bad(place=place, reason=what)
-    for result in found.results:
+    for what in parsed.bad:
+        yield ProblemRecord(location=location, reason=what)
+    for result in parsed.results:
         yield ResultRecord(
-            place=place,
+            location=location,
             at_us=at_us,
             result=result,
-            blobs=blobs_in(result, found.blobs),
+            blobs=blobs_in(result, parsed.blobs),
             person=person,
             model=model,
         )
-    if found.parts:
+    if parsed.parts:
         yield MessageRecord(
-            place=place,
+            location=location,
             at_us=at_us,
             role=role,
-            parts=tuple(found.parts),
+            parts=tuple(parsed.parts),
             key=key,
-            blobs=found.blobs,
+            blobs=parsed.blobs,
             begins_turn=prompt and role == "user",
             partial=partial,
-            asked=asked if role == "assistant" else None,
+            model_call=model_call if role == "assistant" else None,
             person=person,
             model=model,
         )
-    elif not found.results and not found.bad:
-        yield Bad(place=place, reason="a message without content", repaired=True)
+    elif not parsed.results and not parsed.bad:
+        yield ProblemRecord(location=location, reason="a message without content", repaired=True)
 
 
 def words(parts: Iterable[Part]) -> str:

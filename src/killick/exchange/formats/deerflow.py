@@ -17,7 +17,7 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.content import title_of, told, words
+from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import (
     SourceDatabase,
     SourceLine,
@@ -95,12 +95,12 @@ def _about(database: SourceDatabase, thread: str, tables: Mapping[str, set[str]]
     if "threads_meta" not in tables:
         return {}
     wanted = ("display_name", "assistant_id", "user_id", "metadata_json", "created_at")
-    found = database.select("threads_meta", wanted, "WHERE thread_id = ?", thread)
-    return next(found, {})
+    rows = database.select("threads_meta", wanted, "WHERE thread_id = ?", thread)
+    return next(rows, {})
 
 
 def _runs(database: SourceDatabase, thread: str) -> dict[str, _Run]:
-    found = {}
+    runs = {}
     for row in database.select("runs", _RUN, "WHERE thread_id = ? ORDER BY rowid", thread):
         try:
             metadata = json_of(row["metadata_json"])
@@ -108,7 +108,7 @@ def _runs(database: SourceDatabase, thread: str) -> dict[str, _Run]:
             metadata = None
         metadata = metadata if isinstance(metadata, dict) else {}
         replaces = metadata.get("regenerate_from_run_id")
-        found[str(row["run_id"])] = _Run(
+        runs[str(row["run_id"])] = _Run(
             text_of(row["status"]),
             text_of(row["error"]),
             text_of(row["stop_reason"]),
@@ -116,27 +116,27 @@ def _runs(database: SourceDatabase, thread: str) -> dict[str, _Run]:
             replaces if isinstance(replaces, str) else None,
             is_edit=metadata.get("replay_kind") == "edit",
         )
-    return found
+    return runs
 
 
 def _database_rows(database: SourceDatabase, thread: str) -> Iterator[Row]:
     name = str(database.path)
-    place = SourceLocation(name)
+    location = SourceLocation(name)
     rows = database.select("run_events", _EVENT, "WHERE thread_id = ? ORDER BY seq, id", thread)
     for row in each(rows):
         if isinstance(row, str):
-            yield place, None, row
+            yield location, None, row
             continue
-        place = SourceLocation(name, row["id"])
+        location = SourceLocation(name, row["id"])
         try:
             metadata = json_of(row["event_metadata"])
             content: Any = text_of(row["content"])
             flags = metadata if isinstance(metadata, dict) else {}
             if flags.get("content_is_json") or flags.get("content_is_dict"):
                 content = parse(as_bytes(row["content"]))
-            yield place, row | {"content": content, "metadata": metadata}, None
+            yield location, row | {"content": content, "metadata": metadata}, None
         except ValueError as error:
-            yield place, None, f"an event that cannot be read: {error}"
+            yield location, None, f"an event that cannot be read: {error}"
 
 
 # -- the files -------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class _Index:
     """
 
     def __init__(self, folder: Path, *, settled: bool) -> None:
-        self.problems: list[r.Bad] = []
+        self.problems: list[r.ProblemRecord] = []
         self._files = [folder] if folder.is_file() else sorted(folder.glob("*.jsonl"))
         self._settled = settled
         self._threads: dict[str, array[int]] = {}
@@ -171,20 +171,24 @@ class _Index:
         record = line.record
         if record is None:
             if self._settled or not line.torn:
-                self.problems.append(r.Bad(place=line.place, reason=line.problem or "no record"))
+                self.problems.append(
+                    r.ProblemRecord(location=line.location, reason=line.problem or "no record")
+                )
             return
         thread, seq = record.get("thread_id"), record.get("seq")
         if not c.is_id(thread) or not isinstance(record.get("event_type"), str):
-            self.problems.append(r.Bad(place=line.place, reason="a line that is no event of a run"))
+            self.problems.append(
+                r.ProblemRecord(location=line.location, reason="a line that is no event of a run")
+            )
             return
-        place = seq if isinstance(seq, int) and 0 <= seq < 1 << 62 else self._last(thread)
-        found = self._threads.setdefault(thread, array("q"))
-        found.extend((int(place), number, line_number, offset))
+        position = seq if isinstance(seq, int) and 0 <= seq < 1 << 62 else self._last(thread)
+        positions = self._threads.setdefault(thread, array("q"))
+        positions.extend((int(position), number, line_number, offset))
 
     def _last(self, thread: str) -> int:
         """An event without a place stands behind the one that was written before it."""
-        found = self._threads.get(thread)
-        return found[-4] if found else 0
+        positions = self._threads.get(thread)
+        return positions[-4] if positions else 0
 
     def rows(self, thread: str) -> Iterator[Row]:
         flat = self._threads[thread]
@@ -194,10 +198,10 @@ class _Index:
                 _, number, line_number, offset = flat[at : at + 4]
                 file = files.at(number)
                 file.seek(offset)
-                place = SourceLocation(str(self._files[number]), line_number)
-                for line in records_in(place, next(split(file), b"")):
+                location = SourceLocation(str(self._files[number]), line_number)
+                for line in records_in(location, next(split(file), b"")):
                     if line.record is not None:
-                        yield place, line.record, None
+                        yield location, line.record, None
 
 
 class _Files(ExitStack):
@@ -218,7 +222,7 @@ class _Files(ExitStack):
         return file
 
 
-def deerflow_files(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
+def deerflow_files(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
     """The threads whose events lie in a folder's files, or in one file. Raises OSError."""
     index = _Index(path, settled=settled)
     yield from index.problems
@@ -258,21 +262,21 @@ class _Reading:
         self._titled = False
 
     def records(self, rows: Iterable[Row]) -> Iterator[r.Record]:
-        place = SourceLocation(str(self._path), 1)
+        location = SourceLocation(str(self._path), 1)
         begun = False
         for where, row, problem in rows:
-            place = where
+            location = where
             if row is None:
-                yield r.Bad(place=where, reason=problem or "not an event")
+                yield r.ProblemRecord(location=where, reason=problem or "not an event")
                 continue
             if not begun:
                 begun = True
                 yield from self._begin(where, row)
             yield from self._take(where, row)
         if begun:
-            yield from self._end_run(place, None)
+            yield from self._end_run(location, None)
 
-    def _begin(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _begin(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         about = self._about
         kept = {name: about[name] for name in ("assistant_id", "user_id") if about.get(name)}
         metadata = row.get("metadata")
@@ -280,7 +284,7 @@ class _Reading:
             names = ("branch_seed", "branch_parent_thread_id", "checkpoint_history_seed")
             kept |= {name: metadata[name] for name in names if metadata.get(name) is not None}
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=time_us(about.get("created_at")) or time_us(row.get("created_at")) or 0,
             native_id=self._thread,
             extra=kept if c.is_json(kept) else {},
@@ -288,46 +292,50 @@ class _Reading:
         title = title_of(text_of(about.get("display_name")), 1_000)
         if title is not None:
             self._titled = True
-            yield r.Titled(place=place, title=title, by="model")
+            yield r.TitleRecord(location=location, title=title, by="model")
 
-    def _take(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         kind, run = row.get("event_type"), row.get("run_id")
         at = time_us(row.get("created_at"))
         if not isinstance(kind, str) or not c.is_id(run):
-            yield r.Bad(place=place, reason="an event without a kind or a run")
+            yield r.ProblemRecord(location=location, reason="an event without a kind or a run")
             return
-        if self._path.is_dir() and Path(place.file).stem != run:
+        if self._path.is_dir() and Path(location.file).stem != run:
             what = f"it was written into the file of another run; it is of run {run!r}"
-            yield r.Bad(place=place, reason=what, repaired=True)
+            yield r.ProblemRecord(location=location, reason=what, repaired=True)
         if run != self._run:
-            yield from self._end_run(place, None)
-            yield from self._begin_run(place, at, run)
+            yield from self._end_run(location, None)
+            yield from self._begin_run(location, at, run)
         metadata = row.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         content = row.get("content")
         caller = str(metadata.get("caller", ""))
         if kind in _KINDS and isinstance(content, dict) and not caller.startswith("middleware:"):
-            yield from self._message(place, at, _KINDS[kind], content, metadata)
+            yield from self._message(location, at, _KINDS[kind], content, metadata)
         elif kind in ("run.end", "run.error"):
-            yield from self._end_run(place, at, kind, content)
+            yield from self._end_run(location, at, kind, content)
         else:
             data = {"event_type": kind, "content": content, "metadata": metadata}
-            yield r.OpaqueRecord(place=place, at_us=at, name=kind, data=data)
+            yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=data)
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def _begin_run(self, place: SourceLocation, at: int | None, run: str) -> Iterator[r.Record]:
+    def _begin_run(self, location: SourceLocation, at: int | None, run: str) -> Iterator[r.Record]:
         replaced = self._runs.get(run, _Run()).replaces
         done = self._runs.get(run, _Run()).status == "success"
         if done and replaced in self._prompted:
             first = self._prompted.index(replaced)
-            yield r.RolledBack(place=place, at_us=at, turns=len(self._prompted) - first)
+            yield r.RollbackRecord(location=location, at_us=at, turns=len(self._prompted) - first)
             del self._prompted[first:]
         self._run, self._over = run, False
-        yield r.TurnBegan(place=place, at_us=at, key=run)
+        yield r.TurnStartRecord(location=location, at_us=at, key=run)
 
     def _end_run(
-        self, place: SourceLocation, at: int | None, kind: str | None = None, content: object = None
+        self,
+        location: SourceLocation,
+        at: int | None,
+        kind: str | None = None,
+        content: object = None,
     ) -> Iterator[r.Record]:
         """The table knows best how a run ended; else its last event does."""
         if self._over or self._run is None:
@@ -335,7 +343,7 @@ class _Reading:
         run = self._runs.get(self._run)
         if run is not None and run.status in _OPEN:
             return
-        over = _ending(place, at, run, kind, content)
+        over = _ending(location, at, run, kind, content)
         if over is None:
             return
         self._over = True
@@ -343,13 +351,13 @@ class _Reading:
         undone = over.reason == "rollback" or (run is not None and run.is_edit)
         if undone and over.status != "completed" and self._run in self._prompted:
             self._prompted.remove(self._run)
-            yield r.RolledBack(place=place, at_us=at, turns=1)
+            yield r.RollbackRecord(location=location, at_us=at, turns=1)
 
     # -- messages ------------------------------------------------------------------------------
 
     def _message(
         self,
-        place: SourceLocation,
+        location: SourceLocation,
         at: int | None,
         kind: str,
         message: dict[str, Any],
@@ -358,41 +366,41 @@ class _Reading:
         assert self._run is not None
         more = message.get("additional_kwargs")
         more = more if isinstance(more, dict) else {}
-        found = _content(message.get("content"))
+        parsed = _content(message.get("content"))
         role: Role = "assistant" if kind in ("ai", "partial") else "user"
         hidden = bool(more.get("hide_from_ui"))
         if kind == "tool":
-            _result(found, message)
+            _result(parsed, message)
         elif role == "assistant":
-            _answer(found, message, more)
+            _answer(parsed, message, more)
         elif not hidden:
             if self._run not in self._prompted:
                 self._prompted.append(self._run)
-            title = None if self._titled else title_of(words(found.parts))
+            title = None if self._titled else title_of(words(parsed.parts))
             if title is not None:
                 self._titled = True
-                yield r.Titled(place=place, title=title)
-        yield from told(
-            place,
+                yield r.TitleRecord(location=location, title=title)
+        yield from message_records(
+            location,
             at,
             role,
-            found,
-            key=self._key(place, message),
-            asked=self._asked(message, metadata),
+            parsed,
+            key=self._key(location, message),
+            model_call=self._asked(message, metadata),
             person=not hidden,
             partial=kind == "partial",
         )
 
-    def _key(self, place: SourceLocation, message: dict[str, Any]) -> str:
+    def _key(self, location: SourceLocation, message: dict[str, Any]) -> str:
         own = message.get("id")
-        return own if c.is_id(own) else f"{NAME}/{self._run}/{place.line}"
+        return own if c.is_id(own) else f"{NAME}/{self._run}/{location.line}"
 
-    def _asked(self, message: dict[str, Any], metadata: dict[str, Any]) -> r.Asked:
+    def _asked(self, message: dict[str, Any], metadata: dict[str, Any]) -> r.ModelCallRecord:
         more = message.get("response_metadata")
         more = more if isinstance(more, dict) else {}
         model = more.get("model_name") or self._runs.get(self._run or "", _Run()).model
         reason, own = more.get("finish_reason") or more.get("stop_reason"), message.get("id")
-        return r.Asked(
+        return r.ModelCallRecord(
             provider=more["model_provider"]
             if isinstance(more.get("model_provider"), str)
             else None,
@@ -404,8 +412,8 @@ class _Reading:
 
 
 def _ending(
-    place: SourceLocation, at: int | None, run: _Run | None, kind: str | None, content: object
-) -> r.TurnOver | None:
+    location: SourceLocation, at: int | None, run: _Run | None, kind: str | None, content: object
+) -> r.TurnEndRecord | None:
     status = run.status if run is not None else None
     why = run.reason if run is not None else None
     detail = run.error if run is not None else None
@@ -414,14 +422,22 @@ def _ending(
         detail = content if isinstance(content, str) else None
     match status:
         case "success":
-            return r.TurnOver(place=place, at_us=at, status="completed")
+            return r.TurnEndRecord(location=location, at_us=at, status="completed")
         case "interrupted":
-            return r.TurnOver(place=place, at_us=at, status="interrupted", reason=why or status)
+            return r.TurnEndRecord(
+                location=location, at_us=at, status="interrupted", reason=why or status
+            )
         case "error" if detail == _ROLLED_BACK:
-            return r.TurnOver(place=place, at_us=at, status="interrupted", reason="rollback")
+            return r.TurnEndRecord(
+                location=location, at_us=at, status="interrupted", reason="rollback"
+            )
         case "error" | "timeout":
-            return r.TurnOver(
-                place=place, at_us=at, status="failed", reason=why or status, detail=detail or None
+            return r.TurnEndRecord(
+                location=location,
+                at_us=at,
+                status="failed",
+                reason=why or status,
+                detail=detail or None,
             )
         case _:
             return None
@@ -437,37 +453,37 @@ def _content(content: object) -> c.Content:
     return c.openai(content)
 
 
-def _answer(found: c.Content, message: dict[str, Any], more: dict[str, Any]) -> None:
+def _answer(parsed: c.Content, message: dict[str, Any], more: dict[str, Any]) -> None:
     """Calls stand beside the content, and with some providers in it too."""
     thought = more.get("reasoning_content")
     if isinstance(thought, str) and thought:
-        found.parts.insert(0, Reasoning(thought))
-    known = {part.id for part in found.parts if isinstance(part, ToolCall)}
+        parsed.parts.insert(0, Reasoning(thought))
+    known = {part.id for part in parsed.parts if isinstance(part, ToolCall)}
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if not isinstance(call, dict):
-            found.bad.append("a tool call that is none")
+            parsed.bad.append("a tool call that is none")
         elif str(call.get("id")) not in known:
-            found.call(call.get("id"), call.get("name"), c.compact(call.get("args", {})))
+            parsed.call(call.get("id"), call.get("name"), c.compact(call.get("args", {})))
     broken = message.get("invalid_tool_calls")
     for call in broken if isinstance(broken, list) else ():
         if isinstance(call, dict) and str(call.get("id")) not in known:
-            found.opaque("deerflow-call", call)  # what the model wrote is no call
+            parsed.opaque("deerflow-call", call)  # what the model wrote is no call
 
 
-def _result(found: c.Content, message: dict[str, Any]) -> None:
+def _result(parsed: c.Content, message: dict[str, Any]) -> None:
     call_id = message.get("tool_call_id")
     if not c.is_id(call_id):
-        found.bad.append("a tool's message without the id of its call")
+        parsed.bad.append("a tool's message without the id of its call")
     else:
         result = ToolResult(
-            call_id, c.plain_or_parts(found.parts), is_error=message.get("status") == "error"
+            call_id, c.plain_or_parts(parsed.parts), is_error=message.get("status") == "error"
         )
         beside = message.get("artifact")
         if beside is not None and c.is_json(beside):
             result = c.with_structured(result, beside)
-        found.results.append(result)
-    found.parts = []
+        parsed.results.append(result)
+    parsed.parts = []
 
 
 def _usage(value: object) -> Usage | None:
@@ -500,7 +516,7 @@ def _unit(path: Path) -> Path:
     return path.parent if path.parent.name == "runs" else path
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
     if path.is_file() and shape(path):
         return deerflow_database(path, settled=reading.settled)
     return deerflow_files(path, settled=reading.settled)

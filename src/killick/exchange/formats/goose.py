@@ -59,7 +59,7 @@ def is_goose(record: dict[str, Any]) -> bool:
     return "working_dir" in record and "role" not in record
 
 
-def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
+def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
     """Every session of a database, as of one moment; it may be in use.
 
     Each is read while it is taken over, so the next is asked for afterwards. Raises OSError.
@@ -73,56 +73,58 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
             default=0,
         )
         for about in database.rows("SELECT rowid AS _row, * FROM sessions ORDER BY rowid"):
-            place = SourceLocation(str(path), about["_row"])
+            location = SourceLocation(str(path), about["_row"])
             rows = _database_rows(database, about.get("id"))
             behind = newest - (time_us(about.get("updated_at")) or 0)
             rests = settled or behind > _RESTING_US
-            yield _source(path, place, about, rows, settled=rests)
+            yield _source(path, location, about, rows, settled=rests)
         for stray in database.strays("messages", "session_id", "sessions"):
-            place = SourceLocation(str(path), stray["rowid"])
-            yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
+            location = SourceLocation(str(path), stray["rowid"])
+            yield r.ProblemRecord(
+                location=location, reason=f"there is no session {stray['id']!r}", repaired=True
+            )
             rows = _database_rows(database, stray["id"])
-            yield _source(path, place, {"id": stray["id"]}, rows, settled=settled)
+            yield _source(path, location, {"id": stray["id"]}, rows, settled=settled)
 
 
 def goose_file(path: Path, *, settled: bool) -> Source:
     """An exported session, or JSON lines; the name of these is the session's id."""
-    place = SourceLocation(str(path), 1)
+    location = SourceLocation(str(path), 1)
     if path.stat().st_size <= BYTES_MAX:
         about = read_document(path).value
         if isinstance(about, dict) and is_goose(about) and "conversation" in about:
-            return _source(path, place, about, _document_rows(path, about), settled=settled)
+            return _source(path, location, about, _document_rows(path, about), settled=settled)
     about, rows = {"id": path.stem}, read_lines(path)
     for line in islice(read_lines(path), _LOOKED_AT):
         if line.record is not None and is_goose(line.record):
             about |= line.record
-            place = line.place
+            location = line.location
             break
-    return _source(path, place, about, _line_rows(rows, settled=settled), settled=settled)
+    return _source(path, location, about, _line_rows(rows, settled=settled), settled=settled)
 
 
 def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
-    found = about.get("conversation")
-    for number, message in enumerate(found if isinstance(found, list) else (), start=1):
-        place = SourceLocation(str(path), number)
+    messages = about.get("conversation")
+    for number, message in enumerate(messages if isinstance(messages, list) else (), start=1):
+        location = SourceLocation(str(path), number)
         if isinstance(message, dict):
-            yield place, message, None
+            yield location, message, None
         else:
-            yield place, None, "not a message: it is no object"
+            yield location, None, "not a message: it is no object"
 
 
 def _database_rows(database: SourceDatabase, session_id: object) -> Iterator[Row]:
     """Older versions lack columns; what they stand for is what a newer goose would fill in."""
     name = str(database.path)
-    place = SourceLocation(name)
+    location = SourceLocation(name)
     rows = database.select("messages", _COLUMNS, "WHERE session_id = ? ORDER BY id", session_id)
     for row in each(rows):
         if isinstance(row, str):
-            yield place, None, row
+            yield location, None, row
             continue
-        place = SourceLocation(name, row["id"])
+        location = SourceLocation(name, row["id"])
         try:
-            yield place, {
+            yield location, {
                 "id": row["message_id"] or f"msg_{session_id}_{row['id']}",
                 "role": row["role"],
                 "created": row["created_timestamp"],
@@ -130,7 +132,7 @@ def _database_rows(database: SourceDatabase, session_id: object) -> Iterator[Row
                 "metadata": json_of(row["metadata_json"]),
             }, None  # fmt: skip
         except ValueError as error:
-            yield place, None, f"a message that cannot be read: {error}"
+            yield location, None, f"a message that cannot be read: {error}"
 
 
 def _line_rows(lines: Iterable[SourceLine], *, settled: bool) -> Iterator[Row]:
@@ -139,18 +141,23 @@ def _line_rows(lines: Iterable[SourceLine], *, settled: bool) -> Iterator[Row]:
         if line.record is not None and is_goose(line.record) and not known:
             known = True  # what it says of the session
         elif line.record is not None or settled or not line.torn:
-            yield line.place, line.record, line.problem
+            yield line.location, line.record, line.problem
 
 
 # -- what they have in common ----------------------------------------------------------------------
 
 
 def _source(
-    path: Path, place: SourceLocation, about: dict[str, Any], rows: Iterable[Row], *, settled: bool
+    path: Path,
+    location: SourceLocation,
+    about: dict[str, Any],
+    rows: Iterable[Row],
+    *,
+    settled: bool,
 ) -> Source:
     native = about.get("id")
     name = native if c.is_id(native) else path.stem
-    records = _Reading(name, about).records(place, rows)
+    records = _Reading(name, about).records(location, rows)
     return Source(NAME, name, str(path), records, settled, answer_ends=True, changes_late=True)
 
 
@@ -163,12 +170,12 @@ class _Reading:
         self._asked = _asked(about)
         self._seen: dict[str, int] = {}
 
-    def records(self, place: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
+    def records(self, location: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
         about, folder = self._about, self._about.get("working_dir")
         kind = about.get("session_type")
         extra = {name: about[name] for name in _EXTRA if about.get(name) not in (None, "", "{}")}
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=time_us(about.get("created_at")) or 0,
             native_id=self._name,
             type=_TYPES.get(kind, kind) if isinstance(kind, str) and kind else "user",
@@ -178,57 +185,59 @@ class _Reading:
         title = about.get("name") or about.get("description")
         if isinstance(title, str) and title.strip():
             by_person = bool(about.get("user_set_name"))
-            yield r.Titled(place=place, title=title, by="person" if by_person else "model")
+            yield r.TitleRecord(
+                location=location, title=title, by="person" if by_person else "model"
+            )
         for where, message, problem in rows:
             if message is None:
-                yield r.Bad(place=where, reason=problem or "not a message")
+                yield r.ProblemRecord(location=where, reason=problem or "not a message")
             else:
                 yield from self._message(where, message)
 
-    def _message(self, place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _message(self, location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
         role, blocks = message.get("role"), message.get("content")
         if role not in ("user", "assistant"):
-            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
             return
-        found = c.Content()
-        for block in c.blocks(found, blocks):
-            _block(found, block)
-        for what in found.bad:
-            yield r.Bad(place=place, reason=what)
+        parsed = c.Content()
+        for block in c.blocks(parsed, blocks):
+            _block(parsed, block)
+        for what in parsed.bad:
+            yield r.ProblemRecord(location=location, reason=what)
         at, (person, model) = time_us(message.get("created")), _visible(message)
-        for result in found.results:
+        for result in parsed.results:
             yield r.ResultRecord(
-                place=place,
+                location=location,
                 at_us=at,
                 result=result,
-                blobs=c.blobs_in(result, found.blobs),
+                blobs=c.blobs_in(result, parsed.blobs),
                 person=person,
                 model=model,
             )
-        if found.parts or (not found.results and not found.bad):
-            speaks = any(not isinstance(part, Opaque) for part in found.parts)
+        if parsed.parts or (not parsed.results and not parsed.bad):
+            speaks = any(not isinstance(part, Opaque) for part in parsed.parts)
             yield r.MessageRecord(
-                place=place,
+                location=location,
                 at_us=at,
                 role=role,
-                parts=tuple(found.parts),
-                key=self._key(place, message),
-                blobs=found.blobs,
-                begins_turn=role == "user" and person and speaks and not found.results,
-                asked=self._asked if role == "assistant" and speaks else None,
+                parts=tuple(parsed.parts),
+                key=self._key(location, message),
+                blobs=parsed.blobs,
+                begins_turn=role == "user" and person and speaks and not parsed.results,
+                model_call=self._asked if role == "assistant" and speaks else None,
                 person=person,
                 model=model,
             )
 
-    def _key(self, place: SourceLocation, message: dict[str, Any]) -> str:
+    def _key(self, location: SourceLocation, message: dict[str, Any]) -> str:
         """Several rows of one answer have the same id."""
         own = message.get("id")
-        name = own if c.is_id(own) else f"{NAME}/{place.line}"
+        name = own if c.is_id(own) else f"{NAME}/{location.line}"
         count = self._seen[name] = self._seen.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
 
-def _asked(about: dict[str, Any]) -> r.Asked | None:
+def _asked(about: dict[str, Any]) -> r.ModelCallRecord | None:
     provider, config = about.get("provider_name"), about.get("model_config")
     if isinstance(about.get("model_config_json"), str):
         try:
@@ -238,7 +247,7 @@ def _asked(about: dict[str, Any]) -> r.Asked | None:
     model = config.get("model_name") if isinstance(config, dict) else None
     if not isinstance(provider, str) and not isinstance(model, str):
         return None
-    return r.Asked(
+    return r.ModelCallRecord(
         provider=provider if isinstance(provider, str) else None,
         model=model if isinstance(model, str) else None,
     )
@@ -252,28 +261,28 @@ def _visible(message: dict[str, Any]) -> tuple[bool, bool]:
     return metadata.get("userVisible") is not False, metadata.get("agentVisible") is not False
 
 
-def _block(found: c.Content, block: dict[str, Any]) -> None:
+def _block(parsed: c.Content, block: dict[str, Any]) -> None:
     match block.get("type"):
         case "text":
-            found.text(block.get("text"))
-        case "image" if found.picture(block.get("data"), block.get("mimeType")):
+            parsed.text(block.get("text"))
+        case "image" if parsed.picture(block.get("data"), block.get("mimeType")):
             pass
         case "thinking" | "reasoning":
             text, signature = block.get("thinking", block.get("text")), block.get("signature")
             signed = signature if isinstance(signature, str) and signature else None
             if isinstance(text, str) and (text or signed):
-                found.parts.append(Reasoning(text, signature=signed))
+                parsed.parts.append(Reasoning(text, signature=signed))
         case "redactedThinking" if c.is_sealed(block.get("data")):
-            found.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
-        case "toolRequest" | "frontendToolRequest" if _call(found, block):
+            parsed.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
+        case "toolRequest" | "frontendToolRequest" if _call(parsed, block):
             pass
         case "toolResponse":
-            _result(found, block)
+            _result(parsed, block)
         case _:
-            found.opaque("goose-block", block)  # kept, and sent to nobody
+            parsed.opaque("goose-block", block)  # kept, and sent to nobody
 
 
-def _call(found: c.Content, block: dict[str, Any]) -> bool:
+def _call(parsed: c.Content, block: dict[str, Any]) -> bool:
     """A call that could be read; False for one that the model wrote wrongly."""
     call = block.get("toolCall")
     if not isinstance(call, dict) or call.get("status") != "success":
@@ -284,17 +293,17 @@ def _call(found: c.Content, block: dict[str, Any]) -> bool:
     arguments = value.get("arguments", {})
     if not isinstance(arguments, dict):
         arguments = {} if arguments is None else {"value": arguments}
-    found.call(block.get("id"), value.get("name"), c.compact(arguments))
+    parsed.call(block.get("id"), value.get("name"), c.compact(arguments))
     return True
 
 
-def _result(found: c.Content, block: dict[str, Any]) -> None:
+def _result(parsed: c.Content, block: dict[str, Any]) -> None:
     call_id, outcome = block.get("id"), block.get("toolResult")
     if not c.is_id(call_id) or not isinstance(outcome, dict):
-        found.bad.append("a tool's response without the id of its call")
+        parsed.bad.append("a tool's response without the id of its call")
         return
     if outcome.get("status") == "error":
-        found.results.append(ToolResult(call_id, str(outcome.get("error", "")), is_error=True))
+        parsed.results.append(ToolResult(call_id, str(outcome.get("error", "")), is_error=True))
         return
     value = outcome.get("value")
     inner = c.Content()
@@ -302,12 +311,12 @@ def _result(found: c.Content, block: dict[str, Any]) -> None:
     if isinstance(value, dict):
         is_error, structured = value.get("isError") is True, value.get("structuredContent")
         value = value.get("content", [])
-    for one in c.blocks(inner, value):
-        _block(inner, one)
-    found.bad += inner.bad
-    found.blobs |= inner.blobs
+    for inner_block in c.blocks(inner, value):
+        _block(inner, inner_block)
+    parsed.bad += inner.bad
+    parsed.blobs |= inner.blobs
     content = c.plain_or_parts(inner.parts)
-    found.results.append(ToolResult(call_id, content, is_error=is_error, structured=structured))
+    parsed.results.append(ToolResult(call_id, content, is_error=is_error, structured=structured))
 
 
 # -- where they are --------------------------------------------------------------------------------
@@ -328,7 +337,7 @@ def _is_message(record: dict[str, Any]) -> bool:
     return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
     if shape(path):
         return goose_database(path, settled=reading.settled)
     return [goose_file(path, settled=reading.settled)]

@@ -16,7 +16,7 @@ import msgspec
 from killick.exchange import records as r
 from killick.exchange.formats import Format, Peek, Reading, chosen
 from killick.exchange.formats import content as c
-from killick.exchange.formats.content import title_of, told, words
+from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import (
     SourceDatabase,
     each,
@@ -95,25 +95,27 @@ class _Chain(msgspec.Struct):
         return self.sessions[-1]
 
 
-def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
+def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
     """Every conversation of a database, as of one moment; it may be in use. Raises OSError."""
     with opened(path) as database:
         sessions = list(
             database.select("sessions", ("rowid", *_SESSION), "ORDER BY started_at, rowid")
         )
-        newest = max((_active_us(one) for one in sessions), default=0)
+        newest = max((_active_us(session) for session in sessions), default=0)
         for chain in _chains(sessions):
             rests = settled or newest - _active_us(chain.newest) > _RESTING_US
-            place = SourceLocation(str(path), chain.first["rowid"])
+            location = SourceLocation(str(path), chain.first["rowid"])
             system = _system(database, chain.newest)
             rows = _database_rows(database, chain)
-            yield _source(path, place, chain, rows, system, settled=rests)
+            yield _source(path, location, chain, rows, system, settled=rests)
         for stray in database.strays("messages", "session_id", "sessions"):
-            place = SourceLocation(str(path), stray["rowid"])
-            yield r.Bad(place=place, reason=f"there is no session {stray['id']!r}", repaired=True)
+            location = SourceLocation(str(path), stray["rowid"])
+            yield r.ProblemRecord(
+                location=location, reason=f"there is no session {stray['id']!r}", repaired=True
+            )
             chain = _Chain([stray])
             rows = _database_rows(database, chain)
-            yield _source(path, place, chain, rows, None, settled=settled)
+            yield _source(path, location, chain, rows, None, settled=settled)
 
 
 def _active_us(session: dict[str, Any]) -> int:
@@ -123,19 +125,24 @@ def _active_us(session: dict[str, Any]) -> int:
 
 def _chains(sessions: list[dict[str, Any]]) -> Iterator[_Chain]:
     """A session goes on in the first child that a compression has made, and in no other."""
-    by_id = {one["id"]: one for one in sessions}
+    by_id = {session["id"]: session for session in sessions}
     child: dict[object, dict[str, Any]] = {}
-    for one in sessions:
-        parent = by_id.get(one.get("parent_session_id"))
-        if parent is not None and parent is not one and _was_compressed(parent) and not _aside(one):
-            child.setdefault(parent["id"], one)
-    goes_on = {one["id"] for one in child.values()}
+    for session in sessions:
+        parent = by_id.get(session.get("parent_session_id"))
+        if (
+            parent is not None
+            and parent is not session
+            and _was_compressed(parent)
+            and not _aside(session)
+        ):
+            child.setdefault(parent["id"], session)
+    goes_on = {session["id"] for session in child.values()}
     taken = set[object]()
     # A circle has no beginning: what was not reached from one is taken as it stands.
-    for one in [*(s for s in sessions if s["id"] not in goes_on), *sessions]:
-        if one["id"] in taken or not c.is_id(one["id"]):
+    for session in [*(s for s in sessions if s["id"] not in goes_on), *sessions]:
+        if session["id"] in taken or not c.is_id(session["id"]):
             continue
-        chain, at = _Chain([], _parent(one, by_id)), one
+        chain, at = _Chain([], _parent(session, by_id)), session
         while at["id"] not in taken and len(chain.sessions) < _CHAIN_MAX:
             taken.add(at["id"])
             chain.sessions.append(at)
@@ -181,35 +188,37 @@ def _system(database: SourceDatabase, session: dict[str, Any]) -> str | None:
     own, name = text_of(session.get("system_prompt")), session.get("system_prompt_hash")
     if own or name is None or not database.columns("system_prompts"):
         return own or None
-    found = database.rows("SELECT prompt FROM system_prompts WHERE hash = ?", name)
-    return next((text_of(row["prompt"]) for row in found), None)
+    rows = database.rows("SELECT prompt FROM system_prompts WHERE hash = ?", name)
+    return next((text_of(row["prompt"]) for row in rows), None)
 
 
 def _database_rows(database: SourceDatabase, chain: _Chain) -> Iterator[Row]:
     name = str(database.path)
-    place = SourceLocation(name)
+    location = SourceLocation(name)
     for session in chain.sessions:
         rows = database.select(
             "messages", _MESSAGE, "WHERE session_id = ? ORDER BY id", session["id"]
         )
         for row in each(rows):
             if isinstance(row, str):
-                yield place, None, row
+                yield location, None, row
                 continue
-            place = SourceLocation(name, row["id"])
+            location = SourceLocation(name, row["id"])
             try:
-                yield place, _decoded(row), None
+                yield location, _decoded(row), None
             except ValueError as error:
-                yield place, None, f"a message that cannot be read: {error}"
+                yield location, None, f"a message that cannot be read: {error}"
 
 
 def _decoded(row: dict[str, Any]) -> dict[str, Any]:
     """A row as an export would show it."""
-    found = {name: text_of(one) if isinstance(one, bytes) else one for name, one in row.items()}
-    found["content"] = _content_of(text_of(row["content"]))
+    decoded = {
+        name: text_of(value) if isinstance(value, bytes) else value for name, value in row.items()
+    }
+    decoded["content"] = _content_of(text_of(row["content"]))
     for name in _JSON:
-        found[name] = json_of(row[name])
-    return found
+        decoded[name] = json_of(row[name])
+    return decoded
 
 
 def _content_of(content: object) -> object:
@@ -222,19 +231,19 @@ def _content_of(content: object) -> object:
 # -- the files -------------------------------------------------------------------------------------
 
 
-def hermes_file(path: Path, *, settled: bool) -> Iterator[Source | r.Bad]:
+def hermes_file(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
     """Exported sessions, one on each line, or a transcript with a message on each."""
     lines = read_lines(path)
     for line in lines:
         if line.record is None:
             if settled or not line.torn:
-                yield r.Bad(place=line.place, reason=line.problem or "not a record")
+                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
         elif _is_export(line.record):
             about = line.record
-            rows = _exported_rows(line.place, about.get("messages"))
+            rows = _exported_rows(line.location, about.get("messages"))
             chain = _Chain([about | {"id": _name_of(about, path.stem)}])
             system = about.get("system_prompt")
-            yield _source(path, line.place, chain, rows, system, settled=True)
+            yield _source(path, line.location, chain, rows, system, settled=True)
         else:
             lines.close()  # type: ignore[attr-defined]
             yield _transcript(path, settled=settled)
@@ -245,30 +254,30 @@ def _name_of(about: dict[str, Any], otherwise: str) -> str:
     return about["id"] if c.is_id(about.get("id")) else otherwise
 
 
-def _exported_rows(place: SourceLocation, messages: object) -> Iterator[Row]:
+def _exported_rows(location: SourceLocation, messages: object) -> Iterator[Row]:
     for message in messages if isinstance(messages, list) else ():
         if not isinstance(message, dict):
-            yield place, None, "not a message: it is no object"
+            yield location, None, "not a message: it is no object"
             continue
         try:
-            yield place, message | {"content": _content_of(message.get("content"))}, None
+            yield location, message | {"content": _content_of(message.get("content"))}, None
         except ValueError as error:
-            yield place, None, f"a message that cannot be read: {error}"
+            yield location, None, f"a message that cannot be read: {error}"
 
 
 def _transcript(path: Path, *, settled: bool) -> Source:
     chain = _Chain([{"id": path.stem}])
-    place = SourceLocation(str(path), 1)
-    return _source(path, place, chain, _lines_of(path, settled=settled), None, settled=settled)
+    location = SourceLocation(str(path), 1)
+    return _source(path, location, chain, _lines_of(path, settled=settled), None, settled=settled)
 
 
 def _lines_of(path: Path, *, settled: bool) -> Iterator[Row]:
     for line in read_lines(path):
         if line.record is None:
             if settled or not line.torn:
-                yield line.place, None, line.problem
+                yield line.location, None, line.problem
         else:
-            yield from _exported_rows(line.place, [line.record])
+            yield from _exported_rows(line.location, [line.record])
 
 
 # -- what they have in common ----------------------------------------------------------------------
@@ -276,7 +285,7 @@ def _lines_of(path: Path, *, settled: bool) -> Iterator[Row]:
 
 def _source(
     path: Path,
-    place: SourceLocation,
+    location: SourceLocation,
     chain: _Chain,
     rows: Iterable[Row],
     system: object,
@@ -289,7 +298,7 @@ def _source(
         NAME,
         native,
         str(path),
-        reading.records(place, rows),
+        reading.records(location, rows),
         settled or _ended(chain.newest),
         answer_ends=True,
         changes_late=True,
@@ -313,27 +322,27 @@ class _Reading:
         self._summary: r.SummaryRecord | None = None
         self._titled = False
 
-    def records(self, place: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
-        yield from self._begin(place)
+    def records(self, location: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
+        yield from self._begin(location)
         for where, row, problem in rows:
-            place = where
+            location = where
             if row is None:
-                yield r.Bad(place=where, reason=problem or "not a message")
+                yield r.ProblemRecord(location=where, reason=problem or "not a message")
             else:
                 yield from self._take(where, row)
-        yield from self._resume(place)
+        yield from self._resume(location)
         if self._chain.newest.get("archived"):
-            yield r.ArchiveRecord(place=place)
+            yield r.ArchiveRecord(location=location)
 
-    def _begin(self, place: SourceLocation) -> Iterator[r.Record]:
+    def _begin(self, location: SourceLocation) -> Iterator[r.Record]:
         first, newest = self._chain.first, self._chain.newest
         cwd, root = text_of(newest.get("cwd")), text_of(newest.get("git_repo_root"))
         extra = {name: first[name] for name in _EXTRA if first.get(name) is not None}
         extra |= {name: _config(first)[name] for name in _MARKERS if _config(first).get(name)}
         if len(self._chain.sessions) > 1:
-            extra["chain"] = [str(one["id"]) for one in self._chain.sessions]
+            extra["chain"] = [str(session["id"]) for session in self._chain.sessions]
         yield r.BeginRecord(
-            place=place,
+            location=location,
             at_us=time_us(first.get("started_at")) or 0,
             native_id=str(first["id"]),
             type=self._type(),
@@ -345,7 +354,7 @@ class _Reading:
         if title is not None:
             self._titled = True
             by = _TITLED.get(str(newest.get("title_source")), "person")
-            yield r.Titled(place=place, title=title, by=by)
+            yield r.TitleRecord(location=location, title=title, by=by)
 
     def _type(self) -> str:
         if self._chain.parent is not None:
@@ -354,15 +363,17 @@ class _Reading:
             return "scheduled"
         return "hidden" if self._chain.first.get("hidden") else "user"
 
-    def _take(self, place: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _take(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         role = row.get("role")
         if role == "session_meta":
-            yield from self._resume(place)
+            yield from self._resume(location)
             self._learn(row)
-            yield r.OpaqueRecord(place=place, at_us=_at(row), name="session_meta", data=_meta(row))
+            yield r.OpaqueRecord(
+                location=location, at_us=_at(row), name="session_meta", data=_meta(row)
+            )
             return
         if role not in _ROLES:
-            yield r.Bad(place=place, reason=f"no such role: {role!r}")
+            yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
             return
         key = _identity(row)
         if key in self._keys:
@@ -373,34 +384,36 @@ class _Reading:
         self._keys.add(key)
         if str(row.get("message_uid")) in self._absorbed:
             what = "it is part of a message before it, which hermes had merged it into"
-            yield r.Bad(place=place, reason=what, repaired=True)
+            yield r.ProblemRecord(location=location, reason=what, repaired=True)
             return
         absorbed = row.get("absorbed_message_uids")
         if isinstance(absorbed, list) and _flag(row, "active", 1):
-            self._absorbed |= {one for one in absorbed if isinstance(one, str)}
-        yield from self._place(place, row, key)
+            self._absorbed |= {uid for uid in absorbed if isinstance(uid, str)}
+        yield from self._place(location, row, key)
 
-    def _place(self, place: SourceLocation, row: dict[str, Any], key: str) -> Iterator[r.Record]:
+    def _place(self, location: SourceLocation, row: dict[str, Any], key: str) -> Iterator[r.Record]:
         """Rows that were taken back are said first, and then taken back."""
         gone = _flag(row, "active", 1) == 0 and _flag(row, "compacted", 0) == 0
         if _flag(row, "_compressed_summary", 0):
-            yield from self._resume(place)
-            found = _content(row.get("content"))
-            self._summary = r.SummaryRecord(place=place, at_us=_at(row), text=words(found.parts))
+            yield from self._resume(location)
+            parsed = _content(row.get("content"))
+            self._summary = r.SummaryRecord(
+                location=location, at_us=_at(row), text=words(parsed.parts)
+            )
             return
         if gone and row["role"] == "user" and not row.get("observed"):
             yield from self._summed()
             self._undone += 1
         elif not gone:
-            yield from self._resume(place)
+            yield from self._resume(location)
         # One that went alone, without the prompt before it, is hidden and no more.
-        yield from self._message(place, row, key, hidden=gone and not self._undone)
+        yield from self._message(location, row, key, hidden=gone and not self._undone)
 
-    def _resume(self, place: SourceLocation) -> Iterator[r.Record]:
+    def _resume(self, location: SourceLocation) -> Iterator[r.Record]:
         """What follows is live again: what was undone ends here, and a kept tail does too."""
         yield from self._summed()
         if self._undone:
-            yield r.RolledBack(place=place, turns=self._undone)
+            yield r.RollbackRecord(location=location, turns=self._undone)
             self._undone = 0
 
     def _summed(self) -> Iterator[r.Record]:
@@ -409,50 +422,52 @@ class _Reading:
             yield summary
 
     def _message(
-        self, place: SourceLocation, row: dict[str, Any], key: str, *, hidden: bool
+        self, location: SourceLocation, row: dict[str, Any], key: str, *, hidden: bool
     ) -> Iterator[r.Record]:
         at, role, seen = _at(row), row["role"], not hidden
         if role == "assistant" and _is_stop(row):
             text = words(_content(row.get("content")).parts)
-            yield r.TurnOver(
-                place=place, at_us=at, status="interrupted", reason="user", detail=text
+            yield r.TurnEndRecord(
+                location=location, at_us=at, status="interrupted", reason="user", detail=text
             )
             return
-        found = _content(row.get("content"))
+        parsed = _content(row.get("content"))
         if role == "tool":
-            _result(found, row)
+            _result(parsed, row)
         elif role == "assistant":
-            _answer(found, row)
+            _answer(parsed, row)
         prompt = role == "user" and not row.get("observed")
         if prompt and not self._titled:
-            title = title_of(words(found.parts))
+            title = title_of(words(parsed.parts))
             if title is not None:
                 self._titled = True
-                yield r.Titled(place=place, title=title)
-        yield from told(
-            place,
+                yield r.TitleRecord(location=location, title=title)
+        yield from message_records(
+            location,
             at,
             role if role != "tool" else "user",
-            found,
+            parsed,
             key=key,
             prompt=prompt,
-            asked=self._asked(row),
+            model_call=self._asked(row),
             person=seen,
             model=seen,
         )
         more = {name: row[name] for name in _KEPT if row.get(name) not in (None, "", "none")}
         if more and c.is_json(more):
-            yield r.OpaqueRecord(place=place, at_us=at, name="row", data=more | {"message": key})
+            yield r.OpaqueRecord(
+                location=location, at_us=at, name="row", data=more | {"message": key}
+            )
 
     def _learn(self, row: dict[str, Any]) -> None:
         if isinstance(row.get("model"), str):
             self._model = row["model"]
 
-    def _asked(self, row: dict[str, Any]) -> r.Asked:
+    def _asked(self, row: dict[str, Any]) -> r.ModelCallRecord:
         provider, reason = self._chain.newest.get("billing_provider"), row.get("finish_reason")
         count = row.get("token_count")
         used = isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 40
-        return r.Asked(
+        return r.ModelCallRecord(
             provider=provider if isinstance(provider, str) else None,
             model=self._model if isinstance(self._model, str) else None,
             usage=Usage(output=count) if used and isinstance(count, int) else None,
@@ -480,8 +495,8 @@ def _identity(row: dict[str, Any]) -> str:
 def _meta(row: dict[str, Any]) -> Any:
     """What such a row says, without how the row stands, which may change."""
     names = ("content", "model", "tools", "platform")
-    found = {name: row[name] for name in names if row.get(name) is not None}
-    return found if c.is_json(found) else c.compact(found)
+    meta = {name: row[name] for name in names if row.get(name) is not None}
+    return meta if c.is_json(meta) else c.compact(meta)
 
 
 def _is_stop(row: dict[str, Any]) -> bool:
@@ -496,7 +511,7 @@ def _content(content: object) -> c.Content:
     return c.openai(content)
 
 
-def _answer(found: c.Content, row: dict[str, Any]) -> None:
+def _answer(parsed: c.Content, row: dict[str, Any]) -> None:
     """Thoughts stand before the text, calls behind it."""
     thought = row.get("reasoning_content") or row.get("reasoning")
     sealed = row.get("codex_reasoning_items")
@@ -505,17 +520,17 @@ def _answer(found: c.Content, row: dict[str, Any]) -> None:
         encrypted = item.get("encrypted_content") if isinstance(item, dict) else None
         if isinstance(encrypted, str) and encrypted:
             before.append(Reasoning("", encrypted=encrypted))
-    found.parts[:0] = before
-    c.openai_calls(found, row.get("tool_calls"))
+    parsed.parts[:0] = before
+    c.openai_calls(parsed, row.get("tool_calls"))
 
 
-def _result(found: c.Content, row: dict[str, Any]) -> None:
+def _result(parsed: c.Content, row: dict[str, Any]) -> None:
     call_id = row.get("tool_call_id")
     if not c.is_id(call_id):
-        found.bad.append("a tool's message without the id of its call")
+        parsed.bad.append("a tool's message without the id of its call")
     else:
-        found.results.append(ToolResult(call_id, c.plain_or_parts(found.parts)))
-    found.parts = []
+        parsed.results.append(ToolResult(call_id, c.plain_or_parts(parsed.parts)))
+    parsed.parts = []
 
 
 # -- which files -----------------------------------------------------------------------------------
@@ -537,7 +552,7 @@ def _claims(peek: Peek) -> bool:
     return any(_is_export(record) or _is_line(record) for record in peek.records)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.Bad]:
+def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
     if shape(path):
         return hermes_database(path, settled=reading.settled)
     return hermes_file(path, settled=reading.settled)

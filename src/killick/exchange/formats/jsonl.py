@@ -25,7 +25,7 @@ from killick.errors import BlobNotFound
 from killick.exchange.merge import merge
 from killick.exchange.read import SourceLine, lines_of
 from killick.exchange.records import Outcome, Report, SourceLocation
-from killick.exchange.repair import Mender, Placed
+from killick.exchange.repair import LocatedEntry, Repairer
 from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
 from killick.journal.kinds import blobs_of, digest
 from killick.model import entries as e
@@ -140,8 +140,8 @@ def import_lines(
         head = _head(next(lines, None), path, report)
         if head is None:
             return None
-        mender = Mender(report, lambda name: has_blob(store, name))
-        units = mender.mend(_Reading(lines, report).entries(), close=True)
+        repairer = Repairer(report, lambda name: has_blob(store, name))
+        units = repairer.units(_Reading(lines, report).entries(), close=True)
         merged = merge(store, head.session, units, dry_run=dry_run, known=known)
     outcome = Outcome(
         source=NAME,
@@ -172,10 +172,10 @@ def _head(line: SourceLine | None, path: Path, report: Report) -> _Head | None:
         record = line.record or {}
         head = msgspec.convert({**record, "version": _version(record)}, _Head)
     except msgspec.ValidationError:
-        report.skip(line.place, "it does not begin as a session that was exported here does")
+        report.skip(line.location, "it does not begin as a session that was exported here does")
         return None
     if head.version > VERSION:
-        report.skip(line.place, f"it was written in version {head.version}; update Killick")
+        report.skip(line.location, f"it was written in version {head.version}; update Killick")
         return None
     return head
 
@@ -191,26 +191,26 @@ class _Reading:
         self._blobs: dict[str, bytes] = {}
         self._complete = False
 
-    def entries(self) -> Iterator[Placed]:
+    def entries(self) -> Iterator[LocatedEntry]:
         """The entries in order. A seq that is too large is known by the next one, which is less."""
-        held: Placed | None = None
+        held: LocatedEntry | None = None
         for line in self._lines:
-            self._last = line.place
+            self._last = line.location
             try:
                 entry = self._take(line, None if held is None else held.entry.seq)
             except (ValueError, msgspec.MsgspecError) as error:
-                self._report.skip(line.place, line.problem or f"not an entry: {error}")
+                self._report.skip(line.location, line.problem or f"not an entry: {error}")
                 continue
             if entry is None:
                 continue
             blobs, self._blobs = self._blobs, {}
             if held is not None and entry.seq < held.entry.seq:
                 why = f"seq {held.entry.seq} comes before {entry.seq}"
-                self._report.skip(held.place, f"not an entry: {why}")
+                self._report.skip(held.location, f"not an entry: {why}")
             elif held is not None:
                 self._seq = held.entry.seq
                 yield held
-            held = Placed(entry, line.place, blobs)
+            held = LocatedEntry(entry, line.location, blobs)
         if held is not None:
             yield held
         if not self._complete:
@@ -233,15 +233,15 @@ class _Reading:
         return self._entry(line, record, held)
 
     def _entry(self, line: SourceLine, record: dict[str, Any], held: int | None) -> e.Entry:
-        place = msgspec.convert(record, _Entry)
-        if place.seq <= self._seq or place.seq == held:
-            raise ValueError(f"seq {place.seq} comes after {held or self._seq}")
-        if place.text is not None:
-            data = to_bytes(place.text)
+        head = msgspec.convert(record, _Entry)
+        if head.seq <= self._seq or head.seq == held:
+            raise ValueError(f"seq {head.seq} comes after {held or self._seq}")
+        if head.text is not None:
+            data = to_bytes(head.text)
         else:
             data = bytes(msgspec.json.decode(line.raw, type=_Raw).body)
         try:
             body = decode_body(data)
         except CodecError as error:
             raise ValueError(str(error)) from error
-        return e.Entry(place.seq, place.at_us, body)
+        return e.Entry(head.seq, head.at_us, body)

@@ -64,84 +64,97 @@ def _records(
     path: Path, document: SourceDocument, rows: list[Row], shape: str, at_us: int
 ) -> Iterator[r.Record]:
     first = SourceLocation(str(path), 1)
-    yield r.BeginRecord(place=first, at_us=at_us, native_id=_name(path))
+    yield r.BeginRecord(location=first, at_us=at_us, native_id=_name(path))
     system = document.value.get("system") if isinstance(document.value, dict) else None
     for number, reason in document.problems:
-        yield r.Bad(place=SourceLocation(str(path), number), reason=reason)
+        yield r.ProblemRecord(location=SourceLocation(str(path), number), reason=reason)
     if system:
-        found = c.anthropic(system)
-        yield from _bad(first, found)
-        yield r.MessageRecord(place=first, role="system", parts=tuple(found.parts), key="system")
+        parsed = c.anthropic(system)
+        yield from _bad(first, parsed)
+        yield r.MessageRecord(
+            location=first, role="system", parts=tuple(parsed.parts), key="system"
+        )
     read = _openai if shape == OPENAI else _anthropic
     for number, message in rows:
-        place = SourceLocation(str(path), number)
+        location = SourceLocation(str(path), number)
         if not isinstance(message, dict):
-            yield r.Bad(place=place, reason="not a message: it is no object")
+            yield r.ProblemRecord(location=location, reason="not a message: it is no object")
             continue
-        yield from read(place, message)
+        yield from read(location, message)
 
 
-def _anthropic(place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+def _anthropic(location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
     role = _ROLES.get(str(message.get("role")))
     if role is None:
-        yield r.Bad(place=place, reason=f"no such role: {message.get('role')!r}")
+        yield r.ProblemRecord(location=location, reason=f"no such role: {message.get('role')!r}")
         return
-    found = c.anthropic(message.get("content"))
-    yield from _bad(place, found)
-    for result in found.results:
-        yield r.ResultRecord(place=place, result=result, blobs=c.blobs_in(result, found.blobs))
-    if found.parts:
-        said = _said(place, role, found.parts, found.blobs, prompt=not found.results)
-        signed = any(isinstance(part, Reasoning) and part.signature for part in found.parts)
+    parsed = c.anthropic(message.get("content"))
+    yield from _bad(location, parsed)
+    for result in parsed.results:
+        yield r.ResultRecord(
+            location=location, result=result, blobs=c.blobs_in(result, parsed.blobs)
+        )
+    if parsed.parts:
+        record = _message(location, role, parsed.parts, parsed.blobs, prompt=not parsed.results)
+        signed = any(isinstance(part, Reasoning) and part.signature for part in parsed.parts)
         if signed and role == "assistant":
-            said.asked = r.Asked(provider="anthropic")  # no other may be sent what it has signed
-        yield said
-    elif not found.results and not found.bad:
-        yield r.Bad(place=place, reason="a message without content", repaired=True)
+            record.model_call = r.ModelCallRecord(
+                provider="anthropic"
+            )  # no other may be sent what it has signed
+        yield record
+    elif not parsed.results and not parsed.bad:
+        yield r.ProblemRecord(location=location, reason="a message without content", repaired=True)
 
 
-def _openai(place: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
-    found = c.openai(message.get("content"))
-    yield from _bad(place, found)
+def _openai(location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+    parsed = c.openai(message.get("content"))
+    yield from _bad(location, parsed)
     if message.get("role") == "tool":
-        yield from _openai_result(place, message, found)
+        yield from _openai_result(location, message, parsed)
         return
     role = _ROLES.get(str(message.get("role")))
     if role is None:
-        yield r.Bad(place=place, reason=f"no such role: {message.get('role')!r}")
+        yield r.ProblemRecord(location=location, reason=f"no such role: {message.get('role')!r}")
         return
     thought = message.get("reasoning_content")
     if isinstance(thought, str) and thought:
-        found.parts.insert(0, Reasoning(thought))
+        parsed.parts.insert(0, Reasoning(thought))
     refusal = message.get("refusal")
     if isinstance(refusal, str):
-        found.text(refusal)
-    known = len(found.bad)
-    c.openai_calls(found, message.get("tool_calls"))
-    for what in found.bad[known:]:
-        yield r.Bad(place=place, reason=what)
-    if found.parts:
-        yield _said(place, role, found.parts, found.blobs, prompt=True)
-    elif not found.bad:
-        yield r.Bad(place=place, reason="a message without content", repaired=True)
+        parsed.text(refusal)
+    known = len(parsed.bad)
+    c.openai_calls(parsed, message.get("tool_calls"))
+    for what in parsed.bad[known:]:
+        yield r.ProblemRecord(location=location, reason=what)
+    if parsed.parts:
+        yield _message(location, role, parsed.parts, parsed.blobs, prompt=True)
+    elif not parsed.bad:
+        yield r.ProblemRecord(location=location, reason="a message without content", repaired=True)
 
 
 def _openai_result(
-    place: SourceLocation, message: dict[str, Any], found: c.Content
+    location: SourceLocation, message: dict[str, Any], parsed: c.Content
 ) -> Iterator[r.Record]:
     call_id = message.get("tool_call_id")
     if not c.is_id(call_id):
-        yield r.Bad(place=place, reason="a tool's message without the id of its call")
+        yield r.ProblemRecord(
+            location=location, reason="a tool's message without the id of its call"
+        )
         return
-    result = ToolResult(call_id, c.plain_or_parts(found.parts))
-    yield r.ResultRecord(place=place, result=result, blobs=found.blobs)
+    result = ToolResult(call_id, c.plain_or_parts(parsed.parts))
+    yield r.ResultRecord(location=location, result=result, blobs=parsed.blobs)
 
 
-def _said(
-    place: SourceLocation, role: Role, parts: list[Part], blobs: dict[str, bytes], *, prompt: bool
+def _message(
+    location: SourceLocation,
+    role: Role,
+    parts: list[Part],
+    blobs: dict[str, bytes],
+    *,
+    prompt: bool,
 ) -> r.MessageRecord:
     return r.MessageRecord(
-        place=place,
+        location=location,
         role=role,
         parts=tuple(parts),
         blobs=blobs,
@@ -149,9 +162,9 @@ def _said(
     )
 
 
-def _bad(place: SourceLocation, found: c.Content) -> Iterator[r.Record]:
-    for what in found.bad:
-        yield r.Bad(place=place, reason=what)
+def _bad(location: SourceLocation, parsed: c.Content) -> Iterator[r.Record]:
+    for what in parsed.bad:
+        yield r.ProblemRecord(location=location, reason=what)
 
 
 def _claims(peek: Peek) -> bool:
