@@ -40,7 +40,7 @@ def session_id_of(source: str, native_id: str) -> str:
 
 
 class SessionFacts(msgspec.Struct):
-    """What the importer still has to write when the entries are stored."""
+    """Facts of the session that the importer writes after the entries."""
 
     title: tuple[str, Namer] | None = None
     archived: bool = False
@@ -76,7 +76,7 @@ class _Turn(msgspec.Struct):
 
     @property
     def is_answered(self) -> bool:
-        """Whether its last message is an answer without open calls."""
+        """Tell whether its last message is an answer without open calls."""
         return self.has_answer and not self.open_calls
 
 

@@ -1,4 +1,4 @@
-"""Sessions from one store to another, entry by entry, and looked at afterwards.
+"""Copy sessions from one store to another, entry by entry, and compare them afterwards.
 
 Nothing is changed on the way: every entry has the same seq, time and body there, so an export of
 either store has the same bytes. A copy that broke off goes on where it ended. What cannot be copied
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """What came of one session. `why` says what was left out, or what is wrong."""
+    """The outcome of one session. `why` says what was left out, or what is wrong."""
 
     session_id: str
     action: Literal["copied", "grown", "unchanged", "failed"]
@@ -41,7 +41,7 @@ def copy_sessions(
     ids: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Generator[Copied, None, None]:
-    """Copy sessions, all of them if none is named, the oldest first; what came of each.
+    """Copy sessions, all of them if none is named, the oldest first, and yield each outcome.
 
     Raises StoreError when one of the stores cannot be used. If interrupted: whole turns are there;
     call it again.
@@ -84,7 +84,7 @@ def _copy(source: Store, target: Store, session_id: str) -> Copied:
 
 
 def _head(store: Store, session_id: str) -> int:
-    """How far a session is, deleted or not; 0 when there is none."""
+    """Return a session's last seq, deleted or not; 0 when there is none."""
     try:
         return store.session(session_id).head
     except SessionDeleted:
@@ -106,7 +106,7 @@ def _entries(store: Store, session_id: str, after: int) -> Iterator[e.Entry]:
 
 
 def _units(entries: Iterator[e.Entry]) -> Iterator[list[e.Entry] | str]:
-    """Whole turns, and what lies between them; last the id of a turn that is not over."""
+    """Yield whole turns and the entries between them; last the id of a turn that still runs."""
     turn: list[e.Entry] = []
     for entry in entries:
         if turn or isinstance(entry.body, e.TurnStarted):
@@ -152,7 +152,7 @@ def _copy_blobs(source: Store, target: Store, entry: e.Entry) -> None:
 
 
 def _first_difference(source: Store, target: Store, session_id: str, through: int) -> int | None:
-    """Where the two journals part, if they do before or at this seq."""
+    """Return the first seq at which the journals differ, if it is at or before `through`."""
     for ours, theirs in zip_longest(
         _entries(source, session_id, 0), _entries(target, session_id, 0)
     ):

@@ -12,7 +12,7 @@ from killick.exchange.compose import Composer, LateChange, SessionFacts
 from killick.exchange.formats import (
     Format,
     Peek,
-    Reading,
+    ReadOptions,
     claude_code,
     cline,
     codex,
@@ -36,7 +36,7 @@ _PAGE: Final = 200
 OPEN: Final = "its last turn is still open there; it is left for the next import"
 UNEXPECTED: Final = "an error that should not be; please report it"
 SETTLED_SECONDS: Final = 600
-"""Who has not written to a file for so long does not write to it any more."""
+"""An agent that has not written to a file for so long is done with it."""
 
 _SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst")
 
@@ -49,7 +49,7 @@ READERS: Final[dict[str, Format]] = {
         cline.FORMAT,
         hermes.FORMAT,
         deerflow.FORMAT,
-        message_lists.FORMAT,  # takes what looks like messages and is of nobody else
+        message_lists.FORMAT,  # last: it takes all that looks like messages
     )
 }
 """Every foreign format, in the order in which they are asked."""
@@ -91,7 +91,7 @@ def import_paths(
 
 
 def _rests(file: DiscoveredFile, now_us: int) -> bool:
-    """Whether nobody writes to it any more. A copy is younger than what is in it."""
+    """Tell whether its agent is done with the file. A copy is younger than its content."""
     told_us = READERS[file.format].newest_us(file.path)
     written_us = file.changed_us if told_us is None else min(file.changed_us, told_us)
     return now_us - written_us > SETTLED_SECONDS * 1_000_000
@@ -110,7 +110,7 @@ def _import(
         if file.format == jsonl.NAME:
             jsonl.import_lines(store, file.path, report, dry_run=dry_run, known=known)
             return
-        reading = Reading(file.changed_us, _rests(file, clock()))
+        reading = ReadOptions(file.changed_us, _rests(file, clock()))
         for source in READERS[file.format].read(file.path, reading):
             if isinstance(source, ProblemRecord):
                 report.note(source.location, source.reason, repaired=source.repaired)
@@ -133,7 +133,7 @@ def find(
     only: str | None = None,
     since_us: int | None = None,
 ) -> Iterator[DiscoveredFile]:
-    """What holds sessions, each once; a file that was named and holds none is reported."""
+    """Yield the files that hold sessions, each once; report a named file that holds none."""
     seen = set[Path]()
     for path in paths:
         named = not path.is_dir()
@@ -151,7 +151,7 @@ def find(
 
 
 def count_files(path: Path) -> int:
-    """How many files there are to look at, in a folder or as one."""
+    """Count the files that `find` would look at."""
     return sum(1 for _ in _files(path)) if path.is_dir() else int(path.is_file())
 
 
@@ -184,7 +184,7 @@ def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
 
 
 def _changed_us(path: Path) -> int:
-    """When it was last written to; what a database was told lies in a log beside it first."""
+    """Return when it was last written to; a database writes to a log beside it first."""
     if path.is_dir():
         files = [file for file in path.iterdir() if file.is_file()] or [path]
     else:
@@ -194,7 +194,7 @@ def _changed_us(path: Path) -> int:
 
 
 def detect(path: Path) -> str | None:
-    """The format of a file. Raises OSError."""
+    """Return the format of a file. Raises OSError."""
     peek = Peek(path)
     if any(jsonl.is_own(record) for record in peek.records):
         return jsonl.NAME
@@ -202,7 +202,7 @@ def detect(path: Path) -> str | None:
 
 
 def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:
-    """Where the agents of this machine keep their sessions, as far as there are any."""
+    """Return the existing folders in which agents keep their sessions on this machine."""
     return [
         (format_.name, path)
         for format_ in READERS.values()
@@ -284,7 +284,7 @@ def _finish(
 
 
 def _changed_since(session: Session, changes: list[LateChange], merged: Merged) -> Iterator[e.Body]:
-    """What the source hides or has summed up by now, and the session has not yet."""
+    """Yield the source's later visibility changes and summaries that the session lacks."""
     if not changes:
         return
     known, after = set[str](), 0

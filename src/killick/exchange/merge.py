@@ -1,4 +1,4 @@
-"""Bringing a journal that was made elsewhere into a store, as far as it is not there yet.
+"""Merge a journal that was made elsewhere into a store.
 
 A source is a sequence of units: a whole turn, or one entry outside of turns, with the seqs that it
 would have in a journal of its own. They are compared with what is stored, in order:
@@ -53,7 +53,7 @@ class Unit(msgspec.Struct):
 
 
 class Merged(msgspec.Struct):
-    """What came of it: the session that holds the journal now, and how many entries were added."""
+    """The outcome: the session that holds the journal now, and how many entries were added."""
 
     session_id: str
     action: Action
@@ -77,24 +77,24 @@ def merge(
     known: set[str] | None = None,
     passing: tuple[type[e.KnownBody], ...] = (),
 ) -> Merged:
-    """Bring in what is not there yet. If interrupted: whole units are there, call it again.
+    """Append the units that are missing. If interrupted: whole units are there, call it again.
 
-    `known` are the ids of all sessions there are, for who brings in many: asking a store for one
-    that is not there makes it look for the nearest. Stored entries of the kinds in `passing` stand
-    in nobody's way, as a title does not.
+    `known` are the ids of all sessions, for a caller that brings in many: asking a store for a
+    missing one makes it look for the nearest. Stored entries of the kinds in `passing` are passed
+    over, as a title is.
     """
     try:
-        merging = _Merging(store, session_id, known, (*_ABOUT, *passing), dry_run=dry_run)
+        merger = _Merger(store, session_id, known, (*_ABOUT, *passing), dry_run=dry_run)
         for unit in units:
-            merging.take(unit)
-        return merging.finish()
+            merger.merge_unit(unit)
+        return merger.finish()
     except SessionDeleted:
         return Merged(session_id, "left", why="it was deleted here")
     except _InUse:
         return Merged(session_id, "left", why="a turn of it runs here")
 
 
-class _Merging:
+class _Merger:
     """One journal on its way in."""
 
     def __init__(
@@ -135,7 +135,7 @@ class _Merging:
             raise SessionNotFound(session_id)
         return self._store.session(session_id)
 
-    def take(self, unit: Unit) -> None:
+    def merge_unit(self, unit: Unit) -> None:
         if self._stored is not None:
             seqs = self._find(unit)
             if seqs is not None:
@@ -145,7 +145,7 @@ class _Merging:
         self._add(unit)
 
     def _find(self, unit: Unit) -> list[int] | None:
-        """Where this unit is stored; None when it is not, and it can be appended."""
+        """Return the seqs at which this unit is stored; None when it must be appended."""
         assert self._stored is not None
         seqs = self._stored.find(unit, self._seq_here)
         if seqs is not None:
@@ -158,7 +158,7 @@ class _Merging:
         return self._find(unit) if self._stored is not None else None
 
     def _part(self, unit: Unit) -> None:
-        """The two journals part here: go on in a fork of what they share."""
+        """Go on in a fork of the shared part: the two journals differ from here."""
         shared = self._reached
         content = encode([encode(entry.body).hex() for entry in unit.entries])
         name = keyed_id("ses", self.session_id, f"{shared}/{digest(content)}")
@@ -257,7 +257,7 @@ class _TentativeSeqMap:
             self._here.append(here)
 
     def forget(self, seq: int) -> None:
-        """What was noted last, of this seq, does not hold."""
+        """Forget the note of this seq, which was the last."""
         if seq:
             self._seqs.pop()
             self._here.pop()
@@ -286,7 +286,7 @@ class _Stored:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left, but for what was added here about the session."""
+        """Tell whether only entries about the session, added here, are left."""
         while self._peek() is not None:
             if not isinstance(self._page[0].body, self._passing):
                 return False
@@ -294,7 +294,7 @@ class _Stored:
         return True
 
     def find(self, unit: Unit, known: _SeqMap) -> list[int] | None:
-        """Where the unit stands; None when something else stands there, or nothing."""
+        """Return the unit's seqs; None when the next entries are others, or there are none."""
         seqs: list[int] = []
         at = 0
         seq_here = _TentativeSeqMap(known)
@@ -308,7 +308,7 @@ class _Stored:
         return seqs
 
     def _match(self, entry: e.Entry, at: int, seq_here: _TentativeSeqMap) -> int | None:
-        """The place in the page of the entry that this is; ours about the session are passed."""
+        """Return the index in the page of the same entry; pass over ours about the session."""
         while True:
             stored = self._peek(at)
             if stored is None:
@@ -339,7 +339,7 @@ class _Stored:
 
 
 def is_same(stored: e.Body, offered: e.Body) -> bool:
-    """Whether a stored entry is the one that is offered; what was redacted cannot be compared."""
+    """Tell whether a stored entry is the offered one; a redacted one cannot be compared."""
     if type(stored) is not type(offered) or identity(stored) != identity(offered):
         return False
     if not isinstance(stored, e.Unknown) and stored.redacted:
@@ -350,7 +350,7 @@ def is_same(stored: e.Body, offered: e.Body) -> bool:
 
 
 def relocated(body: e.Body, seq_here: Callable[[int], int]) -> e.Body:
-    """The entry with every seq in it as it is here."""
+    """Return the entry with every seq in it as it is here."""
     replace = msgspec.structs.replace
     match body:
         case e.ToolFinished(started=int() as started) | e.LateResult(started=int() as started):

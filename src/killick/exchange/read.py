@@ -1,6 +1,6 @@
-"""Files of others, opened for reading only, plain or compressed.
+"""Read other agents' files: JSON lines, JSON documents and databases, however damaged.
 
-What is compressed is bounded: a few bytes can stand for more than any disk holds. When the bound is
+Files are opened read-only, plain or compressed. A compressed one is bounded. When the bound is
 met, or the data is damaged, the file ends there and says why (`problem`).
 """
 
@@ -34,7 +34,7 @@ _BUFFER: Final = 256 * 1024
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The bytes of a file. Raises OSError, also when it needs a library that is not installed."""
+    """Open a file's bytes. Raises OSError, also for a library that is not installed."""
     file = path.open("rb")
     try:
         if file.peek(len(ZSTD))[: len(ZSTD)] != ZSTD:
@@ -44,12 +44,12 @@ def open_file(path: Path) -> BinaryIO:
     except BaseException:
         file.close()
         raise
-    return cast("BinaryIO", _Reading(raw, _BUFFER))
+    return cast("BinaryIO", _UnpackedReader(raw, _BUFFER))
 
 
 def problem_of(file: BinaryIO) -> str | None:
-    """Why a file ended before its end, if it did."""
-    return file.raw.problem if isinstance(file, _Reading) else None
+    """Return why a file ended early, if it did."""
+    return file.raw.problem if isinstance(file, _UnpackedReader) else None
 
 
 def _zstd() -> Any:
@@ -63,7 +63,7 @@ def _zstd() -> Any:
 
 
 class _Unpacked(io.RawIOBase):
-    """What a compressed file holds, piece by piece, never more than a bound."""
+    """The content of a compressed file, never more than a bound."""
 
     def __init__(self, packed: BinaryIO, zstd: Any, most: int) -> None:
         self.problem: str | None = None
@@ -100,7 +100,7 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _next(self, most: int) -> bytes:
-        """The next bytes; none at the end. A file may be several frames, one behind the other."""
+        """Return the next bytes, none at the end. A file may hold several frames."""
         while True:
             if self._unpacker.eof:
                 rest = self._unpacker.unused_data or self._packed.read(_PIECE)
@@ -119,7 +119,7 @@ class _Unpacked(io.RawIOBase):
                 return data
 
 
-class _Reading(io.BufferedReader):
+class _UnpackedReader(io.BufferedReader):
     raw: _Unpacked
 
 
@@ -128,7 +128,7 @@ _MILLISECONDS_MAX: Final = 10**14
 
 
 def time_us(value: object) -> int | None:
-    """Microseconds since 1970, of an ISO text or of a number of seconds, ms or µs; None for none.
+    """Return microseconds since 1970 of an ISO text or a number of seconds, ms or µs, or None.
 
     A text without a zone is taken as UTC, as SQLite writes it.
     """
@@ -173,7 +173,7 @@ class SourceLine(msgspec.Struct):
 
 
 def read_lines(path: Path, name: str | None = None) -> Iterator[SourceLine]:
-    """The records of a file, opened read-only; it may be compressed."""
+    """Yield the records of a file, opened read-only; it may be compressed."""
     with open_file(path) as file:
         yield from lines_of(file, name or str(path))
 
@@ -188,7 +188,7 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[SourceLine]:
 
 
 def newest_us(path: Path) -> int | None:
-    """The `timestamp` of the last whole record; None where the end of the file has none."""
+    """Return the `timestamp` of the last whole record; None if the end of the file has none."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         tail = file.read(_TAIL_BYTES)
@@ -203,7 +203,7 @@ def newest_us(path: Path) -> int | None:
 
 
 def records_in(location: SourceLocation, data: bytes | None) -> Iterator[SourceLine]:
-    """What one line holds; None stands for one that is too long."""
+    """Yield the records of one line; `data` is None for one that is too long."""
     if data is None:
         yield SourceLine(location, None, f"the line is longer than {LINE_BYTES_MAX} bytes")
     elif data.strip(b" \t\r\n"):
@@ -211,7 +211,7 @@ def records_in(location: SourceLocation, data: bytes | None) -> Iterator[SourceL
 
 
 def split(file: BinaryIO) -> Iterator[bytes | None]:
-    """Lines, each with its line feed; None for one that is too long to be held."""
+    """Yield lines, each with its line feed; None for one that is too long."""
     while data := file.readline(LINE_BYTES_MAX):
         if len(data) < LINE_BYTES_MAX or data.endswith(b"\n"):
             yield data
@@ -245,7 +245,7 @@ def _damaged(location: SourceLocation, data: bytes, reason: str) -> Iterator[Sou
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ValueError, which says what is wrong."""
+    """Parse a JSON object. Raises ValueError, which says what is wrong."""
     value = parse(data)
     if not isinstance(value, dict):
         raise ValueError(f"a JSON {type(value).__name__}, where an object is due")  # noqa: TRY004
@@ -253,7 +253,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> Any:
-    """Any JSON value; escapes of lone surrogates are kept. Raises ValueError."""
+    """Parse any JSON value; escapes of lone surrogates are kept. Raises ValueError."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -271,7 +271,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _rescue(data: bytes) -> int:
-    """Where the whole record begins that stands at the end of a line; its length if none does."""
+    """Return where a whole record begins at the end of a line; the line's length if none does."""
     at = 0
     for _ in range(_TRIES):
         at = data.find(b'{"', at + 1)
@@ -294,7 +294,7 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 """A document is read as a whole; a larger one is refused."""
 
 MESSAGE: Final = re.compile(r'\{\s*(?:"id"\s*:\s*"[^"\\]*"\s*,\s*)?"role"\s*:')
-"""How a message begins, as everybody writes it."""
+"""How a message begins, as all agents write it."""
 
 _RAW_TRIES: Final = 3
 _FAILURES_MAX: Final = 1_000
@@ -302,7 +302,7 @@ _FAILURES_MAX: Final = 1_000
 
 
 class SourceDocument(msgspec.Struct):
-    """What a file holds: its value, or the objects of a list that are whole, and why not more.
+    """A JSON document: its value, or the whole objects of a damaged list and its problems.
 
     `rows` are those objects with their numbers, `problems` what stands at a number or nowhere.
     """
@@ -317,7 +317,7 @@ class SourceDocument(msgspec.Struct):
 
 
 def read_document(path: Path, begins: re.Pattern[str] = MESSAGE) -> SourceDocument:
-    """The document in a file; `begins` is how a row of it begins. Raises OSError.
+    """Read the document in a file; `begins` is how a row of it begins. Raises OSError.
 
     An agent that writes its file anew on every save is met in the middle now and then; the file is
     read again before it is called damaged.
@@ -353,7 +353,7 @@ def _same(path: Path, before: Any) -> bool:
 
 
 def _rescued(data: bytes, reason: str, begins: re.Pattern[str]) -> SourceDocument:
-    """The objects that are whole, told apart by how each begins."""
+    """Return the objects that are whole, found by how each begins."""
     document = SourceDocument(None, [], [(None, f"it is damaged ({reason})")])
     text = data.decode("utf-8", "replace")
     for number, value in enumerate(_objects(text, begins), start=1):
@@ -382,7 +382,7 @@ def _objects(text: str, begins: re.Pattern[str]) -> Iterator[dict[str, Any] | st
 
 
 def rows_of(document: SourceDocument, name: str) -> list[tuple[int, Any]]:
-    """The list that the document is, or has under a name, with numbers; what was rescued of it."""
+    """Return the list that the document is, or has under a name, with numbers."""
     if not document.whole:
         return document.rows
     value = document.value
@@ -414,14 +414,14 @@ class SourceDatabase:
         self._connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
 
     def begin(self) -> None:
-        """Everything from here on is read as it is now."""
+        """Begin a transaction: everything is read as of now."""
         self._connection.execute("BEGIN")
 
     def close(self) -> None:
         self._connection.close()
 
     def tables(self) -> dict[str, set[str]]:
-        """The tables, and the columns of each."""
+        """Return the tables and the columns of each."""
         names = [row["name"] for row in self.rows("SELECT name FROM sqlite_master")]
         return {str(name): self.columns(str(name)) for name in names}
 
@@ -429,7 +429,7 @@ class SourceDatabase:
         return {row["name"] for row in self.rows("SELECT name FROM pragma_table_info(?)", table)}
 
     def rows(self, query: str, *values: object) -> Iterator[Row]:
-        """The rows of a query. Raises sqlite3.Error where it cannot be read, and OSError."""
+        """Yield the rows of a query. Raises sqlite3.Error where it cannot be read, and OSError."""
         cursor = self._connection.execute(query, values)
         try:
             for row in cursor:
@@ -442,14 +442,14 @@ class SourceDatabase:
     def select(
         self, table: str, wanted: Sequence[str], rest: str, *values: object
     ) -> Iterator[Row]:
-        """Rows with these columns; older versions lack some, and None stands for those."""
+        """Yield rows with these columns; None stands for those that older versions lack."""
         has = {"rowid", *self.columns(table)}
         names = ", ".join(f'"{name}"' if name in has else f'NULL AS "{name}"' for name in wanted)
         # The names are of lists in our code, never of a source.
         yield from self.rows(f"SELECT {names} FROM {table} {rest}", *values)  # noqa: S608
 
     def strays(self, table: str, column: str, among: str) -> Iterator[Row]:
-        """Rows of a table that belong to something that is not there, one for each of these."""
+        """Yield one row for each missing parent that rows of a table belong to."""
         yield from self.rows(
             f"SELECT {column} AS id, min(rowid) AS rowid FROM {table} "  # noqa: S608
             f"WHERE {column} NOT IN (SELECT id FROM {among}) GROUP BY {column} ORDER BY 2"
@@ -471,7 +471,7 @@ def _stamp(path: Path) -> Stamp:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SourceDatabase]:
-    """A database that is read as of one moment. Raises OSError when it is damaged."""
+    """Open a database as of one moment. Raises OSError when it is damaged."""
     try:
         with closing(SourceDatabase(path)) as database:
             database.begin()
@@ -481,7 +481,7 @@ def opened(path: Path) -> Iterator[SourceDatabase]:
 
 
 def shape(path: Path) -> dict[str, set[str]]:
-    """The tables of a database and their columns; none when it is no database."""
+    """Return the tables of a database and their columns; none when it is no database."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             return {}
@@ -493,7 +493,7 @@ def shape(path: Path) -> dict[str, set[str]]:
 
 
 def each(rows: Iterator[Row], where: str = "what follows") -> Iterator[Row | str]:
-    """Rows as far as they can be read, and then the reason why no more."""
+    """Yield rows as far as they can be read, and then the reason why no more."""
     while True:
         try:
             row = next(rows, None)
@@ -506,17 +506,17 @@ def each(rows: Iterator[Row], where: str = "what follows") -> Iterator[Row | str
 
 
 def as_bytes(value: object) -> bytes:
-    """A column as it was written, whatever SQLite takes it for."""
+    """Return a column's bytes as they were written, whatever type SQLite gives it."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
 def json_of(value: object) -> Any:
-    """The JSON in a column; None for none. Raises ValueError."""
+    """Parse the JSON in a column; None for none. Raises ValueError."""
     return None if value is None else parse(as_bytes(value))
 
 
 def text_of(value: object) -> str | None:
-    """The text in a column. Bytes that are no UTF-8 become marks; None is no text."""
+    """Return the text in a column, with marks for bytes that are no UTF-8, or None."""
     if not isinstance(value, str | bytes):
         return None
     return as_bytes(value).decode("utf-8", "replace")

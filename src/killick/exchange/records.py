@@ -21,7 +21,7 @@ PROBLEMS_KEPT: Final = 100
 
 
 class SourceLocation(msgspec.Struct, frozen=True, gc=False):
-    """Where a record stands in its source: the file, and its line or row, counted from 1."""
+    """A record's location in its source: the file, and its line or row, counted from 1."""
 
     file: str
     line: int | None = None
@@ -59,7 +59,7 @@ class TurnStartRecord(Record, kw_only=True):
 
 
 class ModelCallRecord(msgspec.Struct):
-    """What is known of the model call that a message answers."""
+    """The model call that a message answers, as far as the source knows it."""
 
     provider: str | None = None
     model: str | None = None
@@ -146,17 +146,17 @@ class ProblemRecord(Record, kw_only=True):
 
 
 def image(data: bytes, media_type: str, alt: str | None = None) -> tuple[Image, dict[str, bytes]]:
-    """An image and its bytes, under the name that a store will give them."""
+    """Return an image and its bytes, under the name that a store will give them."""
     name = digest(data)
     return Image(name, media_type, alt), {name: data}
 
 
 class Source(msgspec.Struct):
-    """A session that can be read: what it is called there, where it lies, what it says.
+    """A session that can be read: its name there, where it lies, its records.
 
-    `settled` says that nobody writes to it any more: a last turn without an ending was interrupted.
-    `answer_ends` says that an answer which calls no tool ends its turn, `changes_late` that what
-    was said may be hidden there, or summed up, long afterwards.
+    `settled` says that its agent is done with it: a last turn without an ending was interrupted.
+    `answer_ends` says that an answer without calls ends its turn, `changes_late` that messages may
+    be hidden or summarized there long afterwards.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one session of the source.
+    """The outcome of one session of the source.
 
     A session that was continued here, or whose source was changed, is `forked`: `session_id` is
     the fork, `fork_of` the session that was there. `left` was not touched, `why` says it.
@@ -217,7 +217,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when records were skipped."""
+        """Return 0, or 3 when records were skipped."""
         return 3 if self.skipped else 0
 
     def note(self, location: SourceLocation, reason: str, *, repaired: bool) -> None:
@@ -230,7 +230,7 @@ class Report:
         self.problems.append(Problem(location, reason, "repaired"))
 
     def summary(self, since: int = 0) -> dict[str, object]:
-        """What an `imported` entry keeps of the problems from number `since` on."""
+        """Return the problems from number `since` on, as an `imported` entry keeps them."""
         problems = self.problems[since:]
         if not problems:
             return {}

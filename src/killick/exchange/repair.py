@@ -1,4 +1,4 @@
-"""Which names have come by, in little memory: a journal may have millions of them."""
+"""Repair a source's entries into whole units that a store can take."""
 
 from array import array
 from bisect import bisect_left
@@ -22,41 +22,6 @@ from killick.model.messages import BLOB_PARTS, OWN_PROVIDER, File, Image, Opaque
 _RECENT: Final = 1 << 16
 _RUN: Final = 1 << 19
 """Larger runs are not merged any more: merging takes memory of its own."""
-
-
-def hashed(name: str) -> int:
-    """A number for a name; that two names share one is less likely than a broken disk."""
-    data = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(data, "big")
-
-
-class CompactSet:
-    """A set of such numbers that only grows: the newest as a set, the rest in sorted runs."""
-
-    def __init__(self) -> None:
-        self._recent: set[int] = set()
-        self._runs: list[array[int]] = []
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._recent or any(_has(run, number) for run in self._runs)
-
-    def add(self, number: int) -> None:
-        self._recent.add(number)
-        if len(self._recent) >= _RECENT:
-            self._fold()
-
-    def _fold(self) -> None:
-        run = array("Q", sorted(self._recent))
-        self._recent = set()
-        while self._runs and len(self._runs[-1]) <= len(run) < _RUN:
-            run = array("Q", sorted(chain(self._runs.pop(), run)))
-        self._runs.append(run)
-
-
-def _has(run: "array[int]", number: int) -> bool:
-    at = bisect_left(run, number)
-    return at < len(run) and run[at] == number
-
 
 HOLDER: Final = "import"
 """Who holds a turn that begins here without a holder of its own; it is over already."""
@@ -93,7 +58,7 @@ class LocatedEntry(msgspec.Struct):
 
 
 class Repairer:
-    """Takes a source's entries in order and gives whole units."""
+    """Makes whole units of a source's entries, in order."""
 
     def __init__(self, report: Report, has_blob: Callable[[str], bool]) -> None:
         self._report = report
@@ -109,12 +74,12 @@ class Repairer:
         self._last_us = 0
 
     def units(self, entries: Iterable[LocatedEntry], *, close: bool) -> Iterator[Unit]:
-        """The units; a turn that is open at the end is closed, or left out."""
+        """Yield the units; a turn that is open at the end is closed, or left out."""
         location = SourceLocation("")
         for located in entries:
             location = located.location
             yield from self._begin(located)
-            yield from self._take(located)
+            yield from self._repair_entry(located)
         if self._running is None:
             return
         if close:
@@ -130,10 +95,10 @@ class Repairer:
             self._report.repair(
                 located.location, "the session's beginning was lost; it begins here"
             )
-            self._see(e.SessionCreated())
+            self._remember(e.SessionCreated())
             yield Unit([e.Entry(0, located.entry.at_us, e.SessionCreated())])
 
-    def _take(self, located: LocatedEntry) -> Iterator[Unit]:
+    def _repair_entry(self, located: LocatedEntry) -> Iterator[Unit]:
         body = located.entry.body
         self._last_us = located.entry.at_us
         if isinstance(body, e.TurnStarted) and self._running is not None:
@@ -153,7 +118,7 @@ class Repairer:
         return turn_id in self._turns or hashed(turn_id) in self._over
 
     def _checked(self, located: LocatedEntry) -> e.Body:
-        """The entry as it can be recorded. Raises what a store would raise."""
+        """Return the entry as it can be recorded. Raises as a store would."""
         body = located.entry.body
         self._check_new(body)
         checks.check_content(body)
@@ -204,7 +169,7 @@ class Repairer:
 
     def _keep(self, located: LocatedEntry, body: e.Body) -> Iterator[Unit]:
         entry = msgspec.structs.replace(located.entry, body=body)
-        self._see(body)
+        self._remember(body)
         self._deleted = isinstance(body, e.Deleted) or (
             self._deleted and not isinstance(body, e.Restored)
         )
@@ -228,7 +193,7 @@ class Repairer:
             yield self._finished()
 
     def _forget(self) -> None:
-        """Of a turn for which no result can come late, its name is enough."""
+        """Keep only the name of a turn for which no result can come late."""
         turn = self._running
         assert turn is not None
         assert turn.ended is not None
@@ -241,20 +206,20 @@ class Repairer:
         return unit
 
     def _reopen(self, location: SourceLocation, turn_id: str, at_us: int) -> Iterator[Unit]:
-        """What belongs to a turn that never began: its beginning was lost."""
+        """Begin a turn whose beginning the source has lost."""
         self._report.repair(location, f"the beginning of turn {turn_id!r} was lost; it begins here")
         body = e.TurnStarted(turn_id=turn_id, fence=self._fence + 1, holder=HOLDER)
         yield from self._keep(LocatedEntry(e.Entry(0, at_us, body), location), body)
 
     def _close(self, location: SourceLocation) -> Iterator[Unit]:
-        """Another turn begins, or nothing follows: the ending was lost."""
+        """End a turn whose ending the source has lost."""
         turn = self._running
         assert turn is not None
         self._report.repair(location, f"the ending of turn {turn.id!r} was lost; it is interrupted")
         body = e.TurnEnding(turn_id=turn.id, status="interrupted", reason=LOST)
         yield from self._keep(LocatedEntry(e.Entry(0, self._last_us, body), location), body)
 
-    def _see(self, body: e.Body) -> None:
+    def _remember(self, body: e.Body) -> None:
         self._seen.add(_key(body))
 
     def _waits(self, body: e.PromptTaken | e.PromptWithdrawn) -> bool:
@@ -284,7 +249,7 @@ def _without_blob(body: e.Body, name: str) -> e.Body:
 
 
 def _named(part: Part, name: str) -> Part:
-    """A part whose blob is missing, kept as data that no provider is sent."""
+    """Return a part with a missing blob as data that no provider is sent."""
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
         content = tuple(_kept(inner, name) for inner in part.content)
         return msgspec.structs.replace(part, content=content)
@@ -297,3 +262,40 @@ def _kept(part: Image | File | Opaque | Part, name: str) -> Opaque | Part:
     if isinstance(part, BLOB_PARTS) and part.blob == name:
         return Opaque(OWN_PROVIDER, encode(part))
     return part
+
+
+# -- names, in little memory: a journal may have millions ------------------------------------------
+
+
+def hashed(name: str) -> int:
+    """Return a number for a name; two names sharing one is less likely than a broken disk."""
+    data = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(data, "big")
+
+
+class CompactSet:
+    """A set of such numbers that only grows: the newest as a set, the rest in sorted runs."""
+
+    def __init__(self) -> None:
+        self._recent: set[int] = set()
+        self._runs: list[array[int]] = []
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._recent or any(_has(run, number) for run in self._runs)
+
+    def add(self, number: int) -> None:
+        self._recent.add(number)
+        if len(self._recent) >= _RECENT:
+            self._fold()
+
+    def _fold(self) -> None:
+        run = array("Q", sorted(self._recent))
+        self._recent = set()
+        while self._runs and len(self._runs[-1]) <= len(run) < _RUN:
+            run = array("Q", sorted(chain(self._runs.pop(), run)))
+        self._runs.append(run)
+
+
+def _has(run: "array[int]", number: int) -> bool:
+    at = bisect_left(run, number)
+    return at < len(run) and run[at] == number

@@ -1,7 +1,7 @@
-"""A copy of a session from which secrets are taken out, for as long as it is exported.
+"""Export a session in a format that others read, on request without its secrets.
 
-Every format is made of the copy, so there is one place that decides what is a secret. The same
-secret becomes the same words everywhere in the session: one can still see that it is one.
+Secrets are taken out of a copy of the session, and every format is made of that copy. The same
+secret becomes the same words everywhere in the session, so that a reader can still match them.
 """
 
 import json
@@ -45,7 +45,7 @@ class Placeholders:
 
 @contextmanager
 def redacted(store: Store, session_id: str) -> Iterator[Store]:
-    """A store that holds the session without its secrets. A turn that runs is not in it."""
+    """Open a store that holds the session without its secrets, and without a running turn."""
     with TemporaryDirectory() as folder, Store(Path(folder) / "redacted.db") as clean:
         redactor = Redactor(words := Placeholders())
         names = dict[str, str]()
@@ -83,7 +83,7 @@ def _with_clean_blob(
     words: Placeholders,
     names: dict[str, str],
 ) -> e.Body:
-    """The body with the name of a blob without secrets; system prompts and tools are text."""
+    """Return the body with the name of its blob without secrets; prompts and tools are text."""
     try:
         data = store.blob(name)
     except BlobNotFound:
@@ -114,14 +114,14 @@ Exporter = Callable[[Store, str], Export]
 def export_session(
     store: Store, session_id: str, to: str = "killick", *, redact: bool = False
 ) -> Iterator[bytes]:
-    """The session in one of `EXPORTS`, piece by piece. Raises SessionNotFound, ValueError."""
+    """Return the session in one of `EXPORTS`, in pieces. Raises SessionNotFound, ValueError."""
     return prepare_export(store, session_id, to, redact=redact).pieces
 
 
 def prepare_export(
     store: Store, session_id: str, to: str = "killick", *, redact: bool = False
 ) -> Export:
-    """The session in one of `EXPORTS`, and what of it the format cannot hold.
+    """Return the session in one of `EXPORTS`, and a list of what that format cannot hold.
 
     With `redact`, what is certainly a secret is replaced; the same secret by the same words. Raises
     SessionNotFound, ValueError, and NotTheSame when another agent would read something else.
@@ -161,7 +161,7 @@ def _blob(store: Store, name: str) -> bytes | None:
 
 
 def _context(format_: Format) -> Exporter:
-    """What a model of this provider would be sent, repaired, as one JSON document."""
+    """Return the exporter of the context for a provider, as one JSON document."""
 
     def exporter(store: Store, session_id: str) -> Export:
         context = store.session(session_id).context(format_)

@@ -27,7 +27,7 @@ pre.code,.reasoning{background:#8882;padding:.5rem;border-radius:.3rem}
 
 
 def render_page(title: str | None, shown: Iterable[Shown], blobs: Blobs) -> Iterator[str]:
-    """The file, piece by piece."""
+    """Yield the file in pieces."""
     name = _safe(one_line(title or "Untitled session"))
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     yield (
@@ -104,5 +104,5 @@ def _pre(text: str, kind: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text that cannot be anything but text; what UTF-8 does not have is shown as a mark."""
+    """Escape text; characters that UTF-8 does not have become a mark."""
     return escape(text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd"))

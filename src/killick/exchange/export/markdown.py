@@ -11,7 +11,7 @@ ROLES: Final = {"user": "You", "assistant": "Assistant", "tool": "Tool", "system
 
 
 def render_markdown(title: str | None, shown: Iterable[Shown]) -> Iterator[str]:
-    """The document, piece by piece."""
+    """Yield the document in pieces."""
     yield f"# {one_line(title or 'Untitled session')}\n"
     for item in shown:
         yield from _shown(item)
@@ -60,7 +60,7 @@ def _tool(tool: ShownTool) -> Iterator[str]:
 
 
 def result_text(result: ToolResult) -> str:
-    """What a person reads of a result; images and files by name."""
+    """Return a result as a person reads it; images and files by name."""
     if isinstance(result.content, str):
         return result.content
     pieces = []
@@ -73,7 +73,7 @@ def result_text(result: ToolResult) -> str:
 
 
 def describe(part: Image | File) -> str:
-    """An image or file in words."""
+    """Return an image or file in words."""
     if isinstance(part, Image):
         return one_line(f"image: {part.alt}" if part.alt else f"image, {part.media_type}")
     return one_line(f"file: {part.name}" if part.name else f"file, {part.media_type}")
@@ -88,7 +88,7 @@ def _quoted(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A fence that is longer than any in the text, so that nothing ends it early."""
+    """Put a fence around the text that is longer than any fence in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

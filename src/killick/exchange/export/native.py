@@ -1,4 +1,4 @@
-"""A session on its way to another agent, in that agent's own format.
+"""Write a session in another agent's own format, and check it.
 
 A target says of each part what it can hold of it. What it cannot is counted, so that it can be told
 before anything is written. Then the file is read back by our own importer: it must give exactly the
@@ -57,7 +57,7 @@ class NativeLine(msgspec.Struct):
 
 
 class NativeTalk(msgspec.Struct):
-    """What of a session the target holds: its turns in order, each with its messages."""
+    """The part of a session that the target holds: its turns in order, with their messages."""
 
     info: SessionInfo
     turns: list[tuple[TurnInfo, list[NativeLine]]]
@@ -70,7 +70,7 @@ class NativeTalk(msgspec.Struct):
 
 
 class Losses:
-    """What the target cannot hold, in words, and how often."""
+    """Counts what the target cannot hold, in words."""
 
     def __init__(self) -> None:
         self._counted: Counter[str] = Counter()
@@ -90,16 +90,16 @@ class Target(Protocol):
     suffix: str
 
     def hold(self, part: Part, role: Role, losses: Losses) -> Part | None:
-        """The part as it can be written; None when it cannot."""
+        """Return the part as it can be written; None when it cannot."""
 
     def hold_turn(self, turn: TurnInfo, losses: Losses) -> None:
         """Count what is lost of a turn itself."""
 
     def hold_line(self, line: NativeLine, losses: Losses) -> NativeLine | None:
-        """The message as it can be written, its parts apart; None when it cannot."""
+        """Return the message, but for its parts, as it can be written; None when it cannot."""
 
     def expected(self, talk: NativeTalk) -> Iterator[tuple[Role, tuple[Part, ...]]]:
-        """The messages that must be read back."""
+        """Yield the messages that must be read back."""
 
     def write(self, talk: NativeTalk) -> Iterator[bytes]: ...
 
@@ -224,7 +224,7 @@ def _blob(store: Store, name: str) -> bytes | None:
 
 
 def _apart(line: NativeLine, losses: Losses) -> Iterator[NativeLine]:
-    """Each result as a message of its own, which is how others store them."""
+    """Yield each result as a message of its own, as other agents store them."""
     replace = msgspec.structs.replace
     parts, calls = list[Part](), set[str]()
     for part in line.message.parts:
@@ -248,7 +248,7 @@ def _apart(line: NativeLine, losses: Losses) -> Iterator[NativeLine]:
 
 
 def _drop_strays(by_turn: dict[str | None, list[NativeLine]], losses: Losses) -> None:
-    """A result whose call is not written, or has its result, would belong to nothing."""
+    """Drop results whose call is not written or has its result already."""
     waiting = set[str]()
     for lines in by_turn.values():
         for line in list(lines):
@@ -283,7 +283,7 @@ def _held(line: NativeLine, target: Target, blobs: Blobs, losses: Losses) -> Nat
 
 
 def _present(part: Part, blobs: Blobs, losses: Losses) -> Part | None:
-    """The part, without images whose bytes are gone."""
+    """Return the part without images whose bytes are missing."""
     if isinstance(part, Image) and not blobs(part.blob):
         losses.add("images whose bytes are missing")
         return None
@@ -299,7 +299,7 @@ def _is_cut_call(part: Part) -> bool:
 
 
 def _unicode(part: Part, losses: Losses) -> Part:
-    """Other programs refuse text that is no Unicode."""
+    """Replace characters that are no Unicode, which other programs refuse."""
     replace = msgspec.structs.replace
     match part:
         case Text() | Reasoning() if _LONE.search(part.text):
@@ -322,7 +322,7 @@ def _unicode(part: Part, losses: Losses) -> Part:
 
 
 def hold_image(part: Image, losses: Losses) -> Image | None:
-    """An image without its words."""
+    """Return an image without its words."""
     if not _MEDIA.fullmatch(part.media_type):
         losses.add("images of an unknown kind")
         return None
@@ -332,7 +332,7 @@ def hold_image(part: Image, losses: Losses) -> Image | None:
 
 
 def hold_result(result: ToolResult, losses: Losses) -> ToolResult:
-    """A result without files and data that only a provider understands."""
+    """Return a result without files and without a provider's own data."""
     if isinstance(result.content, str):
         return result
     kept = list[Text | Image | File | Opaque]()

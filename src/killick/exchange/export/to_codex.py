@@ -241,7 +241,7 @@ class _Writing:
         return {"total_token_usage": self._total, "last_token_usage": last}
 
     def _summaries(self, before: int, at_us: int) -> Iterator[bytes]:
-        """A compaction stands behind the last message that it speaks of."""
+        """Yield the compactions whose last message was written."""
         while self._waiting and self._waiting[0][1].through < before:
             _, body = self._waiting.pop(0)
             yield self._line(
@@ -252,7 +252,7 @@ class _Writing:
             )
 
     def _replacement(self, body: e.Compacted) -> Iterator[dict[str, Any]]:
-        """What the model is sent from then on: what stood before, what was kept, the summary."""
+        """Yield what Codex then sends the model: instructions, kept messages, the summary."""
         keep = set(body.keep)
         for line in self._talk.lines():
             seq = line.message.seq
@@ -263,7 +263,7 @@ class _Writing:
 
 
 def thread_id(session_id: str, at_us: int) -> str:
-    """A UUID of version 7, which Codex asks for: the time, and then what the session is called."""
+    """Return a UUID of version 7, as Codex needs it, from the session's time and id."""
     rest = int(digest(session_id.encode("utf-8", "surrogatepass"))[-19:], 16)
     value = (max(at_us, 0) // 1_000 & (1 << 48) - 1) << 80 | 7 << 76 | 2 << 62
     value |= (rest & (1 << 12) - 1) << 64 | (rest >> 12 & (1 << 62) - 1)

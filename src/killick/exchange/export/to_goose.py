@@ -88,7 +88,7 @@ def _reasoning(part: Reasoning, losses: Losses) -> Reasoning | None:
 
 
 def _call(part: ToolCall, losses: Losses) -> ToolCall:
-    """goose takes an object only; how it was spaced is nobody's loss."""
+    """Return the call with an object as arguments, as goose needs it; spaces are no loss."""
     try:
         value = parse(to_bytes(part.arguments)) if part.arguments.strip() else {}
     except ValueError:
@@ -109,7 +109,7 @@ def _result(part: ToolResult, losses: Losses) -> ToolResult:
 
 
 def _sealed(part: Opaque) -> str | None:
-    """The data of a thought that Anthropic has sealed."""
+    """Return the data of reasoning that Anthropic has sealed."""
     if part.provider != "anthropic":
         return None
     try:
@@ -123,7 +123,7 @@ def _sealed(part: Opaque) -> str | None:
 
 
 def _with_summaries(talk: NativeTalk) -> Iterator[NativeLine]:
-    """The messages; those that a summary stands for are hidden, and it stands behind them."""
+    """Yield the messages, with each summary behind the messages that it hides."""
     lines = list(talk.lines())
     for _, body in talk.summaries:
         keep = {*body.keep}

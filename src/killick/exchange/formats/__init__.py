@@ -1,6 +1,6 @@
-"""What a format is: how its files are told, how they are read, and where its agent keeps them.
+"""Formats of other agents: how to recognize and read their files, and where they lie.
 
-Each format is one module with one `Format` at its end; `finding` lists them.
+Each format is one module with one `Format` at its end; `importer` lists them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,19 +19,19 @@ _LOOKED_AT: Final = 20
 
 
 class Peek:
-    """What is in a file, as far as somebody asks; each look is taken once."""
+    """A look into a file, for the formats to recognize it; each thing is read once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def tables(self) -> dict[str, set[str]]:
-        """The tables of a database, with their columns."""
+        """Return the tables of a database, with their columns."""
         return read.shape(self.path)
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """The first JSON objects in it, one on each line."""
+        """Return the first JSON objects of a file with one on each line."""
         if self.tables:
             return []
         lines = islice(read_lines(self.path), _LOOKED_AT)
@@ -39,7 +39,7 @@ class Peek:
 
     @cached_property
     def document(self) -> SourceDocument:
-        """The one JSON value that it is; nothing where it is a database, or far too long."""
+        """Return the JSON document; an empty one for a database or a file that is too large."""
         if self.tables or self.path.stat().st_size > BYTES_MAX:
             return SourceDocument()
         try:
@@ -48,8 +48,8 @@ class Peek:
             return SourceDocument()
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """How a file is to be read: when it was written last, and whether nobody writes any more."""
+class ReadOptions(msgspec.Struct, frozen=True):
+    """The time a file was written last, and whether its agent is done with it."""
 
     changed_us: int
     settled: bool
@@ -74,12 +74,12 @@ class Format(msgspec.Struct, frozen=True):
 
     name: str
     claims: Callable[[Peek], bool]
-    read: Callable[[Path, Reading], Iterable[Source | ProblemRecord]]
+    read: Callable[[Path, ReadOptions], Iterable[Source | ProblemRecord]]
     unit: Callable[[Path], Path] = lambda path: path
     places: Callable[[Mapping[str, str], Path], Iterable[Path]] = _nowhere
     newest_us: Callable[[Path], int | None] = _unknown
 
 
 def chosen(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:
-    """A folder that a variable of the environment may name."""
+    """Return the folder that a variable of the environment names, or the default."""
     return Path(environment.get(name) or otherwise)

@@ -30,7 +30,7 @@ Belongs = Callable[[dict[str, Any]], bool]
 
 
 def is_claude_code(record: dict[str, Any]) -> bool:
-    """Whether a line of such a file looks like this."""
+    """Tell whether this is a line of such a file."""
     kind = record.get("type")
     if kind in ("user", "assistant", "system"):
         return "uuid" in record and "parentUuid" in record
@@ -40,7 +40,7 @@ def is_claude_code(record: dict[str, Any]) -> bool:
 
 
 def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
-    """The session of a file, and the subagents' sessions in it."""
+    """Yield the session of a file, and the subagents' sessions in it."""
     index = _Index(path)
     main = index.main
     is_agent = path.stem.startswith("agent-")
@@ -64,7 +64,7 @@ def _source(
     *,
     settled: bool,
 ) -> Source:
-    reading = _Reading(native, parent, index, belongs, settled=settled)
+    reading = _SessionReader(native, parent, index, belongs, settled=settled)
     return Source(NAME, native, str(path), reading.records(path), settled)
 
 
@@ -73,7 +73,7 @@ def _everything(_: dict[str, Any]) -> bool:
 
 
 class _Index:
-    """What must be known of a file before it is read: where its sidechains begin."""
+    """Facts of a file that its reader needs first: where its sidechains begin."""
 
     def __init__(self, path: Path) -> None:
         self.session_id = path.stem
@@ -84,9 +84,9 @@ class _Index:
         self._root_of: dict[str, str] = {}
         for line in read_lines(path):
             if line.record is not None:
-                self._take(line.record)
+                self._index_line(line.record)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _index_line(self, record: dict[str, Any]) -> None:
         if self.at_us is None:
             self.at_us = time_us(record.get("timestamp"))
         cwd, native = record.get("cwd"), record.get("sessionId")
@@ -97,9 +97,9 @@ class _Index:
         if c.is_id(native) and not self.extra.get("sessionId"):
             self.session_id = self.extra["sessionId"] = native
         if record.get("isSidechain") is True:
-            self._take_sidechain(record)
+            self._index_sidechain(record)
 
-    def _take_sidechain(self, record: dict[str, Any]) -> None:
+    def _index_sidechain(self, record: dict[str, Any]) -> None:
         own, parent, agent = record.get("uuid"), record.get("parentUuid"), record.get("agentId")
         if not c.is_id(own):
             return
@@ -134,7 +134,7 @@ class _Answer:
         self.request_id: object = None
 
 
-class _Reading:
+class _SessionReader:
     """The records of one session of a file."""
 
     def __init__(
@@ -166,31 +166,31 @@ class _Reading:
         )
         for line in read_lines(path):
             if line.record is None:
-                yield from self._no_record(line)
+                yield from self._report_line(line)
             elif self._belongs(line.record):
-                yield from self._take(line.location, line.record)
+                yield from self._read_line(line.location, line.record)
         # More lines of the last answer may be on their way.
         yield from self._flush(ends=self._settled)
 
-    def _no_record(self, line: SourceLine) -> Iterator[r.Record]:
-        """A line that cannot be read is the main session's; a last one is perhaps being written."""
+    def _report_line(self, line: SourceLine) -> Iterator[r.Record]:
+        """Report an unreadable line in the main session, unless it may still be written."""
         if self._reports and (self._settled or not line.torn):
             yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
 
-    def _take(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, message = record.get("type"), record.get("message")
         if kind == "assistant" and isinstance(message, dict):
-            yield from self._take_answer(location, record, message)
+            yield from self._read_answer(location, record, message)
             return
         yield from self._flush()
         if kind == "user" and isinstance(message, dict):
-            yield from self._take_user(location, record, message)
+            yield from self._read_user(location, record, message)
         elif kind in ("user", "assistant"):
             yield r.ProblemRecord(
                 location=location, reason=f"a line of kind {kind} without a message"
             )
         elif kind in ("summary", "custom-title", "ai-title"):
-            yield from self._take_title(location, record, str(kind))
+            yield from self._read_title(location, record, str(kind))
         elif not isinstance(kind, str):
             yield r.ProblemRecord(location=location, reason="a line that does not say its kind")
         else:
@@ -201,12 +201,12 @@ class _Reading:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def _take_answer(
+    def _read_answer(
         self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         if message.get("model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
             yield from self._flush()
-            yield from self._take_synthetic(location, record, message)
+            yield from self._read_synthetic(location, record, message)
             return
         answer = self._answer
         if answer is None or message.get("id") is None or answer.message_id != message.get("id"):
@@ -215,7 +215,7 @@ class _Reading:
             answer = _Answer(location, key, message, time_us(record.get("timestamp")))
             self._answer = answer
             self._path.append(key)
-        self._name(record, answer.key)
+        self._set_alias(record, answer.key)
         parsed = c.anthropic(message.get("content"))
         for what in parsed.bad:
             yield r.ProblemRecord(location=location, reason=what)
@@ -240,15 +240,15 @@ class _Reading:
                 parts=tuple(answer.parts),
                 key=answer.key,
                 blobs=answer.blobs,
-                model_call=self._asked(answer),
+                model_call=self._model_call(answer),
             )
         if ends and answer.message.get("stop_reason") in _ENDS:
             yield r.TurnEndRecord(
                 location=answer.location, at_us=answer.last_us, status="completed"
             )
 
-    def _asked(self, answer: _Answer) -> r.ModelCallRecord:
-        """Every line of an answer repeats its usage; it is counted once."""
+    def _model_call(self, answer: _Answer) -> r.ModelCallRecord:
+        """Return the answer's model call. Every line repeats the usage; it is counted once."""
         message, request_id = answer.message, answer.request_id
         ids = {}
         if c.is_id(answer.message_id):
@@ -266,10 +266,10 @@ class _Reading:
             provider_ids=ids,
         )
 
-    def _take_synthetic(
+    def _read_synthetic(
         self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
-        """What the agent says in the model's place: an error ends the turn, the rest is kept."""
+        """Read a line that the agent wrote for the model: an error ends the turn."""
         self._follow(record)
         text = _text(message)
         if record.get("isApiErrorMessage") is True:
@@ -286,7 +286,7 @@ class _Reading:
 
     # -- what the user's side says -------------------------------------------------------------
 
-    def _take_user(
+    def _read_user(
         self, location: SourceLocation, record: dict[str, Any], message: dict[str, Any]
     ) -> Iterator[r.Record]:
         at = time_us(record.get("timestamp"))
@@ -295,7 +295,9 @@ class _Reading:
             yield r.ProblemRecord(location=location, reason=what)
         text = "".join(part.text for part in parsed.parts if isinstance(part, Text))
         for result in parsed.results:
-            yield self._answered(location, at, record, result, parsed.blobs, len(parsed.results))
+            yield self._result_record(
+                location, at, record, result, parsed.blobs, len(parsed.results)
+            )
         if text.startswith(_STOPPED):
             self._follow(record)
             yield r.TurnEndRecord(
@@ -305,11 +307,11 @@ class _Reading:
             self._follow(record)
             yield r.SummaryRecord(location=location, at_us=at, text=text)
         elif parsed.results and not parsed.parts:
-            self._name(record, self._callers.get(parsed.results[0].call_id))
+            self._set_alias(record, self._callers.get(parsed.results[0].call_id))
         elif parsed.parts:
-            yield from self._take_prompt(location, record, parsed, text)
+            yield from self._read_prompt(location, record, parsed, text)
 
-    def _answered(
+    def _result_record(
         self,
         location: SourceLocation,
         at: int | None,
@@ -325,14 +327,14 @@ class _Reading:
             location=location, at_us=at, result=result, blobs=c.blobs_in(result, blobs)
         )
 
-    def _take_prompt(
+    def _read_prompt(
         self, location: SourceLocation, record: dict[str, Any], parsed: c.Content, text: str
     ) -> Iterator[r.Record]:
         is_prompt = not (record.get("isMeta") is True or parsed.results or text.startswith(_ASIDE))
         if is_prompt:
             yield from self._branch(location, record)
         key = self._key(location, record)
-        self._name(record, key)
+        self._set_alias(record, key)
         self._path.append(key)
         yield r.MessageRecord(
             location=location,
@@ -348,7 +350,7 @@ class _Reading:
     # -- branches ------------------------------------------------------------------------------
 
     def _branch(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
-        """A prompt that does not go on from the newest message leaves what came after."""
+        """Go back when a prompt does not follow the newest message."""
         parent = record.get("parentUuid")
         if not self._path or record.get("logicalParentUuid") is not None:
             return
@@ -370,21 +372,21 @@ class _Reading:
         own = record.get("uuid")
         return own if c.is_id(own) else f"{NAME}/{location.line}"
 
-    def _name(self, record: dict[str, Any], key: str | None) -> None:
+    def _set_alias(self, record: dict[str, Any], key: str | None) -> None:
         own = record.get("uuid")
         if isinstance(own, str):
             self._alias.setdefault(own, key)
 
     def _follow(self, record: dict[str, Any]) -> None:
-        """A line that is no message stands for the message before it."""
+        """Let a line that is no message stand for the message before it."""
         tip = self._path[-1] if self._path else None
         parent = record.get("parentUuid")
-        self._name(record, self._alias.get(parent, tip) if isinstance(parent, str) else tip)
+        self._set_alias(record, self._alias.get(parent, tip) if isinstance(parent, str) else tip)
 
-    def _take_title(
+    def _read_title(
         self, location: SourceLocation, record: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
-        """A title that a person gave stays; a generated one is better than a summary."""
+        """Read a title: a person's goes before a generated one, that before a summary."""
         names = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
         title = record.get(names[kind])
         if not isinstance(title, str) or not title.strip():

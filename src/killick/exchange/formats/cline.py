@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, Reading, chosen
+from killick.exchange.formats import Format, Peek, ReadOptions, chosen
 from killick.exchange.formats import content as c
 from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import SourceDocument, parse, read_document, rows_of, time_us
@@ -51,14 +51,14 @@ _ABOUT: Final = (
 
 
 def cline_session(path: Path, *, settled: bool) -> Source:
-    """The session of a file of messages. Raises OSError."""
+    """Return the session of a file of messages. Raises OSError."""
     document = read_document(path)
     own = document.value if isinstance(document.value, dict) else {}
     name = path.name.removesuffix(_MESSAGES)
     about = _beside(path.with_name(f"{name}.json"))
     root = own.get("sessionId")
     native = name if name == root or not c.is_id(root) or about else f"{root}/{name}"
-    reading = _Session(path, native, own, about, settled=settled)
+    reading = _SessionReader(path, native, own, about, settled=settled)
     return Source(
         NAME,
         native,
@@ -71,7 +71,7 @@ def cline_session(path: Path, *, settled: bool) -> Source:
 
 
 def _beside(path: Path) -> dict[str, Any]:
-    """A small document beside the messages; nothing where there is none, or none that is whole."""
+    """Return a small document beside the messages; an empty one if it is missing or damaged."""
     try:
         value = read_document(path).value
     except OSError:
@@ -79,7 +79,7 @@ def _beside(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _Session:
+class _SessionReader:
     """The records of one file of messages."""
 
     def __init__(
@@ -110,11 +110,11 @@ class _Session:
         for count, (number, message) in enumerate(rows, start=1):
             location = SourceLocation(str(self._path), number)
             if isinstance(message, dict):
-                yield from self._message(location, message)
+                yield from self._read_message(location, message)
             else:
                 yield r.ProblemRecord(location=location, reason="not a message: it is no object")
             if count == self._compaction.get("source_message_count"):
-                yield from self._summed(location, message, rows[:count])
+                yield from self._compaction_records(location, message, rows[:count])
         yield from self._ending(location)
 
     def _begin(self, location: SourceLocation, rows: list[tuple[int, Any]]) -> Iterator[r.Record]:
@@ -145,7 +145,9 @@ class _Session:
             by: Namer = "model" if metadata.get("title") else "import"
             yield r.TitleRecord(location=location, title=title, by=by)
 
-    def _message(self, location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_message(
+        self, location: SourceLocation, message: dict[str, Any]
+    ) -> Iterator[r.Record]:
         role, metadata = message.get("role"), message.get("metadata")
         if role not in ("user", "assistant"):
             yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
@@ -164,7 +166,7 @@ class _Session:
             key=_key(message, location),
             prompt=prompt,
             person=shown,
-            model_call=self._asked(message),
+            model_call=self._model_call(message),
         )
         more = {name: metadata[name] for name in sorted(metadata) if name != "displayRole"}
         if more and c.is_json(more):
@@ -176,7 +178,7 @@ class _Session:
         self._open -= {result.call_id for result in parsed.results}
         self._answered = role == "assistant" and bool(parsed.parts)
 
-    def _asked(self, message: dict[str, Any]) -> r.ModelCallRecord:
+    def _model_call(self, message: dict[str, Any]) -> r.ModelCallRecord:
         model, metrics = message.get("modelInfo"), message.get("metrics")
         model = model if isinstance(model, dict) else {}
         provider, name = model.get("provider"), model.get("id")
@@ -188,10 +190,10 @@ class _Session:
             system=system if isinstance(system, str) and system else None,
         )
 
-    def _summed(
+    def _compaction_records(
         self, location: SourceLocation, last: object, before: list[tuple[int, Any]]
     ) -> Iterator[r.Record]:
-        """The newest compaction, if it is one of these messages."""
+        """Yield the newest compaction if it is of these messages."""
         compaction = self._compaction
         named = compaction.get("source_last_message_key")
         own = last.get("id") if isinstance(last, dict) else None
@@ -222,7 +224,7 @@ class _Session:
         )
 
     def _ending(self, location: SourceLocation) -> Iterator[r.Record]:
-        """How the last turn ended, where it has not ended by itself."""
+        """Yield the last turn's ending unless an answer ended it."""
         if self._answered and not self._open:
             return
         metadata = self._about.get("metadata")
@@ -244,7 +246,7 @@ class _Session:
 
 
 class _Ui(msgspec.Struct):
-    """What the rows for the screen say about the messages for the model."""
+    """Facts from the rows for the screen about the messages for the model."""
 
     times: dict[int, int] = {}
     usage: dict[int, Usage] = {}
@@ -254,12 +256,12 @@ class _Ui(msgspec.Struct):
 
 
 def cline_task(path: Path, *, settled: bool) -> Source:
-    """The session of a task's folder. Raises OSError.
+    """Return the session of a task's folder. Raises OSError.
 
     Older models wrote their calls as text, so an answer without a call may not be the last.
     """
     native = path.name
-    source = _Task(path, native, settled=settled)
+    source = _TaskReader(path, native, settled=settled)
     return Source(
         NAME,
         native,
@@ -270,7 +272,7 @@ def cline_task(path: Path, *, settled: bool) -> Source:
     )
 
 
-class _Task:
+class _TaskReader:
     """The records of one task."""
 
     def __init__(self, path: Path, native: str, *, settled: bool) -> None:
@@ -298,7 +300,7 @@ class _Task:
             location = SourceLocation(self._file, number)
             if isinstance(message, dict):
                 last = index == len(rows) - 1
-                yield from self._message(
+                yield from self._read_message(
                     location, index, message, last=last, model=index not in gone
                 )
             else:
@@ -323,13 +325,13 @@ class _Task:
             yield r.TitleRecord(location=location, title=title)
 
     def _deleted(self, count: int) -> range:
-        """The messages that the model is not sent any more; the range counts both its ends."""
+        """Return the messages that the model is no longer sent; both ends of the range count."""
         known = self._ui.range or _range(self._history.get("conversationHistoryDeletedRange"))
         if known is None or known[0] < 1 or known[1] < known[0]:
             return range(0)
         return range(known[0], min(known[1] + 1, count))
 
-    def _message(
+    def _read_message(
         self,
         location: SourceLocation,
         index: int,
@@ -356,22 +358,22 @@ class _Task:
             parsed,
             key=f"{NAME}/{index}",
             prompt=prompt,
-            model_call=self._asked(index),
+            model_call=self._model_call(index),
             model=model,
             partial=cut is not None,
         )
         if cut is None and (role == "assistant" or (last and self._settled)):
             cut = self._ui.cancelled.get(index if role == "user" else index - 1)
         if cut is not None:
-            yield _broken(location, at, cut)
+            yield _ending_of(location, at, cut)
 
-    def _asked(self, index: int) -> r.ModelCallRecord:
+    def _model_call(self, index: int) -> r.ModelCallRecord:
         provider, model = self._model
         usage = self._ui.usage.get(index - 1)
         return r.ModelCallRecord(provider=provider, model=model, usage=usage)
 
 
-def _broken(location: SourceLocation, at: int | None, why: str) -> r.TurnEndRecord:
+def _ending_of(location: SourceLocation, at: int | None, why: str) -> r.TurnEndRecord:
     if why in ("user", "user_cancelled"):
         return r.TurnEndRecord(
             location=location, at_us=at, status="interrupted", reason="user_cancelled"
@@ -380,7 +382,7 @@ def _broken(location: SourceLocation, at: int | None, why: str) -> r.TurnEndReco
 
 
 def _cut_off(parsed: c.Content) -> str | None:
-    """Who cut an answer off. What the agent wrote behind it is not the model's."""
+    """Return who cut an answer off, and remove the words that the agent put behind it."""
     for at in range(len(parsed.parts) - 1, -1, -1):
         part = parsed.parts[at]
         if isinstance(part, Text):
@@ -443,7 +445,7 @@ def _range(value: object) -> tuple[int, int] | None:
 
 
 def _history_item(folder: Path, native: str) -> dict[str, Any]:
-    """What the list of tasks says of this one."""
+    """Return the item of this task in the list of tasks."""
     try:
         document = read_document(folder.parent.parent / "state" / "taskHistory.json")
     except OSError:
@@ -453,7 +455,7 @@ def _history_item(folder: Path, native: str) -> dict[str, Any]:
 
 
 def _model_usage(path: Path) -> tuple[str | None, str | None]:
-    """The newest provider and model that a task was worked on with."""
+    """Return the newest provider and model of a task."""
     used = _beside(path).get("model_usage")
     newest = used[-1] if isinstance(used, list) and used else None
     if not isinstance(newest, dict):
@@ -469,7 +471,7 @@ def _model_usage(path: Path) -> tuple[str | None, str | None]:
 
 
 def _content(content: object) -> c.Content:
-    """Anthropic's blocks, with those that Cline has beside them."""
+    """Parse Anthropic's blocks and Cline's own."""
     if isinstance(content, list):
         content = [_translated(block) if isinstance(block, dict) else block for block in content]
     return c.anthropic(content, NAME)
@@ -507,7 +509,7 @@ def _number(value: dict[str, Any], *names: str) -> int:
 
 
 def _prompt_of(message: object) -> str | None:
-    """What the person typed, without what it was wrapped in."""
+    """Return the text that the person typed, without its wrapping."""
     if not isinstance(message, dict):
         return None
     text = words(_content(message.get("content")).parts)
@@ -521,7 +523,7 @@ def _key(message: dict[str, Any], location: SourceLocation) -> str:
 
 
 def _same(message: dict[str, Any]) -> str:
-    """What makes a message the same in a compaction: not its id or time, which change."""
+    """Return a digest of role and content; a compaction changes ids and times."""
     kept = [message.get("role"), message.get("content")]
     return digest(to_bytes(json.dumps(kept, sort_keys=True, default=str)))
 
@@ -552,7 +554,7 @@ def _is_manifest(value: dict[str, Any]) -> bool:
 
 
 def _unit(path: Path) -> Path:
-    """What is beside a session's messages belongs to them; a task is its folder."""
+    """Return the messages' file of a file beside it, or the folder of a task."""
     if path.name in (_TASK, _UI):
         return path.parent
     name = path.name.removesuffix(_MESSAGES).removesuffix(_COMPACTION).removesuffix(".json")
@@ -560,7 +562,7 @@ def _unit(path: Path) -> Path:
     return messages if messages.is_file() else path
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source]:
+def _read(path: Path, reading: ReadOptions) -> Iterable[Source]:
     if path.is_dir():
         return [cline_task(path, settled=reading.settled)]
     return [cline_session(path, settled=reading.settled)]

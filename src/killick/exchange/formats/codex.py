@@ -41,22 +41,22 @@ _TITLE_CHARS: Final = 80
 
 
 def is_codex(record: dict[str, Any]) -> bool:
-    """Whether a line of such a file looks like this."""
+    """Tell whether this is a line of such a file."""
     kinds = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
     return record.get("type") in kinds and isinstance(record.get("payload"), dict)
 
 
 def codex(path: Path, *, settled: bool) -> Source:
-    """The session of a rollout."""
+    """Return the session of a rollout."""
     meta = _meta(path)
     native = meta.get("id") or meta.get("session_id")
     name = native if c.is_id(native) else _stem(path)
-    reading = _Reading(path, name, meta, settled=settled)
+    reading = _SessionReader(path, name, meta, settled=settled)
     return Source(NAME, name, str(path), reading.records(), settled)
 
 
 def _meta(path: Path) -> dict[str, Any]:
-    """The first session_meta is the file's own; a fork copies those of others behind it."""
+    """Return the first session_meta; those behind it are copied from other files."""
     for line in read_lines(path):
         record = line.record or {}
         payload = record.get("payload")
@@ -66,7 +66,7 @@ def _meta(path: Path) -> dict[str, Any]:
 
 
 class _Answer:
-    """What the model said in one response, until something else comes."""
+    """The items of one response, until another line comes."""
 
     def __init__(self, location: SourceLocation, at_us: int | None, *, copied: bool) -> None:
         self.location = location
@@ -79,7 +79,7 @@ class _Answer:
         self.ids: dict[str, str] = {}
 
 
-class _Reading:
+class _SessionReader:
     """The records of one rollout."""
 
     def __init__(self, path: Path, name: str, meta: dict[str, Any], *, settled: bool) -> None:
@@ -103,7 +103,7 @@ class _Reading:
             if isinstance(line, r.ProblemRecord):
                 yield line
             elif line.record is not None:
-                yield from self._take(line.location, line.record)
+                yield from self._read_line(line.location, line.record)
             elif self._settled or not line.torn:
                 yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
         yield from self._flush()
@@ -140,7 +140,7 @@ class _Reading:
     def _inherited(
         self, meta: dict[str, Any], seen: set[Path]
     ) -> Iterator[SourceLine | r.ProblemRecord]:
-        """The lines of the file that this one goes on from, as far as it goes on from it."""
+        """Yield the lines that this file continues from another file."""
         base = meta.get("history_base")
         if not isinstance(base, dict):
             return
@@ -155,19 +155,19 @@ class _Reading:
             if isinstance(ordinal, int) and ordinal < end:
                 yield line
 
-    def _take(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, payload = record.get("type"), record.get("payload")
         at, ordinal = time_us(record.get("timestamp")), record.get("ordinal")
         self._copied = isinstance(ordinal, int) and ordinal < self._own_from
         if not isinstance(kind, str) or not isinstance(payload, dict):
             yield r.ProblemRecord(location=location, reason="a line that is no record of a rollout")
         elif kind == "response_item":
-            yield from self._take_item(location, at, payload)
+            yield from self._read_item(location, at, payload)
         elif kind == "event_msg":
-            yield from self._take_event(location, at, payload)
+            yield from self._read_event(location, at, payload)
         elif kind == "compacted":
             yield from self._flush()
-            yield _summed(location, at, payload)
+            yield _summary_record(location, at, payload)
         elif kind != "session_meta":
             model = payload.get("model")
             if kind == "turn_context" and isinstance(model, str):
@@ -177,7 +177,7 @@ class _Reading:
 
     # -- events --------------------------------------------------------------------------------
 
-    def _take_event(
+    def _read_event(
         self, location: SourceLocation, at: int | None, event: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = event.get("type")
@@ -214,7 +214,7 @@ class _Reading:
 
     # -- items ---------------------------------------------------------------------------------
 
-    def _take_item(
+    def _read_item(
         self, location: SourceLocation, at: int | None, item: dict[str, Any]
     ) -> Iterator[r.Record]:
         kind = item.get("type")
@@ -222,17 +222,17 @@ class _Reading:
             yield r.ProblemRecord(location=location, reason="an item that does not say its kind")
             return
         if kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant"):
-            yield from self._take_answer(location, at, item, kind)
+            yield from self._read_answer(location, at, item, kind)
             return
         yield from self._flush()
         if kind == "message":
-            yield from self._take_message(location, at, item)
+            yield from self._read_message(location, at, item)
         elif kind in _OUTPUTS:
-            yield from _output(location, at, item)
+            yield from _result_records(location, at, item)
         else:
             yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=item)
 
-    def _take_message(
+    def _read_message(
         self, location: SourceLocation, at: int | None, item: dict[str, Any]
     ) -> Iterator[r.Record]:
         role = item.get("role")
@@ -262,7 +262,7 @@ class _Reading:
             person=is_prompt,
         )
 
-    def _take_answer(
+    def _read_answer(
         self, location: SourceLocation, at: int | None, item: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
         parsed = _answer_parts(item, kind)
@@ -327,7 +327,7 @@ def _answer_parts(item: dict[str, Any], kind: str) -> c.Content:
         case "tool_search_call":
             parsed.call(call_id, "tool_search", c.compact(item.get("arguments", {})))
         case _:
-            parsed.opaque("codex-item", item)  # a call without an output: kept, sent to nobody
+            parsed.opaque("codex-item", item)  # a call without an output: kept, never sent
     return parsed
 
 
@@ -341,7 +341,9 @@ def _reasoning(parsed: c.Content, item: dict[str, Any]) -> None:
         parsed.parts.append(Reasoning(text, encrypted=sealed))
 
 
-def _output(location: SourceLocation, at: int | None, item: dict[str, Any]) -> Iterator[r.Record]:
+def _result_records(
+    location: SourceLocation, at: int | None, item: dict[str, Any]
+) -> Iterator[r.Record]:
     call_id, output = item.get("call_id"), item.get("output", item.get("tools"))
     if not c.is_id(call_id):
         yield r.ProblemRecord(location=location, reason="an output without the id of its call")
@@ -359,8 +361,10 @@ def _output(location: SourceLocation, at: int | None, item: dict[str, Any]) -> I
     yield r.ResultRecord(location=location, at_us=at, result=result, blobs=parsed.blobs)
 
 
-def _summed(location: SourceLocation, at: int | None, payload: dict[str, Any]) -> r.SummaryRecord:
-    """The summary, and the prompts that stay beside it."""
+def _summary_record(
+    location: SourceLocation, at: int | None, payload: dict[str, Any]
+) -> r.SummaryRecord:
+    """Return the summary and the prompts that stay beside it."""
     message, history = payload.get("message"), payload.get("replacement_history")
     texts = [
         "".join(part.text for part in c.openai(item.get("content")).parts if isinstance(part, Text))
@@ -384,7 +388,7 @@ def _stem_of(file: str) -> str:
 
 
 def _stem(path: Path) -> str:
-    """The name of a rollout, which stays when it is compressed."""
+    """Return the name of a rollout, the same when it is compressed."""
     return path.name.removesuffix(".zst").removesuffix(".jsonl")
 
 
@@ -392,7 +396,7 @@ def _stem(path: Path) -> str:
 
 
 def _home(path: Path) -> Path | None:
-    """The folder that holds `sessions` and `archived_sessions`."""
+    """Return the folder that holds `sessions` and `archived_sessions`."""
     for folder in path.parents:
         if folder.name in ("sessions", "archived_sessions"):
             return folder.parent
@@ -412,7 +416,7 @@ def _rollout(path: Path, rollout_id: object) -> Path | None:
 
 
 def _day(rollout_id: str) -> str:
-    """The folder in which it began: the first digits of its id are the time in milliseconds.
+    """Return the folder in which it began, from the milliseconds at the start of its id.
 
     It is named by the local day, so it may lie beside this one; then all are looked through.
     """
@@ -424,7 +428,7 @@ def _day(rollout_id: str) -> str:
 
 
 def _index_title(path: Path, name: str) -> str | None:
-    """The newest name that was given to it."""
+    """Return the newest title of the rollout in the index."""
     home = _home(path)
     index = None if home is None else home / "session_index.jsonl"
     if index is None or not index.is_file():
@@ -450,7 +454,7 @@ def _claims(peek: Peek) -> bool:
 
 
 def _plain(path: Path) -> Path:
-    """The file that is being written, where both it and a compressed one are there."""
+    """Return the plain file if there are both it and a compressed one."""
     plain = path.with_name(path.name.removesuffix(".zst"))
     return plain if plain.is_file() else path
 

@@ -59,7 +59,7 @@ class Content:
         self.parts.append(Opaque(provider, to_bytes(compact(value))))
 
     def picture(self, data: object, media_type: object) -> bool:
-        """An image in base64; False when it is none."""
+        """Add an image in base64; False when it is none."""
         decoded = _decoded(data)
         if decoded is None or not isinstance(media_type, str):
             return False
@@ -85,7 +85,7 @@ class Content:
 
 
 def anthropic(content: object, provider: str = "anthropic") -> Content:
-    """Text, thinking, tool_use, tool_result, image and document blocks."""
+    """Parse text, thinking, tool_use, tool_result, image and document blocks."""
     parsed = Content()
     if isinstance(content, str):
         parsed.text(content)
@@ -113,7 +113,7 @@ def _anthropic_block(parsed: Content, block: dict[str, Any], provider: str) -> N
             # Whatever else stands in it would be refused when it is sent back.
             parsed.opaque("anthropic", {"type": "redacted_thinking", "data": block["data"]})
         case _:
-            parsed.opaque(f"{provider}-block", block)  # kept, and sent to nobody
+            parsed.opaque(f"{provider}-block", block)  # kept, never sent
 
 
 def _anthropic_result(parsed: Content, block: dict[str, Any], provider: str) -> None:
@@ -132,7 +132,7 @@ def _anthropic_result(parsed: Content, block: dict[str, Any], provider: str) -> 
 
 
 def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ...]:
-    """What a result can hold; anything else as data of nobody."""
+    """Return parts that a result can hold; others become data that no provider is sent."""
     return tuple(
         part
         if isinstance(part, Text | Image | File | Opaque)
@@ -142,19 +142,19 @@ def inner_parts(parts: Iterable[Part]) -> tuple[Text | Image | File | Opaque, ..
 
 
 def plain_or_parts(parts: Iterable[Part]) -> str | tuple[Text | Image | File | Opaque, ...]:
-    """The content of a result: its text where it is nothing else, or its parts."""
+    """Return a result's content: its text if that is all, or its parts."""
     given = list(parts)
     texts = [part.text for part in given if isinstance(part, Text)]
     return "".join(texts) if len(texts) == len(given) <= 1 else inner_parts(given)
 
 
 def with_structured(result: ToolResult, value: Any) -> ToolResult:
-    """The result with what the tool returned beside its text."""
+    """Return the result with the value that the tool returned beside its text."""
     return msgspec.structs.replace(result, structured=value)
 
 
 def blobs_in(result: ToolResult, blobs: dict[str, bytes]) -> dict[str, bytes]:
-    """The bytes that this result names, of those that the whole message brought."""
+    """Return those of the message's blobs that this result names."""
     if isinstance(result.content, str):
         return {}
     names = {part.blob for part in result.content if isinstance(part, Image | File)}
@@ -173,7 +173,7 @@ def _source(parsed: Content, block: dict[str, Any]) -> bool:
 
 
 def openai(content: object) -> Content:
-    """The content of a Chat Completions message, or of a message of the Responses API."""
+    """Parse the content of a Chat Completions message, or of one of the Responses API."""
     parsed = Content()
     if content is None:
         return parsed
@@ -189,12 +189,12 @@ def openai(content: object) -> Content:
             case "image_url" | "input_image" if _data_url(parsed, block.get("image_url")):
                 pass
             case _:
-                parsed.opaque("openai-block", block)  # kept, and sent to nobody
+                parsed.opaque("openai-block", block)  # kept, never sent
     return parsed
 
 
 def openai_calls(parsed: Content, calls: object) -> None:
-    """The tool calls beside the content of a Chat Completions message."""
+    """Parse the tool calls beside the content of a Chat Completions message."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict) and isinstance(function.get("arguments", ""), str):
@@ -237,7 +237,7 @@ def blocks(parsed: Content, content: object) -> Iterable[dict[str, Any]]:
 
 
 def usage(value: object) -> Usage | None:
-    """Tokens, by the names that either provider gives them; None for what can be no count."""
+    """Parse token counts, under either provider's names; None for impossible counts."""
     if not isinstance(value, dict):
         return None
     read = count(value, "cache_read_input_tokens")
@@ -270,17 +270,17 @@ def count(value: dict[str, Any], *names: str) -> int:
 
 
 def compact(value: object) -> str:
-    """A value as JSON, on one line, with its text as it is."""
+    """Return a value as JSON on one line, with its text unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_sealed(value: object) -> bool:
-    """Whether this can be what a provider has sealed: text in ASCII."""
+    """Tell whether this can be data that a provider has sealed: text in ASCII."""
     return isinstance(value, str) and value != "" and value.isascii()
 
 
 def is_json(value: Any) -> bool:
-    """Whether JSON can hold this, not too deep."""
+    """Tell whether JSON can hold this, not too deep."""
     try:
         check_json(value, "value")
     except KillickError:
@@ -289,7 +289,7 @@ def is_json(value: Any) -> bool:
 
 
 def is_id(value: object) -> TypeGuard[str]:
-    """Whether this can be the id of something."""
+    """Tell whether this can be an id."""
     return isinstance(value, str) and 0 < len(value.encode("utf-8", "surrogatepass")) <= _ID_BYTES
 
 
@@ -320,7 +320,7 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
     model: bool = True,
     partial: bool = False,
 ) -> Iterator[Record]:
-    """Everything that a message says. One that says nothing at all is reported."""
+    """Yield the records of one message. An empty one is reported."""
     for what in parsed.bad:
         yield ProblemRecord(location=location, reason=what)
     for result in parsed.results:
@@ -351,12 +351,12 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
 
 
 def words(parts: Iterable[Part]) -> str:
-    """The text of parts."""
+    """Return the text of parts."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
 def title_of(text: object, most: int = 80) -> str | None:
-    """The first line of a text that can be a title."""
+    """Return the first line of a text, if it can be a title."""
     if not isinstance(text, str) or not text.strip():
         return None
     return text.strip().splitlines()[0][:most]

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, Reading, chosen
+from killick.exchange.formats import Format, Peek, ReadOptions, chosen
 from killick.exchange.formats import content as c
 from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import (
@@ -62,7 +62,7 @@ Row = tuple[SourceLocation, dict[str, Any] | None, str | None]
 
 
 class _Run(msgspec.Struct):
-    """What is known of a run beside its events."""
+    """A run's row, beside its events."""
 
     status: str | None = None
     error: str | None = None
@@ -76,7 +76,7 @@ class _Run(msgspec.Struct):
 
 
 def deerflow_database(path: Path, *, settled: bool) -> Iterator[Source]:
-    """Every thread of a database, as of one moment; it may be in use. Raises OSError."""
+    """Yield every thread of a database, as of one moment; it may be in use. Raises OSError."""
     with opened(path) as database:
         tables = database.tables()
         threads = database.rows(
@@ -143,7 +143,7 @@ def _database_rows(database: SourceDatabase, thread: str) -> Iterator[Row]:
 
 
 class _Index:
-    """Where the events of a folder's files stand, in the order of their threads.
+    """An index of the events in a folder's files, in the order of their threads.
 
     Events are read when their turn comes: a folder may hold more than memory does.
     """
@@ -164,10 +164,10 @@ class _Index:
         with open_file(path) as file:
             for line_number, data in enumerate(split(file), start=1):
                 for line in records_in(SourceLocation(str(path), line_number), data):
-                    self._take(number, line_number, offset, line)
+                    self._index_line(number, line_number, offset, line)
                 offset = file.tell()
 
-    def _take(self, number: int, line_number: int, offset: int, line: SourceLine) -> None:
+    def _index_line(self, number: int, line_number: int, offset: int, line: SourceLine) -> None:
         record = line.record
         if record is None:
             if self._settled or not line.torn:
@@ -186,7 +186,7 @@ class _Index:
         positions.extend((int(position), number, line_number, offset))
 
     def _last(self, thread: str) -> int:
-        """An event without a place stands behind the one that was written before it."""
+        """Return the seq of the event before, for an event that has none."""
         positions = self._threads.get(thread)
         return positions[-4] if positions else 0
 
@@ -223,7 +223,7 @@ class _Files(ExitStack):
 
 
 def deerflow_files(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
-    """The threads whose events lie in a folder's files, or in one file. Raises OSError."""
+    """Yield the threads whose events lie in a folder's files, or in one. Raises OSError."""
     index = _Index(path, settled=settled)
     yield from index.problems
     for thread in index.threads():
@@ -242,11 +242,11 @@ def _source(
     *,
     settled: bool,
 ) -> Source:
-    reading = _Reading(path, thread, about, runs)
+    reading = _SessionReader(path, thread, about, runs)
     return Source(NAME, thread, str(path), reading.records(rows), settled)
 
 
-class _Reading:
+class _SessionReader:
     """The records of one thread."""
 
     def __init__(
@@ -272,7 +272,7 @@ class _Reading:
             if not begun:
                 begun = True
                 yield from self._begin(where, row)
-            yield from self._take(where, row)
+            yield from self._read_event(where, row)
         if begun:
             yield from self._end_run(location, None)
 
@@ -294,7 +294,7 @@ class _Reading:
             self._titled = True
             yield r.TitleRecord(location=location, title=title, by="model")
 
-    def _take(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_event(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         kind, run = row.get("event_type"), row.get("run_id")
         at = time_us(row.get("created_at"))
         if not isinstance(kind, str) or not c.is_id(run):
@@ -311,7 +311,7 @@ class _Reading:
         content = row.get("content")
         caller = str(metadata.get("caller", ""))
         if kind in _KINDS and isinstance(content, dict) and not caller.startswith("middleware:"):
-            yield from self._message(location, at, _KINDS[kind], content, metadata)
+            yield from self._read_message(location, at, _KINDS[kind], content, metadata)
         elif kind in ("run.end", "run.error"):
             yield from self._end_run(location, at, kind, content)
         else:
@@ -337,7 +337,7 @@ class _Reading:
         kind: str | None = None,
         content: object = None,
     ) -> Iterator[r.Record]:
-        """The table knows best how a run ended; else its last event does."""
+        """End the run as the table says, or else as its last event says."""
         if self._over or self._run is None:
             return
         run = self._runs.get(self._run)
@@ -355,7 +355,7 @@ class _Reading:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def _message(
+    def _read_message(
         self,
         location: SourceLocation,
         at: int | None,
@@ -386,7 +386,7 @@ class _Reading:
             role,
             parsed,
             key=self._key(location, message),
-            model_call=self._asked(message, metadata),
+            model_call=self._model_call(message, metadata),
             person=not hidden,
             partial=kind == "partial",
         )
@@ -395,7 +395,7 @@ class _Reading:
         own = message.get("id")
         return own if c.is_id(own) else f"{NAME}/{self._run}/{location.line}"
 
-    def _asked(self, message: dict[str, Any], metadata: dict[str, Any]) -> r.ModelCallRecord:
+    def _model_call(self, message: dict[str, Any], metadata: dict[str, Any]) -> r.ModelCallRecord:
         more = message.get("response_metadata")
         more = more if isinstance(more, dict) else {}
         model = more.get("model_name") or self._runs.get(self._run or "", _Run()).model
@@ -444,7 +444,7 @@ def _ending(
 
 
 def _content(content: object) -> c.Content:
-    """Text, or blocks as a provider gave them: most are Anthropic's or OpenAI's."""
+    """Parse text, or a provider's blocks: most are Anthropic's or OpenAI's."""
     if not isinstance(content, list):
         return c.openai(content)
     theirs = ("thinking", "redacted_thinking", "tool_use", "image", "document")
@@ -454,7 +454,7 @@ def _content(content: object) -> c.Content:
 
 
 def _answer(parsed: c.Content, message: dict[str, Any], more: dict[str, Any]) -> None:
-    """Calls stand beside the content, and with some providers in it too."""
+    """Parse reasoning and calls; some providers have the calls in the content too."""
     thought = more.get("reasoning_content")
     if isinstance(thought, str) and thought:
         parsed.parts.insert(0, Reasoning(thought))
@@ -512,11 +512,11 @@ def _claims(peek: Peek) -> bool:
 
 
 def _unit(path: Path) -> Path:
-    """The files of a thread's runs belong together."""
+    """Return the folder of a thread's runs, which belong together."""
     return path.parent if path.parent.name == "runs" else path
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
+def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
     if path.is_file() and shape(path):
         return deerflow_database(path, settled=reading.settled)
     return deerflow_files(path, settled=reading.settled)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, Reading, chosen
+from killick.exchange.formats import Format, Peek, ReadOptions, chosen
 from killick.exchange.formats import content as c
 from killick.exchange.read import (
     BYTES_MAX,
@@ -55,12 +55,12 @@ Row = tuple[SourceLocation, dict[str, Any] | None, str | None]
 
 
 def is_goose(record: dict[str, Any]) -> bool:
-    """Whether this is an exported session, or the first line of a file of JSON lines."""
+    """Tell whether this is an exported session, or the first of JSON lines."""
     return "working_dir" in record and "role" not in record
 
 
 def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
-    """Every session of a database, as of one moment; it may be in use.
+    """Yield every session of a database, as of one moment; it may be in use.
 
     Each is read while it is taken over, so the next is asked for afterwards. Raises OSError.
     """
@@ -88,7 +88,7 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemR
 
 
 def goose_file(path: Path, *, settled: bool) -> Source:
-    """An exported session, or JSON lines; the name of these is the session's id."""
+    """Return an exported session, or that of JSON lines, whose id is the file's name."""
     location = SourceLocation(str(path), 1)
     if path.stat().st_size <= BYTES_MAX:
         about = read_document(path).value
@@ -114,7 +114,7 @@ def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
 
 
 def _database_rows(database: SourceDatabase, session_id: object) -> Iterator[Row]:
-    """Older versions lack columns; what they stand for is what a newer goose would fill in."""
+    """Yield the rows; missing columns get the values that a newer goose would fill in."""
     name = str(database.path)
     location = SourceLocation(name)
     rows = database.select("messages", _COLUMNS, "WHERE session_id = ? ORDER BY id", session_id)
@@ -157,17 +157,17 @@ def _source(
 ) -> Source:
     native = about.get("id")
     name = native if c.is_id(native) else path.stem
-    records = _Reading(name, about).records(location, rows)
+    records = _SessionReader(name, about).records(location, rows)
     return Source(NAME, name, str(path), records, settled, answer_ends=True, changes_late=True)
 
 
-class _Reading:
+class _SessionReader:
     """The records of one session."""
 
     def __init__(self, name: str, about: dict[str, Any]) -> None:
         self._name = name
         self._about = about
-        self._asked = _asked(about)
+        self._model_call = _model_call(about)
         self._seen: dict[str, int] = {}
 
     def records(self, location: SourceLocation, rows: Iterable[Row]) -> Iterator[r.Record]:
@@ -192,9 +192,11 @@ class _Reading:
             if message is None:
                 yield r.ProblemRecord(location=where, reason=problem or "not a message")
             else:
-                yield from self._message(where, message)
+                yield from self._read_message(where, message)
 
-    def _message(self, location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_message(
+        self, location: SourceLocation, message: dict[str, Any]
+    ) -> Iterator[r.Record]:
         role, blocks = message.get("role"), message.get("content")
         if role not in ("user", "assistant"):
             yield r.ProblemRecord(location=location, reason=f"no such role: {role!r}")
@@ -224,20 +226,20 @@ class _Reading:
                 key=self._key(location, message),
                 blobs=parsed.blobs,
                 begins_turn=role == "user" and person and speaks and not parsed.results,
-                model_call=self._asked if role == "assistant" and speaks else None,
+                model_call=self._model_call if role == "assistant" and speaks else None,
                 person=person,
                 model=model,
             )
 
     def _key(self, location: SourceLocation, message: dict[str, Any]) -> str:
-        """Several rows of one answer have the same id."""
+        """Return a key of its own for each row; the rows of one answer share an id."""
         own = message.get("id")
         name = own if c.is_id(own) else f"{NAME}/{location.line}"
         count = self._seen[name] = self._seen.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
 
-def _asked(about: dict[str, Any]) -> r.ModelCallRecord | None:
+def _model_call(about: dict[str, Any]) -> r.ModelCallRecord | None:
     provider, config = about.get("provider_name"), about.get("model_config")
     if isinstance(about.get("model_config_json"), str):
         try:
@@ -254,7 +256,7 @@ def _asked(about: dict[str, Any]) -> r.ModelCallRecord | None:
 
 
 def _visible(message: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether the person and the model are shown it; without metadata both are."""
+    """Tell whether the person and the model are shown it; without metadata both are."""
     metadata = message.get("metadata")
     if not isinstance(metadata, dict):
         return True, True
@@ -279,11 +281,11 @@ def _block(parsed: c.Content, block: dict[str, Any]) -> None:
         case "toolResponse":
             _result(parsed, block)
         case _:
-            parsed.opaque("goose-block", block)  # kept, and sent to nobody
+            parsed.opaque("goose-block", block)  # kept, never sent
 
 
 def _call(parsed: c.Content, block: dict[str, Any]) -> bool:
-    """A call that could be read; False for one that the model wrote wrongly."""
+    """Add a call; False for one that the model wrote wrongly."""
     call = block.get("toolCall")
     if not isinstance(call, dict) or call.get("status") != "success":
         return False
@@ -333,11 +335,11 @@ def _claims(peek: Peek) -> bool:
 
 
 def _is_message(record: dict[str, Any]) -> bool:
-    """Whether this is a line behind a first one that was lost."""
+    """Tell whether this is a message's line, in a file whose first line was lost."""
     return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
+def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
     if shape(path):
         return goose_database(path, settled=reading.settled)
     return [goose_file(path, settled=reading.settled)]

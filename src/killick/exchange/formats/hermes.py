@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, Reading, chosen
+from killick.exchange.formats import Format, Peek, ReadOptions, chosen
 from killick.exchange.formats import content as c
 from killick.exchange.formats.content import message_records, title_of, words
 from killick.exchange.read import (
@@ -96,7 +96,7 @@ class _Chain(msgspec.Struct):
 
 
 def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
-    """Every conversation of a database, as of one moment; it may be in use. Raises OSError."""
+    """Yield every conversation of a database, as of one moment. Raises OSError."""
     with opened(path) as database:
         sessions = list(
             database.select("sessions", ("rowid", *_SESSION), "ORDER BY started_at, rowid")
@@ -124,7 +124,7 @@ def _active_us(session: dict[str, Any]) -> int:
 
 
 def _chains(sessions: list[dict[str, Any]]) -> Iterator[_Chain]:
-    """A session goes on in the first child that a compression has made, and in no other."""
+    """Yield the chains: a session goes on in the first child that a compression made."""
     by_id = {session["id"]: session for session in sessions}
     child: dict[object, dict[str, Any]] = {}
     for session in sessions:
@@ -155,7 +155,7 @@ def _was_compressed(session: dict[str, Any]) -> bool:
 
 
 def _aside(session: dict[str, Any]) -> bool:
-    """Whether it branched off, or was given a task, instead of going on."""
+    """Tell whether it branched off or was delegated, instead of going on."""
     return any(_config(session).get(name) for name in _MARKERS)
 
 
@@ -170,7 +170,7 @@ def _config(session: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parent(session: dict[str, Any], by_id: dict[Any, dict[str, Any]]) -> str | None:
-    """The conversation that a subagent works for, by its first session."""
+    """Return the first session of the conversation that a subagent works for."""
     at = by_id.get(session.get("parent_session_id"))
     if at is None or not _config(session).get("_delegate_from"):
         return None
@@ -211,7 +211,7 @@ def _database_rows(database: SourceDatabase, chain: _Chain) -> Iterator[Row]:
 
 
 def _decoded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as an export would show it."""
+    """Return a row as an export would show it."""
     decoded = {
         name: text_of(value) if isinstance(value, bytes) else value for name, value in row.items()
     }
@@ -222,7 +222,7 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content_of(content: object) -> object:
-    """What is no plain text is JSON behind a mark."""
+    """Decode content that is no plain text: JSON behind a mark."""
     if isinstance(content, str) and content.startswith(_ENCODED):
         return parse(to_bytes(content[len(_ENCODED) :]))
     return content
@@ -232,7 +232,7 @@ def _content_of(content: object) -> object:
 
 
 def hermes_file(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
-    """Exported sessions, one on each line, or a transcript with a message on each."""
+    """Yield exported sessions, one on each line, or a transcript with a message on each."""
     lines = read_lines(path)
     for line in lines:
         if line.record is None:
@@ -293,7 +293,7 @@ def _source(
     settled: bool,
 ) -> Source:
     native = str(chain.first["id"])
-    reading = _Reading(chain, system if isinstance(system, str) and system else None)
+    reading = _SessionReader(chain, system if isinstance(system, str) and system else None)
     return Source(
         NAME,
         native,
@@ -309,7 +309,7 @@ def _ended(session: dict[str, Any]) -> bool:
     return session.get("ended_at") is not None and not _was_compressed(session)
 
 
-class _Reading:
+class _SessionReader:
     """The records of one conversation."""
 
     def __init__(self, chain: _Chain, system: str | None) -> None:
@@ -329,7 +329,7 @@ class _Reading:
             if row is None:
                 yield r.ProblemRecord(location=where, reason=problem or "not a message")
             else:
-                yield from self._take(where, row)
+                yield from self._read_row(where, row)
         yield from self._resume(location)
         if self._chain.newest.get("archived"):
             yield r.ArchiveRecord(location=location)
@@ -363,7 +363,7 @@ class _Reading:
             return "scheduled"
         return "hidden" if self._chain.first.get("hidden") else "user"
 
-    def _take(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
+    def _read_row(self, location: SourceLocation, row: dict[str, Any]) -> Iterator[r.Record]:
         role = row.get("role")
         if role == "session_meta":
             yield from self._resume(location)
@@ -389,10 +389,12 @@ class _Reading:
         absorbed = row.get("absorbed_message_uids")
         if isinstance(absorbed, list) and _flag(row, "active", 1):
             self._absorbed |= {uid for uid in absorbed if isinstance(uid, str)}
-        yield from self._place(location, row, key)
+        yield from self._read_message_row(location, row, key)
 
-    def _place(self, location: SourceLocation, row: dict[str, Any], key: str) -> Iterator[r.Record]:
-        """Rows that were taken back are said first, and then taken back."""
+    def _read_message_row(
+        self, location: SourceLocation, row: dict[str, Any], key: str
+    ) -> Iterator[r.Record]:
+        """Yield a row; undone rows are recorded first and taken back afterwards."""
         gone = _flag(row, "active", 1) == 0 and _flag(row, "compacted", 0) == 0
         if _flag(row, "_compressed_summary", 0):
             yield from self._resume(location)
@@ -402,26 +404,26 @@ class _Reading:
             )
             return
         if gone and row["role"] == "user" and not row.get("observed"):
-            yield from self._summed()
+            yield from self._flush_summary()
             self._undone += 1
         elif not gone:
             yield from self._resume(location)
         # One that went alone, without the prompt before it, is hidden and no more.
-        yield from self._message(location, row, key, hidden=gone and not self._undone)
+        yield from self._read_message(location, row, key, hidden=gone and not self._undone)
 
     def _resume(self, location: SourceLocation) -> Iterator[r.Record]:
-        """What follows is live again: what was undone ends here, and a kept tail does too."""
-        yield from self._summed()
+        """End a kept tail and take back the undone rows, before a live row."""
+        yield from self._flush_summary()
         if self._undone:
             yield r.RollbackRecord(location=location, turns=self._undone)
             self._undone = 0
 
-    def _summed(self) -> Iterator[r.Record]:
+    def _flush_summary(self) -> Iterator[r.Record]:
         summary, self._summary = self._summary, None
         if summary is not None:
             yield summary
 
-    def _message(
+    def _read_message(
         self, location: SourceLocation, row: dict[str, Any], key: str, *, hidden: bool
     ) -> Iterator[r.Record]:
         at, role, seen = _at(row), row["role"], not hidden
@@ -449,7 +451,7 @@ class _Reading:
             parsed,
             key=key,
             prompt=prompt,
-            model_call=self._asked(row),
+            model_call=self._model_call(row),
             person=seen,
             model=seen,
         )
@@ -463,7 +465,7 @@ class _Reading:
         if isinstance(row.get("model"), str):
             self._model = row["model"]
 
-    def _asked(self, row: dict[str, Any]) -> r.ModelCallRecord:
+    def _model_call(self, row: dict[str, Any]) -> r.ModelCallRecord:
         provider, reason = self._chain.newest.get("billing_provider"), row.get("finish_reason")
         count = row.get("token_count")
         used = isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 40
@@ -481,26 +483,26 @@ def _at(row: dict[str, Any]) -> int | None:
 
 
 def _flag(row: dict[str, Any], name: str, otherwise: int) -> int:
-    """A flag; an export has none for what is live, and a version may have none at all."""
+    """Return a flag; exports and some versions lack it for live rows."""
     value = row.get(name)
     return otherwise if value is None else int(bool(value))
 
 
 def _identity(row: dict[str, Any]) -> str:
-    """What a row is known by, however often it was written anew."""
+    """Return an identity that stays when a compaction writes the row anew."""
     names = ("role", "content", "timestamp", "tool_call_id", "tool_calls", "tool_name")
     return f"{NAME}/{digest(to_bytes(c.compact([row.get(name) for name in names])))[-32:]}"
 
 
 def _meta(row: dict[str, Any]) -> Any:
-    """What such a row says, without how the row stands, which may change."""
+    """Return the content of such a row, without flags that may change."""
     names = ("content", "model", "tools", "platform")
     meta = {name: row[name] for name in names if row.get(name) is not None}
     return meta if c.is_json(meta) else c.compact(meta)
 
 
 def _is_stop(row: dict[str, Any]) -> bool:
-    """A sentence that the agent wrote in the model's place when it was stopped."""
+    """Tell whether the agent wrote this sentence, because it was stopped."""
     content = row.get("content")
     return isinstance(content, str) and content.startswith(_STOPPED) and not row.get("tool_calls")
 
@@ -512,7 +514,7 @@ def _content(content: object) -> c.Content:
 
 
 def _answer(parsed: c.Content, row: dict[str, Any]) -> None:
-    """Thoughts stand before the text, calls behind it."""
+    """Put reasoning before the text and calls behind it."""
     thought = row.get("reasoning_content") or row.get("reasoning")
     sealed = row.get("codex_reasoning_items")
     before: list[Any] = [Reasoning(thought)] if isinstance(thought, str) and thought else []
@@ -552,7 +554,7 @@ def _claims(peek: Peek) -> bool:
     return any(_is_export(record) or _is_line(record) for record in peek.records)
 
 
-def _read(path: Path, reading: Reading) -> Iterable[Source | r.ProblemRecord]:
+def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
     if shape(path):
         return hermes_database(path, settled=reading.settled)
     return hermes_file(path, settled=reading.settled)

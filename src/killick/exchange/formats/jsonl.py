@@ -43,7 +43,7 @@ _PAGE: Final = 200
 
 
 def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
-    """The lines of a session, each with its line feed."""
+    """Yield the lines of a session, each with its line feed."""
     session = store.session(session_id)
     running = [turn.id for turn in session.turns() if turn.status == "running"]
     yield _line({"killick": VERSION, "session": session.id})
@@ -60,7 +60,7 @@ def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
 
 
 def export_entries(session: Session) -> Iterator[e.Entry]:
-    """The entries of a session as of now, up to a turn that runs."""
+    """Yield the entries of a session as of now, up to a running turn."""
     running = [turn.seq for turn in session.turns() if turn.status == "running"]
     through = running[0] - 1 if running else session.head
     after = 0
@@ -117,7 +117,7 @@ class _Blob(msgspec.Struct):
 
 
 def is_own(record: Mapping[str, Any]) -> bool:
-    """Whether this is the first line of a file of ours."""
+    """Tell whether this is the first line of a file of ours."""
     return _version(record) is not None and isinstance(record.get("session"), str)
 
 
@@ -141,7 +141,7 @@ def import_lines(
         if head is None:
             return None
         repairer = Repairer(report, lambda name: has_blob(store, name))
-        units = repairer.units(_Reading(lines, report).entries(), close=True)
+        units = repairer.units(_EntryReader(lines, report).entries(), close=True)
         merged = merge(store, head.session, units, dry_run=dry_run, known=known)
     outcome = Outcome(
         source=NAME,
@@ -180,7 +180,7 @@ def _head(line: SourceLine | None, path: Path, report: Report) -> _Head | None:
     return head
 
 
-class _Reading:
+class _EntryReader:
     """Takes lines one by one; a line that is no entry is reported, and the next one is read."""
 
     def __init__(self, lines: Iterable[SourceLine], report: Report) -> None:
@@ -192,12 +192,12 @@ class _Reading:
         self._complete = False
 
     def entries(self) -> Iterator[LocatedEntry]:
-        """The entries in order. A seq that is too large is known by the next one, which is less."""
+        """Yield the entries in order. A smaller next seq shows that a seq is too large."""
         held: LocatedEntry | None = None
         for line in self._lines:
             self._last = line.location
             try:
-                entry = self._take(line, None if held is None else held.entry.seq)
+                entry = self._read_line(line, None if held is None else held.entry.seq)
             except (ValueError, msgspec.MsgspecError) as error:
                 self._report.skip(line.location, line.problem or f"not an entry: {error}")
                 continue
@@ -216,7 +216,7 @@ class _Reading:
         if not self._complete:
             self._report.skip(self._last, "the file ends before its last line; it was cut off")
 
-    def _take(self, line: SourceLine, held: int | None) -> e.Entry | None:
+    def _read_line(self, line: SourceLine, held: int | None) -> e.Entry | None:
         record = line.record
         if record is None:
             raise ValueError(line.problem)

@@ -30,7 +30,7 @@ Row = tuple[int, Any]
 
 
 def message_list(path: Path, *, at_us: int, settled: bool) -> Source:
-    """The one session of such a file; its times are those of the file."""
+    """Return the one session of such a file; its times are those of the file."""
     document = read_document(path)
     rows = rows_of(document, "messages")
     shape = shape_of([value for _, value in rows])
@@ -39,12 +39,12 @@ def message_list(path: Path, *, at_us: int, settled: bool) -> Source:
 
 
 def _name(path: Path) -> str:
-    """What the session is known by: where its file is, however that was written."""
+    """Return the session's name: the resolved path of its file."""
     return str(path.resolve())
 
 
 def shape_of(messages: list[Any]) -> str:
-    """Which of the two it is; one that could be either is Anthropic's."""
+    """Return the format of the messages; Anthropic's if it could be either."""
     for message in messages:
         if not isinstance(message, dict):
             continue
