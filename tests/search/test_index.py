@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
-from killick.search.indexer import read_batch
+from killick.search.documents import read_batch
 from killick.stores import engine as ops
 from killick.stores.engine.search_ops import Idleness
 from killick.stores.ops import Op

@@ -10,10 +10,20 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from killick.errors import SessionDamaged
 from killick.journal.assembly import assemble
 from killick.journal.kinds import message_end_identity, message_identity
 from killick.model import entries as e
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.search.port import (
+    SLICE_ENTRIES,
+    Batch,
+    Document,
+    FoundRole,
+    JournalReader,
+    SearchTransaction,
+    Unindexed,
+)
 
 RESULT_CHARS: Final = 64 * 1024
 """How much of a tool's result can be searched; all of it is kept."""
@@ -21,25 +31,8 @@ RESULT_CHARS: Final = 64 * 1024
 DOCUMENT_CHARS: Final = 1024 * 1024
 """How much of one message can be searched."""
 
-FoundRole = Literal["user", "assistant", "tool", "system", "summary"]
-"""The roles of messages; and `summary` for that of a compaction."""
-
 Lookup = Callable[[str], e.Entry | None]
 """The session's entry with an identity."""
-
-
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it is found. `place` is where it began, `seq` the entry that made it so."""
-
-    place: int
-    seq: int
-    at_us: int
-    id: str
-    turn_id: str | None
-    role: FoundRole
-    state: Literal["complete", "partial"]
-    text: str
-    reasoning: str
 
 
 def document(entry: e.Entry, find: Lookup) -> Document | None:
@@ -150,3 +143,39 @@ def _leaves(value: Any) -> Iterator[str]:
             waiting += reversed(one)
         elif one is not None:
             yield str(one)
+
+
+# -- the index ---------------------------------------------------------------------------------
+
+
+def read_batch(reader: JournalReader, limit: int = SLICE_ENTRIES) -> Batch:
+    """What the next slice indexes. Raises SearchDamaged."""
+    waiting = reader.unindexed(limit)
+    return Batch(reader.index_mark(), [(one, _made(reader, one)) for one in waiting])
+
+
+def _made(reader: JournalReader, one: Unindexed) -> Document | None:
+    """A damaged entry has no document, and keeps no other from having one."""
+    if one.entry is None:
+        return None
+    try:
+        made = document(one.entry, lambda identity: reader.find_entry(one.key, identity))
+    except SessionDamaged:
+        return None
+    return made if made is not None and (made.text or made.reasoning) else None
+
+
+def index_batch(tx: SearchTransaction, batch: Batch, over: Callable[[], bool]) -> bool:
+    """Index what was read, until time is over; whether anything was. Raises SearchDamaged."""
+    ours = tx.take_slice(batch) if batch.entries else ()
+    if not ours:
+        return False  # nothing is missing, or somebody else was quicker
+    done = []
+    for one, made in ours:
+        if made is not None:
+            tx.put_document(one.key, made)
+        done.append(one)
+        if over():
+            break
+    tx.index_reached(done)
+    return True

@@ -11,18 +11,33 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import msgspec
 
 from killick.model.entries import Entry
+from killick.model.sessions import Description
 
-if TYPE_CHECKING:  # who does not search does not wait for these to be imported
-    from killick.search.documents import Document
+if TYPE_CHECKING:  # a program that does not search does not import it
     from killick.search.query import Query
 
 Order = Literal["newest", "best"]
-Made = Sequence[tuple["Unindexed", "Document | None"]]
-"""Entries to be indexed, each with its document; None where there is nothing to find in it."""
-
 SLICE_ENTRIES: Final = 200
 SLICE_SECONDS: Final = 0.005
 """What one slice takes, about: then whoever waits for the lock comes first."""
+
+
+FoundRole = Literal["user", "assistant", "tool", "system", "summary"]
+"""The roles of messages; and `summary` for that of a compaction."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it is found. `place` is where it began, `seq` the entry that made it so."""
+
+    place: int
+    seq: int
+    at_us: int
+    id: str
+    turn_id: str | None
+    role: FoundRole
+    state: Literal["complete", "partial"]
+    text: str
+    reasoning: str
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +71,10 @@ class Unindexed(msgspec.Struct, frozen=True):
     key: int
     seq: int
     entry: Entry | None
+
+
+Made = Sequence[tuple[Unindexed, Document | None]]
+"""Entries to be indexed, each with its document; None where there is nothing to find in it."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -98,10 +117,33 @@ class SearchReader(Protocol):
         ...
 
 
+class SearchedSession(Protocol):
+    """A session's row, as far as a search reads it; a fork begins with the entries of `base`."""
+
+    key: int
+    id: str
+    head: int
+    base: int | None
+    base_seq: int
+    about: Description
+
+
+class JournalReader(SearchReader, Protocol):
+    """Reads journals and the index as of one moment."""
+
+    def find_session(self, tenant: str, session_id: str) -> SearchedSession | None: ...
+    def session(self, key: int) -> SearchedSession | None: ...
+    def find_entry(self, key: int, identity: str) -> Entry | None: ...
+    def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]: ...
+    def entries(
+        self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
+    ) -> list[Entry]: ...
+
+
 class SearchTransaction(SearchReader, Protocol):
     """What a database must do to be indexed."""
 
-    def put_document(self, key: int, document: "Document") -> None:
+    def put_document(self, key: int, document: Document) -> None:
         """Make a document findable, in place of one that has the same place.
 
         Unless the entry that made it is gone: it may have been erased since it was read.

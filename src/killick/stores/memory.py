@@ -15,8 +15,8 @@ from killick.journal.codec import decode_body, decode_deltas
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
-from killick.search.documents import Document, document
-from killick.search.port import Batch, Lineage, Made, Search, Unindexed
+from killick.search.documents import document
+from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
 from killick.search.query import Phrase, holds, occurs, phrases
 from killick.search.words import unbroken, words
 from killick.stores.contract import (

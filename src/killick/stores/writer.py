@@ -22,7 +22,7 @@ from killick.errors import (
 )
 from killick.journal.redaction import Redactor
 from killick.model.limits import WINDOW_SECONDS
-from killick.search.indexer import read_batch
+from killick.search.documents import read_batch
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import (
     Database,

@@ -5,7 +5,8 @@ from typing import Any
 from killick.journal.kinds import identity
 from killick.model import entries as e
 from killick.model.messages import File, Image, Opaque, Reasoning, Text, ToolCall, ToolResult
-from killick.search.documents import RESULT_CHARS, Document, document
+from killick.search.documents import RESULT_CHARS, document
+from killick.search.port import Document
 
 
 class Journal:

@@ -20,11 +20,11 @@ from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message
 from killick.model.sessions import SessionInfo, microseconds
-from killick.search.indexer import read_batch
-from killick.search.indexer import search as search_now
+from killick.search.documents import read_batch
 from killick.search.port import Order, Search
 from killick.search.query import parse
 from killick.search.results import Hits
+from killick.search.results import search as search_now
 from killick.search.words import unbroken
 from killick.session.arguments import check_count, check_counts, check_kinds
 from killick.session.core.session import (

@@ -15,7 +15,7 @@ from killick.journal.compaction import check_undo
 from killick.journal.kinds import HISTORY, TURNS, identity, same_content
 from killick.journal.summary import Spent, advance, fold_usage, retagged
 from killick.model import entries as e
-from killick.search.indexer import index_batch
+from killick.search.documents import index_batch
 from killick.search.port import SLICE_SECONDS, Batch
 from killick.stores.contract import Reader, SessionRow, Transaction
 from killick.stores.engine.state import EngineState, Receipt

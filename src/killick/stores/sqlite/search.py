@@ -16,8 +16,7 @@ import apsw
 from killick.errors import InvalidQuery, SearchDamaged
 from killick.journal.codec import CodecError, decode_body, to_bytes
 from killick.model.entries import Entry
-from killick.search.documents import Document
-from killick.search.port import Batch, Lineage, Made, Search, Unindexed
+from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
 from killick.search.query import Either, Every, Phrase, Query
 from killick.search.words import indexed, unbroken
 from killick.stores.sqlite.schema import SQL
