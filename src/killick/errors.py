@@ -158,11 +158,12 @@ class ToolNotApproved(ConflictError):
 class TurnEnded(ConflictError):
     """The turn has ended; it can take late results and text, nothing else.
 
-    `status` and `reason` are those of its ending, where they are known.
+    `status`, `cause` and `reason` are those of its ending, where they are known.
     """
 
     status: str | None = None
     reason: str | None = None
+    cause: str | None = None
 
 
 class StaleFence(TurnEnded):
@@ -172,9 +173,10 @@ class StaleFence(TurnEnded):
 class TurnStopped(KillickError):
     """Somebody asked this turn to stop. Let it leave the block: the turn ends as interrupted."""
 
-    def __init__(self, message: str, *, reason: str) -> None:
+    def __init__(self, message: str, *, reason: str, cause: str = "stopped") -> None:
         super().__init__(message)
         self.reason = reason
+        self.cause = cause
 
 
 class StoreError(KillickError):

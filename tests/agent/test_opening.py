@@ -56,7 +56,7 @@ def test_left_in_the_middle_of_an_answer(
     terminal.type("\x04")
     assert terminal.process.wait(50) == 0
     assert ending(session) == ("interrupted", "left", kept)
-    assert "the user's terminal was closed" in str(server.requests[-1]["messages"])
+    assert "the user's connection was closed" in str(server.requests[-1]["messages"])
 
     server.scripts.append(said("The ", "end."))
     terminal = chat("--resume")

@@ -151,7 +151,7 @@ def test_stop_ends_the_turn_and_keeps_what_was_said(server: Server) -> None:
     stopped = server.stop(session_id, turn_id=turn_id, reason="enough", wait_seconds=5)
     assert (stopped.status_code, stopped.json()) == (
         202,
-        {"turn_id": turn_id, "status": "interrupted", "reason": "enough"},
+        {"turn_id": turn_id, "status": "interrupted", "reason": "enough", "cause": "stopped"},
     )
     messages = server.get(f"/api/sessions/{session_id}/messages")["messages"]
     assert (messages[1]["state"], messages[1]["text"]) == ("partial", "I wait ")

@@ -33,6 +33,26 @@ def test_a_turn_that_does_not_finish_is_interrupted_with_the_reason(serve: Serve
     assert (turn["status"], turn["reason"]) == ("interrupted", "the server was shut down")
 
 
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_call_that_waits_for_approval_waits_after_the_server_ended(
+    serve: Serve, name: signal.Signals
+) -> None:
+    """A request to end keeps what kill -9 keeps."""
+    server = serve("--drain", "0.2")
+    session_id = server.create()
+    server.begin(session_id, "ask")
+    events = server.events(session_id)
+    asked = next(event for event in events if event.name == "approval_asked")
+    events.close()
+    server.process.send_signal(name)
+    server.process.wait(10)
+    again = serve()
+    about = again.get(f"/api/sessions/{session_id}")
+    assert [waiting["id"] for waiting in about["approvals"]] == [asked.data["body"]["id"]]
+    cause = "crashed" if name == signal.SIGKILL else "shut_down"
+    assert (about["turn"]["status"], about["turn"]["cause"]) == ("interrupted", cause)
+
+
 @pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT])
 def test_streams_end_and_the_process_is_gone_in_time(serve: Serve, name: signal.Signals) -> None:
     server = serve("--drain", "0.2")

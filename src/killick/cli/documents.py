@@ -53,6 +53,7 @@ def shown_shape(shown: Shown) -> Shape:
         "tools": plain(shown.tools),
         "status": shown.status,
         "reason": shown.reason,
+        "cause": shown.cause,
         "folded": [shown_shape(one) for one in shown.folded],
     }
 
@@ -62,6 +63,7 @@ def turn_shape(turn: TimedTurn) -> Shape:
         "id": turn.id,
         "status": turn.status,
         "reason": turn.reason,
+        "cause": turn.cause,
         "started_at": time_shape(moment(turn.started_at_us)),
         "seconds": turn.seconds,
         "usage": plain(turn.usage),

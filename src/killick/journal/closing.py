@@ -8,17 +8,18 @@ import msgspec
 from killick.journal.assembly import assemble, output_text
 from killick.journal.turn_state import TurnState
 from killick.model import entries as e
+from killick.model.causes import KEEP_WAITING
 
 Deltas = Callable[[int], Sequence[e.Delta]]
 """The deltas of the stream that started at this seq."""
 
 AWAITING_APPROVAL: Final = "awaiting_approval"
-"""Why a turn was interrupted that waited for a person when its process ended."""
+"""The reason that is shown of a turn that still waits for a person."""
 
-_PROCESS_ENDED: Final = frozenset(
-    {"crashed", "process_exit", "store_closed", "system_exit", "abandoned", "cancelled"}
-    | {"keyboard_interrupt", "terminated", "terminal_closed", "left"}
-)
+
+def keeps_waiting(ending: e.TurnEnding) -> bool:
+    """Whether what waited for a person's decision in this turn waits after its ending too."""
+    return ending.status == "interrupted" and ending.cause in KEEP_WAITING
 
 
 def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Body]:
@@ -26,10 +27,10 @@ def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Bod
 
     Messages that still stream become partial, with what came; one with nothing in it leaves the
     ending alone. Tools that still run keep what they printed and get no result: their outcome is
-    unknown, and nothing may claim otherwise. A turn that waited for an approval when its process
-    ended says that it did: whoever opens it next can still decide.
+    unknown, and nothing may claim otherwise. A turn that waited for an approval and was not
+    stopped says that it did: the next process that opens it can still decide.
     """
-    if turn.waiting and ending.status == "interrupted" and ending.reason in _PROCESS_ENDED:
+    if turn.waiting and keeps_waiting(ending):
         detail = ending.detail or ending.reason
         ending = msgspec.structs.replace(ending, reason=AWAITING_APPROVAL, detail=detail)
     bodies: list[e.Body] = []
@@ -68,7 +69,7 @@ def open_streams(turn: TurnState) -> list[int]:
 class WaitingCall:
     """Takes entries in order; `asked` are the questions that wait, by their ids, in order.
 
-    They are those of the turn that runs, or of one whose process ended while it waited.
+    They are those of the turn that runs, or of one that was interrupted and not stopped.
     """
 
     def __init__(self) -> None:
@@ -82,8 +83,8 @@ class WaitingCall:
                 self.asked.pop(body.id, None)
             case e.TurnStarted():
                 self.asked.clear()  # the conversation has gone on without them
-            case e.TurnEnding(reason=reason) if reason != AWAITING_APPROVAL:
-                self.asked.clear()  # whoever stopped it, or let it fail, did not want them
+            case e.TurnEnding() if not keeps_waiting(body):
+                self.asked.clear()  # a person stopped it, or it is over otherwise
             case _:
                 pass
 

@@ -5,6 +5,7 @@ Rule 2: every Python string survives. JSON in UTF-8 has no lone surrogates, so a
         contains one has them as three bytes each, as UTF-8 would if it had any, behind one leading
         space that says so; a value without them, which is nearly every one, starts with none.
 Rule 3: an entry kind that this code does not know is kept as it is and written as it was.
+Rule 4: an ending or a stop that was stored before there were causes is read with one.
 """
 
 import json
@@ -14,12 +15,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from killick.errors import InvalidEntry
-from killick.model.entries import Body, Delta, KnownBody, Unknown
+from killick.model.causes import cause_of_words
+from killick.model.entries import Body, Delta, KnownBody, StopAsked, TurnEnding, Unknown
 from killick.model.messages import Json
 
 T = TypeVar("T")
 
 _WIDE = b" "
+_CAUSED = (StopAsked, TurnEnding)
 
 
 class CodecError(ValueError):
@@ -54,13 +57,26 @@ def decode_body(data: bytes) -> Body:
     try:
         if data[:1] == _WIDE:
             body: KnownBody = msgspec.convert(_wide(data), KnownBody)
-            return body
-        return _body_decoder.decode(data)
+        else:
+            body = _body_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         tag = _find_tag(data)
         if tag is None or tag.kind in KNOWN_KINDS:
             raise CodecError(f"not an entry: {error}") from error
         return Unknown(name=tag.kind, version=tag.v, data=bytes(data))
+    return _with_cause(body) if isinstance(body, _CAUSED) else body
+
+
+def _with_cause(body: StopAsked | TurnEnding) -> StopAsked | TurnEnding:
+    if body.cause is not None:
+        return body
+    if isinstance(body, StopAsked):
+        return msgspec.structs.replace(body, cause=cause_of_words(body.reason, None))
+    if body.status == "completed":
+        return body
+    failed = body.status == "failed"
+    cause = "failed" if failed else cause_of_words(body.reason, body.detail)
+    return msgspec.structs.replace(body, cause=cause)
 
 
 def decode_deltas(data: bytes) -> tuple[Delta, ...]:
@@ -94,6 +110,8 @@ def read_back(body: Body, data: bytes) -> Body:
     Raises CodecError.
     """
     decoded = decode_body(data)
+    if isinstance(body, _CAUSED):
+        body = _with_cause(body)
     if decoded != body:
         _check_same(body, decoded)
     return decoded

@@ -267,4 +267,4 @@ class _Carried:
 
 
 def _forked(turn_id: str) -> e.TurnEnding:
-    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason="forked")
+    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason="forked", cause="forked")

@@ -150,6 +150,7 @@ def fold_turns(entries: Iterable[e.Entry]) -> list[TurnInfo]:
                     status=body.status,
                     reason=body.reason,
                     detail=body.detail,
+                    cause=body.cause,
                     ended_at_us=entry.at_us,
                 )
             case _:

@@ -188,11 +188,15 @@ KINDS: Final[dict[type, Kind]] = {
     e.TurnStarted: Kind(
         _key("turn", _TURN), _TURN, lookup=TURNS, in_summary=True, compares=("prompt_hash",)
     ),
-    e.StopAsked: Kind(_key("stop_asked"), in_summary=True, redacts=("reason",)),
+    # Without the causes: a source that is imported again may know more of them than it did.
+    e.StopAsked: Kind(
+        _key("stop_asked"), in_summary=True, redacts=("reason",), compares=("turn_id", "reason")
+    ),
     e.TurnEnding: Kind(
         _key("turn-end", _TURN),
         _TURN,
         fenced=True,
+        compares=("turn_id", "status", "reason", "detail"),
         lookup=TURNS,
         in_summary=True,
         redacts=("reason", "detail"),

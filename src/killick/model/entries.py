@@ -117,18 +117,25 @@ class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
 
 
 class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):
+    """A request to end the turn; its `cause` and `reason` become those of the ending."""
+
     id: str
     turn_id: str
     reason: str
+    cause: str | None = None
 
 
 class TurnEnding(_Body, frozen=True, kw_only=True, tag="turn_ended"):
-    """The one ending. `reason` is short and stable; `detail` is for people."""
+    """The one ending. Only `cause` decides; `reason` and `detail` are for people.
+
+    A cause that this version does not know, of a newer one, is kept as it is.
+    """
 
     turn_id: str
     status: Literal["completed", "failed", "interrupted"]
     reason: str | None = None
     detail: str | None = None
+    cause: str | None = None
 
 
 class PromptWaiting(_Body, frozen=True, kw_only=True, tag="prompt_queued"):

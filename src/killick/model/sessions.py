@@ -154,6 +154,7 @@ class TurnInfo(msgspec.Struct, frozen=True):
     ended_at_us: int | None
     continues: str | None = None
     retry_of: str | None = None
+    cause: str | None = None
 
     @property
     def started_at(self) -> datetime:

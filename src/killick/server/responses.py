@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from killick import errors as e
+from killick.model.sessions import TurnInfo
 from killick.server.schemas import Failure
 
 JSON: Final = "application/json"
@@ -55,10 +56,14 @@ class Refused(Exception):
         self.headers = headers or {}
         self.failure = Failure(code=code, message=message)
 
-    def tell(self, *, turn_id: str, status: str, reason: str | None) -> None:
-        """Say what is known of the turn that it is about."""
+    def tell(self, turn: TurnInfo) -> None:
+        """Add what is known of the turn that it is about."""
         self.failure = msgspec.structs.replace(
-            self.failure, turn_id=turn_id, status=status, reason=reason
+            self.failure,
+            turn_id=turn.id,
+            status=turn.status,
+            reason=turn.reason,
+            cause=turn.cause,
         )
 
 
@@ -79,7 +84,13 @@ def _failure(code: str, error: Exception) -> Failure:
     if isinstance(error, e.SessionBusy):
         return Failure(code=code, message=message, turn_id=error.turn_id, holder=error.holder)
     if isinstance(error, e.TurnEnded):
-        return Failure(code=code, message=message, status=error.status, reason=error.reason)
+        return Failure(
+            code=code,
+            message=message,
+            status=error.status,
+            reason=error.reason,
+            cause=error.cause,
+        )
     if isinstance(error, e.StoreError):
         # The driver's words may name files of this machine.
         return Failure(code=code, message="The store cannot serve this now; the log says why.")

@@ -50,6 +50,7 @@ class StartedTurn(NamedTuple):
     repeated: bool
     status: str
     reason: str | None
+    cause: str | None
 
 
 class Turns:
@@ -101,7 +102,7 @@ class Turns:
             session = await self._store.session(session_id)
             turn = session.turn(prompt, **settings)
             async with turn:
-                begun = StartedTurn(turn.id, turn.repeated, turn.status, turn.reason)
+                begun = StartedTurn(turn.id, turn.repeated, turn.status, turn.reason, turn.cause)
                 _tell(entered, begun)
                 if turn.repeated:
                     return
@@ -168,7 +169,7 @@ class Turns:
             await asyncio.wait(self._tasks, timeout=seconds)
         for turn_id, session in list(self._running.items()):
             try:
-                await session.stop(turn_id, SHUTDOWN)
+                await session.stop(turn_id, SHUTDOWN, "shut_down")
             except KillickError as error:
                 self._log.warning("stop_failed", session=session.id, turn=turn_id, **cause(error))
         if self._tasks:

@@ -8,6 +8,7 @@ import msgspec
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.model.limits import ID_BYTES_MAX, TAG_CHARS_MAX, TITLE_CHARS_MAX
 from killick.model.messages import Message, Part, Role, State, Text
 from killick.model.sessions import (
@@ -85,7 +86,8 @@ class Stop(_In, frozen=True, kw_only=True):
     """Without a turn, whichever runs. `wait_seconds` is how long to wait for its ending."""
 
     turn_id: Id | None = None
-    reason: Reason = "stopped"
+    reason: Reason | None = None
+    cause: Cause = "stopped"
     wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
@@ -179,6 +181,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     holder: str | None = None
     status: str | None = None
     reason: str | None = None
+    cause: str | None = None
 
 
 class Created(_Out, frozen=True, kw_only=True):
@@ -272,6 +275,7 @@ class TurnOut(_Out, frozen=True, kw_only=True):
     seq: int
     status: Status
     reason: str | None
+    cause: str | None
     detail: str | None
     started_at: str
     ended_at: str | None
@@ -285,6 +289,7 @@ class TurnOut(_Out, frozen=True, kw_only=True):
             seq=turn.seq,
             status=turn.status,
             reason=turn.reason,
+            cause=turn.cause,
             detail=turn.detail,
             started_at=time_text(turn.started_at_us) or "",
             ended_at=time_text(turn.ended_at_us),
@@ -346,6 +351,7 @@ class ShownOut(_Out, frozen=True, kw_only=True):
     at: str
     status: str | None
     reason: str | None
+    cause: str | None
     folded: list["ShownOut"]
 
     @classmethod
@@ -362,6 +368,7 @@ class ShownOut(_Out, frozen=True, kw_only=True):
             at=time_text(shown.at_us) or "",
             status=shown.status,
             reason=shown.reason,
+            cause=shown.cause,
             folded=[cls.of(one) for one in shown.folded],
         )
 
@@ -381,6 +388,7 @@ class TurnBegun(_Out, frozen=True, kw_only=True):
     turn_id: str
     status: Status
     reason: str | None
+    cause: str | None
     repeated: bool
 
 
@@ -398,6 +406,7 @@ class Stopping(_Out, frozen=True, kw_only=True):
     turn_id: str
     status: Status
     reason: str | None
+    cause: str | None
 
 
 class Done(_Out, frozen=True, kw_only=True):

@@ -181,6 +181,7 @@ async def begin_turn(call: ApiCall) -> ApiAnswer:
         turn_id=begun.turn_id,
         status=cast("Status", begun.status),
         reason=begun.reason,
+        cause=begun.cause,
         repeated=begun.repeated,
     )
     return ApiAnswer(200 if begun.repeated else 201, value_begun)
@@ -190,19 +191,20 @@ async def stop_turn(call: ApiCall) -> ApiAnswer:
     """Stop the turn that runs, or the one that is named, in whatever process it runs."""
     stop: Stop = call.body
     session = await call.service.store.session(call.session_id)
-    turn_id = await session.stop(stop.turn_id, stop.reason)
+    turn_id = await session.stop(stop.turn_id, stop.reason, stop.cause)
     if turn_id is None:
         if stop.turn_id is None:
             raise Refused(409, "not_running", "No turn of this session runs.")
         turn = await _turn(session, stop.turn_id)
         refused = Refused(409, "not_running", f"The turn is over: it was {turn.status} already.")
-        refused.tell(turn_id=turn.id, status=turn.status, reason=turn.reason)
+        refused.tell(turn)
         raise refused
     call.service.log.info("stop_asked", session=session.id, turn=turn_id)
     with anyio.move_on_after(stop.wait_seconds):
         await _until_ended(session, turn_id)
     turn = await _turn(session, turn_id)
-    return ApiAnswer(202, Stopping(turn_id=turn_id, status=turn.status, reason=turn.reason))
+    stopping = Stopping(turn_id=turn_id, status=turn.status, reason=turn.reason, cause=turn.cause)
+    return ApiAnswer(202, stopping)
 
 
 async def _until_ended(session: AsyncSession, turn_id: str) -> None:

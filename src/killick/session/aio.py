@@ -14,6 +14,7 @@ from killick.maintenance.erase import CareCore
 from killick.maintenance.faces import AsyncUpkeep
 from killick.model import entries as e
 from killick.model import limits
+from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Part, Prompt
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, TurnInfo
 from killick.search.port import Order
@@ -421,12 +422,19 @@ class AsyncSession:
         """
         return AsyncFollowing(self._core, after)
 
-    async def stop(self, turn_id: str | None = None, reason: str = "stopped") -> str | None:
+    async def stop(
+        self,
+        turn_id: str | None = None,
+        reason: str | None = None,
+        cause: Cause = "stopped",
+    ) -> str | None:
         """Ask the holder of the running turn to stop, in whatever process; the turn's id.
+
+        The ending has this `cause`, which decides, and `reason`, which is only shown.
 
         None when none runs, or not this one. If interrupted: the request is recorded or it is not.
         """
-        return await self._run(self._core.stop(turn_id, reason))
+        return await self._run(self._core.stop(turn_id, reason, cause))
 
     async def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
         """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from killick.errors import TurnEnded, TurnStopped
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
 from killick.session.core.session import Content
 from killick.session.core.stream import ModelCall, StreamCore
@@ -166,7 +167,7 @@ class AsyncTurn(TurnFacts):
             self._scope = StopScope()
             self._scope.enter()
             self._core.on_stop = self._scope.fire
-            if self._core.stop_reason is not None:
+            if self._core.stop_asked is not None:
                 self._scope.fire()
         return self
 
@@ -188,8 +189,7 @@ class AsyncTurn(TurnFacts):
             await self._run(self._core.leave(error))
             raise
         if stopped_here:
-            reason = self._core.stop_reason or "stopped"
-            stopped = TurnStopped(f"the turn was asked to stop: {reason}", reason=reason)
+            stopped = self._core.turn_stopped()
             await self._run(self._core.leave(stopped))
             raise stopped from error
         try:
@@ -198,6 +198,16 @@ class AsyncTurn(TurnFacts):
             # The stop came while the ending was being written: the ending has won.
             if not scope.absorb(late):
                 raise
+
+    async def end(self, error: BaseException | None = None, cause: Cause | None = None) -> None:
+        """End the turn as leaving its block does; leaving the block then does nothing more.
+
+        `cause` stands in place of the one that follows from `error`; with neither the turn is
+        completed. A stop that was asked for keeps its own. Raises UsageError for an unknown cause.
+
+        If interrupted: the ending is written all the same; only the wait for it is given up.
+        """
+        await self._run(self._core.leave(error, cause))
 
     async def record(self, message: Message) -> Receipt:
         """Record a whole message, durable on return.

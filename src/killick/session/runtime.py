@@ -67,7 +67,7 @@ class RunningTurn(Protocol):
     def key(self) -> int: ...
     @property
     def claim(self) -> Claim: ...
-    def stop(self, reason: str) -> None: ...
+    def stop(self, asked: e.StopAsked) -> None: ...
     def close_write(self, reason: str) -> Callable[[EngineState], object]: ...
 
 
@@ -177,11 +177,11 @@ class Runtime:
         found = (reference() for reference in self._turns.valuerefs())
         return [turn for turn in found if turn is not None]
 
-    def deliver_stop(self, turn_id: str, reason: str) -> None:
+    def deliver_stop(self, turn_id: str, asked: e.StopAsked) -> None:
         """A stop was asked for in this process; if the turn runs here, tell it at once."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            turn.stop(reason)
+            turn.stop(asked)
 
     def _look_for_stops(self) -> None:
         """Another process has committed: perhaps a stop for a turn that runs here."""
@@ -198,8 +198,8 @@ class Runtime:
 
     def _look_for_stop(self, reader: Reader, turn: RunningTurn, seq: int) -> None:
         asked = reader.entries(turn.key, after=seq - 1, limit=1)[0].body
-        if getattr(asked, "turn_id", None) == turn.claim.turn_id:
-            turn.stop(getattr(asked, "reason", "stopped"))
+        if isinstance(asked, e.StopAsked) and asked.turn_id == turn.claim.turn_id:
+            turn.stop(asked)
 
     # -- the end -------------------------------------------------------------------------------
 

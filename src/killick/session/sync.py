@@ -14,6 +14,7 @@ from killick.maintenance.erase import CareCore
 from killick.maintenance.faces import Upkeep
 from killick.model import entries as e
 from killick.model import limits
+from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Part, Prompt
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, TurnInfo
 from killick.search.port import Order
@@ -403,12 +404,19 @@ class Session:
         """Entries and deltas as they come, from any process, after a seq or a `cursor`."""
         return Following(self._core, after)
 
-    def stop(self, turn_id: str | None = None, reason: str = "stopped") -> str | None:
+    def stop(
+        self,
+        turn_id: str | None = None,
+        reason: str | None = None,
+        cause: Cause = "stopped",
+    ) -> str | None:
         """Ask the holder of the running turn to stop, in whatever process; the turn's id.
+
+        The ending has this `cause`, which decides, and `reason`, which is only shown.
 
         None when none runs, or not this one. If interrupted: the request is recorded or it is not.
         """
-        return self._run(self._core.stop(turn_id, reason))
+        return self._run(self._core.stop(turn_id, reason, cause))
 
     def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
         """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""

@@ -16,6 +16,7 @@ import msgspec
 from killick.errors import HandleClosed, TurnEnded, TurnStopped
 from killick.journal.assembly import is_whole_object
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.model.messages import (
     File,
     Image,
@@ -265,7 +266,13 @@ class TurnFacts:
 
     @property
     def reason(self) -> str | None:
+        """Why it ended, in words; `cause` is what decides."""
         return self._core.reason
+
+    @property
+    def cause(self) -> str | None:
+        """Why it did not complete: one of `Cause`."""
+        return self._core.cause
 
     @property
     def repeated(self) -> bool:
@@ -274,8 +281,9 @@ class TurnFacts:
 
     @property
     def stop_asked(self) -> str | None:
-        """The reason, once somebody has asked this turn to stop."""
-        return self._core.stop_reason
+        """The reason, once this turn was asked to stop."""
+        asked = self._core.stop_asked
+        return None if asked is None else asked.reason
 
 
 class Turn(TurnFacts):
@@ -299,6 +307,16 @@ class Turn(TurnFacts):
         _trace: TracebackType | None,
     ) -> None:
         run(self._core.runtime, self._core.leave(error), leaving=error)
+
+    def end(self, error: BaseException | None = None, cause: Cause | None = None) -> None:
+        """End the turn as leaving its block does; leaving the block then does nothing more.
+
+        `cause` stands in place of the one that follows from `error`; with neither the turn is
+        completed. A stop that was asked for keeps its own. Raises UsageError for an unknown cause.
+
+        If interrupted: the ending is written all the same; only the wait for it is given up.
+        """
+        run(self._core.runtime, self._core.leave(error, cause), leaving=error)
 
     def record(self, message: Message) -> Receipt:
         """Record a whole message, durable on return.

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from killick.journal.assembly import assemble, is_whole_object
+from killick.journal.closing import keeps_waiting
 from killick.model import entries as e
 from killick.model.messages import File, Image, Part, Text, ToolCall, ToolResult
 from killick.views import phrases
@@ -128,6 +129,7 @@ class Builder:
         self._partial = partial
         self._sayings: list[_Saying] = []
         self._open: dict[str, _Open] = {}
+        self._asked: set[str] = set()
         self._calls: dict[tuple[str, str], _Call] = {}
         self._newest: dict[str, _Call] = {}
         self._ids: dict[str, int] = {}
@@ -166,6 +168,12 @@ class Builder:
                 self._end_everything()
             case e.ModelCallStarted():
                 self._start_model_call(body)
+            case e.ApprovalAsked():
+                self._asked.add(body.id)
+            case e.ApprovalDecided():
+                self._asked.discard(body.id)
+            case e.TurnStarted():
+                self._asked.clear()
             case e.TurnEnding():
                 self._end_turn(seq, body)
             case _:
@@ -345,8 +353,9 @@ class Builder:
         if body.status == "completed":
             self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
-        if body.status != "completed" and body.reason != "forked":
-            self._say(seq, phrases.ended(body.status, body.reason, cut))
+        if body.status != "completed" and body.cause != "forked":
+            waits = bool(self._asked) and keeps_waiting(body)
+            self._say(seq, phrases.ended(body, cut, waits=waits))
 
     def _end_everything(self) -> None:
         """What is in view before a rewind is over, though its ending may not be in view."""

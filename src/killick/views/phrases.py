@@ -3,32 +3,32 @@
 They are in brackets, so that neither a model nor a person takes them for the words of the other.
 """
 
-_REASONS = {
+from killick.model.entries import TurnEnding
+
+_CAUSES: dict[str | None, str] = {
     "cancelled": "it was cancelled",
-    "keyboard_interrupt": "the user interrupted it",
-    "closed": "the user stopped reading it",
-    "system_exit": "the program was ended",
-    "process_exit": "the program was ended",
-    "store_closed": "the program was ended",
-    "abandoned": "the program gave it up",
-    "crashed": "the program crashed",
+    "timed_out": "it took too long",
+    "client_gone": "the user's connection was closed",
+    "shut_down": "the server was shut down",
     "terminated": "the program was ended",
-    "terminal_closed": "the user's terminal was closed",
-    "left": "the user left",
+    "crashed": "the program crashed",
     "taken_over": "another process took over",
+    "abandoned": "the program gave it up",
     "deleted": "the session was deleted",
-    "awaiting_approval": "the program was ended while it waited for an approval",
 }
+"""Of a person's stop, and of a cause that is not here, the model is told the reason."""
 
 
-def ended(status: str, reason: str | None, cut: list[str]) -> str:
-    """How a turn ended that did not complete."""
-    if status == "failed":
+def ended(ending: TurnEnding, cut: list[str], *, waits: bool) -> str:
+    """Say how a turn ended that did not complete."""
+    reason = ending.reason
+    if ending.status == "failed":
         sentence = f"The turn above failed before it was complete: {reason}."
     else:
-        why = _REASONS.get(
-            reason or "", f"it was stopped ({reason})" if reason else "it was stopped"
-        )
+        stopped = f"it was stopped ({reason})" if reason else "it was stopped"
+        why = _CAUSES.get(ending.cause, stopped)
+        if waits:
+            why = "the program was ended while it waited for an approval"
         sentence = f"The turn above was interrupted before it was complete: {why}."
     return f"[{sentence}{_cut_calls(cut)}]"
 

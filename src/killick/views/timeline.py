@@ -39,6 +39,7 @@ class TimedTurn(msgspec.Struct):
     started_at_us: int
     status: str = "running"
     reason: str | None = None
+    cause: str | None = None
     seconds: float | None = None
     model_calls: list[TimedModelCall] = []
     tools: list[TimedTool] = []
@@ -97,7 +98,7 @@ def _take(turn: TimedTurn, entry: e.Entry) -> None:
                 _end_tool(tool, at_us, body) if _is_of(body, tool) else tool for tool in turn.tools
             ]
         case e.TurnEnding():
-            turn.status, turn.reason = body.status, body.reason
+            turn.status, turn.reason, turn.cause = body.status, body.reason, body.cause
             turn.seconds = _seconds(turn.started_at_us, at_us)
         case _:
             pass

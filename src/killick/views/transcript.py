@@ -46,6 +46,7 @@ class Shown(msgspec.Struct, frozen=True):
     reason: str | None = None
     folded: tuple["Shown", ...] = ()
     id: str | None = None
+    cause: str | None = None
 
     @property
     def text(self) -> str:
@@ -163,6 +164,7 @@ def _ending(entry: e.Entry, body: e.TurnEnding) -> Shown:
         at_us=entry.at_us,
         status=body.status,
         reason=body.reason,
+        cause=body.cause,
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from killick.journal.turn_state import TurnState
 from killick.model import entries as e
+from killick.model.causes import CAUSES
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 TURN = "turn_1"
@@ -58,7 +59,13 @@ bodies: st.SearchStrategy[e.KnownBody] = st.one_of(
     st.builds(e.Renamed, id=any_text, title=optional_text),
     st.builds(e.Note, id=any_text, name=any_text, data=json_values),
     st.builds(e.TurnStarted, turn_id=any_text, fence=st.integers(0, 9), holder=any_text),
-    st.builds(e.TurnEnding, turn_id=any_text, status=st.just("failed"), reason=optional_text),
+    st.builds(
+        e.TurnEnding,
+        turn_id=any_text,
+        status=st.just("failed"),
+        reason=optional_text,
+        cause=st.sampled_from(CAUSES),
+    ),
     st.builds(
         e.MessageRecorded, id=any_text, turn_id=any_text, role=st.just("user"), parts=many_parts
     ),
@@ -94,8 +101,10 @@ def begun(turn_id: str = TURN, fence: int = 1) -> e.TurnStarted:
     return e.TurnStarted(turn_id=turn_id, fence=fence, holder="here")
 
 
-def ended(status: str = "completed", reason: str | None = None) -> e.TurnEnding:
-    return e.TurnEnding(turn_id=TURN, status=status, reason=reason)  # type: ignore[arg-type]
+def ended(
+    status: str = "completed", reason: str | None = None, cause: str | None = None
+) -> e.TurnEnding:
+    return e.TurnEnding(turn_id=TURN, status=status, reason=reason, cause=cause)  # type: ignore[arg-type]
 
 
 def said(*content: Part, id: str = "m1") -> e.MessageRecorded:  # noqa: A002

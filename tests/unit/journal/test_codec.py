@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -35,6 +36,42 @@ HARD_TEXTS = [
 @example(e.Note(id="a", name="\ud83d\ude00"))
 def test_every_body_comes_back_as_it_was(body: e.KnownBody) -> None:
     assert codec.decode_body(codec.encode(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("stored", "cause"),
+    [
+        ('"status":"completed"', None),
+        ('"status":"failed","reason":"crashed"', "failed"),
+        ('"status":"interrupted","reason":"crashed"', "crashed"),
+        ('"status":"interrupted","reason":"keyboard_interrupt"', "cancelled"),
+        ('"status":"interrupted","reason":"the server was shut down"', "shut_down"),
+        ('"status":"interrupted","reason":"awaiting_approval","detail":"crashed"', "crashed"),
+        ('"status":"interrupted","reason":"crashed","detail":"left"', "crashed"),
+        ('"status":"interrupted","reason":"I had enough"', "other"),
+        ('"status":"interrupted","reason":"crashed","cause":"stopped"', "stopped"),
+        ('"status":"interrupted","reason":"x","cause":"of a newer version"', "of a newer version"),
+    ],
+)
+def test_an_ending_of_before_there_were_causes_is_read_with_one(
+    stored: str, cause: str | None
+) -> None:
+    data = f'{{"kind":"turn_ended","turn_id":"t",{stored}}}'.encode()
+    body = codec.decode_body(data)
+    assert isinstance(body, e.TurnEnding)
+    assert body.cause == cause
+    assert codec.decode_body(codec.encode(body)) == body
+
+
+def test_an_entry_without_its_cause_is_read_back_with_one() -> None:
+    ended = e.TurnEnding(turn_id="t", status="interrupted", reason="crashed")
+    assert codec.read_back(ended, codec.encode(ended)) == msgspec.structs.replace(
+        ended, cause="crashed"
+    )
+    asked = e.StopAsked(id="s", turn_id="t", reason="enough")
+    body = codec.read_back(asked, codec.encode(asked))
+    assert isinstance(body, e.StopAsked)
+    assert body.cause == "other"
 
 
 @pytest.mark.parametrize("text", HARD_TEXTS)

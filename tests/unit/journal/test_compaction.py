@@ -127,7 +127,7 @@ def test_a_fork_in_a_message_has_all_of_it_and_the_turn_s_own_ending() -> None:
 def test_a_fork_that_leaves_something_of_the_turn_interrupts_it() -> None:
     more: list[e.Body] = [*WITH_TOOL[:-1], said(Text("more"), id="m2"), ended()]
     *_, ending = carried(*more, at=3)
-    assert ending == ended("interrupted", "forked")
+    assert ending == ended("interrupted", "forked", "forked")
 
 
 def test_a_fork_of_what_still_streams_has_what_came() -> None:
@@ -136,7 +136,7 @@ def test_a_fork_of_what_still_streams_has_what_came() -> None:
 
     bodies = plan_fork(entries(begun(), PROMPT, opened()), at=3, deltas=deltas)
     partial = closed(Text("so far"), state="partial")
-    assert bodies == [partial, ended("interrupted", "forked")]
+    assert bodies == [partial, ended("interrupted", "forked", "forked")]
 
 
 def test_a_fork_does_not_count_what_was_spent_again() -> None:

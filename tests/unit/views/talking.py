@@ -8,7 +8,7 @@ from killick import Message, Session, Stream, Text, ToolCall, Turn
 from killick.model import entries as e
 from killick.views.context import Context, compute
 
-STOPPED = "[The turn above was interrupted before it was complete: the user interrupted it.]"
+STOPPED = "[The turn above was interrupted before it was complete: it was cancelled.]"
 DID_NOT_RUN = "[This tool call did not run.]"
 UNKNOWN = (
     "[The outcome of this tool call is unknown: it was started and left no result. Check what it "

@@ -12,6 +12,7 @@ from tests.unit.journal.making import TURN, begun, closed, opened, said
 from tests.unit.views.talking import (
     CUT_OFF,
     STOPPED,
+    asks,
     by_hand,
     dropped,
     lines,
@@ -142,19 +143,36 @@ def test_the_text_of_a_tool_message_is_the_persons(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "told"),
+    ("cause", "reason", "told"),
     [
-        ("interrupted", "cancelled", "interrupted before it was complete: it was cancelled."),
-        ("interrupted", "crashed", "interrupted before it was complete: the program crashed."),
-        ("interrupted", "enough", "interrupted before it was complete: it was stopped (enough)."),
-        ("interrupted", None, "interrupted before it was complete: it was stopped."),
+        ("cancelled", "x", "interrupted before it was complete: it was cancelled."),
+        ("crashed", "cancelled", "interrupted before it was complete: the program crashed."),
+        ("stopped", "crashed", "interrupted before it was complete: it was stopped (crashed)."),
+        ("of a newer version", "x", "interrupted before it was complete: it was stopped (x)."),
+        ("other", None, "interrupted before it was complete: it was stopped."),
         ("failed", "ValueError", "failed before it was complete: ValueError."),
     ],
 )
-def test_an_ending_is_told_with_its_reason(status: str, reason: str | None, told: str) -> None:
-    sentence = ended(status, reason, [])
+def test_an_ending_is_told_by_its_cause(cause: str, reason: str | None, told: str) -> None:
+    failed = cause == "failed"
+    ending = e.TurnEnding(
+        turn_id="t", status="failed" if failed else "interrupted", reason=reason, cause=cause
+    )
+    sentence = ended(ending, [], waits=False)
     assert sentence.startswith("[The turn above ")
     assert told in sentence
+
+
+def test_what_still_waits_for_an_approval_is_told_by_the_journal(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        turn.ask_approval("c1", "{}")
+    assert "while it waited for an approval" in lines(session)[-1]
+    with stopped(session) as turn:
+        asks(turn, "c2")
+        asked = turn.ask_approval("c2", "{}")
+        session.decide_approval(asked, approved=False)
+    assert lines(session)[-1] == f"user: {STOPPED}"
 
 
 def test_an_ending_is_told_once_behind_its_turn(session: Session) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
@@ -17,6 +17,7 @@ from killick.cli.chat.view import View, ViewedMessage, call_text
 from killick.cli.invocation import explain
 from killick.errors import KillickError, SessionBusy, TurnStopped
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.session.aio import AsyncSession
 from killick.session.drive.exit_guard import describe
 
@@ -24,10 +25,18 @@ LEAVE_SECONDS: Final = 2.0
 """A second Ctrl+C within this time leaves."""
 
 STOPPED: Final = "stopped by the user"
-LEFT: Final = "left"
-TERMINATED: Final = "terminated"
-TERMINAL_CLOSED: Final = "terminal_closed"
-"""Why a turn was interrupted whose chat has ended. What waits for an approval goes on waiting."""
+
+
+class Left(NamedTuple):
+    """Why a chat has ended, and its turn with it. A call that waits for approval waits on."""
+
+    reason: str
+    cause: Cause
+
+
+LEFT: Final = Left("left", "terminated")
+TERMINATED: Final = Left("terminated", "terminated")
+TERMINAL_CLOSED: Final = Left("terminal_closed", "client_gone")
 
 
 class Talk:
@@ -46,7 +55,7 @@ class Talk:
         self._asides: set[asyncio.Task[Any]] = set()
         self._interrupted_at = -LEAVE_SECONDS
         self._stopped = False
-        self._left: str | None = None
+        self._left: Left | None = None
 
     @property
     def view(self) -> View:
@@ -141,7 +150,7 @@ class Talk:
         stopped = None
         with contextlib.suppress(KillickError):  # a store that fails keeps nobody here
             if self._turn_id is not None:
-                stopped = await self.session.stop(self._turn_id, reason=why)
+                stopped = await self.session.stop(self._turn_id, why.reason, why.cause)
         if not stopped:
             turn.cancel()
 
@@ -291,7 +300,7 @@ class Talk:
         else:
             self._aside(self.say("note", "Ctrl+C again leaves."))
 
-    def leave(self, why: str = LEFT) -> None:
+    def leave(self, why: Left = LEFT) -> None:
         """End the chat; a turn that runs here is interrupted, and says why."""
         self._left = self._left or why
         self.screen.leave()

@@ -119,7 +119,8 @@ def stop(frame: Frame, session_id: str, reason: str) -> None:
         if not session.stop(reason=reason):
             raise click.ClickException(f"no turn of {session.id} runs, so there is none to stop")
         said = f"{session.id}: its turn was asked to stop"
-        frame.answer({"id": session.id, "asked": True, "reason": reason}, said)
+        shape = {"id": session.id, "asked": True, "reason": reason, "cause": "stopped"}
+        frame.answer(shape, said)
 
 
 Audience = Literal["both", "person", "model"]

@@ -155,7 +155,7 @@ export class Conversation {
   }
 
   takeEntry({ kind, seq, at }, body) {
-    const base = { seq, key: seq, at, turn_id: body.turn_id ?? null, tools: [], parts: [], folded: [], status: null, reason: null, fresh: true };
+    const base = { seq, key: seq, at, turn_id: body.turn_id ?? null, tools: [], parts: [], folded: [], status: null, reason: null, cause: null, fresh: true };
     switch (kind) {
       case "turn_started":
         this.running.value = body.turn_id;
@@ -206,7 +206,7 @@ export class Conversation {
       if (held.now.state === "streaming") { this.bySeq.delete(held.now.key); continue; }
       if (held.now.tools.some((one) => one.state === "running")) this.change(held, { tools: held.now.tools.map((one) => (one.state === "running" ? { ...one, state: "unknown" } : one)) });
     }
-    if (body.status !== "completed") this.add({ ...base, kind: "ending", id: null, role: "system", state: "complete", status: body.status, reason: body.reason });
+    if (body.status !== "completed") this.add({ ...base, kind: "ending", id: null, role: "system", state: "complete", status: body.status, reason: body.reason, cause: body.cause ?? null });
     if (this.running.value === body.turn_id) this.running.value = null;
     this.order();
     this.refresh();

@@ -127,10 +127,10 @@ function Message({ item, talk }) {
   </article>`;
 }
 
-const REASONS = { stopped: "It was stopped", keyboard_interrupt: "It was stopped with Ctrl+C", crashed: "The process that ran it died", store_closed: "The store was closed", process_exit: "The process ended", taken_over: "Somebody else took over", cancelled: "It was cancelled", deleted: "The session was deleted", abandoned: "It was given up" };
+const CAUSES = { cancelled: "It was cancelled", timed_out: "It took too long", client_gone: "Its client went away", shut_down: "The server was shut down", terminated: "The process ended", crashed: "The process that ran it died", taken_over: "Another process took over", abandoned: "It was given up", deleted: "The session was deleted" };
 
 function Ending({ item, talk, last }) {
-  const why = REASONS[item.reason] ?? item.reason;
+  const why = item.status === "failed" ? item.reason : CAUSES[item.cause] ?? `It was stopped (${item.reason})`;
   const word = item.status === "failed" ? "Failed" : "Interrupted";
   return html`<div class=${`ending ${item.status}`} id=${`m${item.seq}`} role="note">
     <span class="why"><b>${word}.</b> ${why}</span>

@@ -10,6 +10,7 @@ from killick.journal.fold import Messages, fold_messages, fold_turns
 from killick.journal.kinds import HISTORY, TURNS, keyed_id
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
+from killick.model.causes import Cause, check_cause
 from killick.model.messages import (
     File,
     Image,
@@ -289,19 +290,24 @@ class SessionCore:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def stop(self, turn_id: str | None, reason: str) -> Flow[str | None]:
+    def stop(
+        self, turn_id: str | None, reason: str | None, cause: Cause = "stopped"
+    ) -> Flow[str | None]:
         """Ask the holder of the running turn to stop; the turn's id, or None when none runs."""
         runtime = self.runtime()
+        check_cause(cause)
         if turn_id is not None:
             checks.check_id(turn_id, "id of a turn")
-        body = e.StopAsked(id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or "stopped")
+        body = e.StopAsked(
+            id=runtime.ids("ent"), turn_id=turn_id or "", reason=reason or cause, cause=cause
+        )
         at = runtime.clock()
         stopped = yield from write(lambda engine: ops.stop(engine, self.key, body, at))
         if stopped is None:
             return None
         stopped_id, seq = stopped
         self.saw(seq)
-        runtime.deliver_stop(stopped_id, body.reason)
+        runtime.deliver_stop(stopped_id, body)
         return stopped_id
 
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:

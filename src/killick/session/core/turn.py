@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from killick.errors import (
     ForeignHandle,
     KillickError,
@@ -16,6 +18,7 @@ from killick.errors import (
 from killick.journal import checks
 from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
+from killick.model.causes import Cause, check_cause
 from killick.model.messages import Message, Prompt
 from killick.session.arguments import check_is
 from killick.session.core.session import SessionCore
@@ -104,7 +107,8 @@ class TurnCore:
         self.over = True
         self.status: str = "running"
         self.reason: str | None = None
-        self.stop_reason: str | None = None
+        self.cause: str | None = None
+        self.stop_asked: e.StopAsked | None = None
         self._told_to_stop = False
         self.on_stop: Callable[[], None] | None = None
         self.seals: dict[str, Op[None]] = {}
@@ -136,19 +140,20 @@ class TurnCore:
             begun = yield from self._begin(start)
             self._begun(begun, start)
         except GeneratorExit:
-            self.runtime.post(self._undo_begin(turn_id, "closed"))
+            self.runtime.post(self._undo_begin(interrupted(turn_id, "abandoned", "closed")))
             raise
         except StoreError:
             # A commit that failed may be stored all the same (a failed sync, a lost server): a turn
-            # that nobody was given must not keep the session busy.
-            self.runtime.writer.retry_until_written(self._undo_begin(turn_id, "outcome_unknown"))
+            # that no caller was given must not keep the session busy.
+            undo = self._undo_begin(interrupted(turn_id, "abandoned", "outcome_unknown"))
+            self.runtime.writer.retry_until_written(undo)
             raise
         except KillickError:
             raise  # refused: nothing was begun
         except BaseException as error:
             # What a signal handler raises may be of any kind, a timeout of the caller's for one.
-            reason = ending(turn_id, error).reason or "interrupted"
-            yield from self._end_what_began(self._undo_begin(turn_id, reason))
+            ended = msgspec.structs.replace(ending(turn_id, error), status="interrupted")
+            yield from self._end_what_began(self._undo_begin(ended))
             raise
 
     def _end_what_began(self, undo: Callable[[EngineState], object]) -> Flow[None]:
@@ -166,13 +171,13 @@ class TurnCore:
         else:
             self._is_over()
 
-    def _undo_begin(self, turn_id: str, reason: str) -> Callable[[EngineState], object]:
+    def _undo_begin(self, ended: e.TurnEnding) -> Callable[[EngineState], object]:
         at = self.runtime.clock()
 
         def undo(engine: EngineState) -> None:
             # Behind the beginning in the writer's queue: only here is it known what came of it.
-            if self._attempt is not None and self._attempt.turn_id == turn_id:
-                ops.interrupt_turn(engine, self.key, self._attempt, reason, at)
+            if self._attempt is not None and self._attempt.turn_id == ended.turn_id:
+                ops.interrupt_turn(engine, self.key, self._attempt, ended, at)
 
         return undo
 
@@ -233,26 +238,24 @@ class TurnCore:
         self.session.saw(begun.head)
         if begun.repeated:
             if begun.ended is not None:
-                self.status, self.reason = begun.ended.status, begun.ended.reason
+                self._note_ending(begun.ended)
             return
         # The same object may be entered again: that is another turn, and nothing of the last one's.
         self.over, self._ending, self._told_to_stop = False, None, False
-        self.status, self.reason, self.stop_reason, self._outcome = "running", None, None, None
+        self.status, self.reason, self.cause = "running", None, None
+        self.stop_asked, self._outcome = None, None
         self.runtime.turn_began(self)
 
-    def leave(self, error: BaseException | None) -> Flow[None]:
-        """Give the turn its one ending.
+    def leave(self, error: BaseException | None, cause: Cause | None = None) -> Flow[None]:
+        """Give the turn its one ending; a stop that was asked for has given its cause.
 
         If interrupted: the ending is written all the same; only the wait for it is given up.
         """
+        if cause is not None:
+            check_cause(cause)
         if self.over or not self.runtime.is_ours():
             return
-        cause = error
-        # Who was refused something because of a Stop has not done it all, whatever became of that.
-        stopped = self._told_to_stop if error is None else interruption(error) is not None
-        if stopped and self.stop_reason is not None:
-            cause = TurnStopped("asked to stop", reason=self.stop_reason)
-        body = ending(self.claim.turn_id, cause)
+        body = self._ending_of(error, cause)
         try:
             outcome = yield from write(self._end_write(body))
         except KillickError as failure:
@@ -278,9 +281,20 @@ class TurnCore:
             raise
         self._ended(body, outcome)
         if isinstance(outcome, TurnEnded):
-            if error is None:
-                raise outcome
-            attach(error, outcome)
+            if error is not None:
+                attach(error, outcome)
+            elif cause is None:
+                raise outcome  # the caller takes the turn for completed, and it is not
+
+    def _ending_of(self, error: BaseException | None, cause: Cause | None) -> e.TurnEnding:
+        if error is not None:
+            stops = interruption(error) is not None
+        else:
+            # A caller that was refused something because of a stop has not done all of the turn.
+            stops = cause is not None or self._told_to_stop
+        if stops and self.stop_asked is not None:
+            error, cause = self.turn_stopped(), None
+        return ending(self.claim.turn_id, error, cause)
 
     def _end_write(self, body: e.TurnEnding) -> Callable[[EngineState], Receipt | TurnEnded]:
         buffers = list(self._buffers.values())
@@ -309,15 +323,20 @@ class TurnCore:
         self.runtime.turn_ended(self.claim.turn_id)
         if isinstance(outcome, TurnEnded):
             self.status, self.reason = outcome.status or "interrupted", outcome.reason
+            self.cause = outcome.cause
         elif outcome is not None and body is not None:
-            self.status, self.reason = body.status, body.reason
+            self._note_ending(body)
             self.session.saw(outcome.seq)
+
+    def _note_ending(self, body: e.TurnEnding) -> None:
+        self.status, self.reason, self.cause = body.status, body.reason, body.cause
 
     def close_write(self, reason: str) -> Callable[[EngineState], object]:
         """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
         self.over = True
-        self.status, self.reason = "interrupted", reason
-        return self._end_write(interrupted(self.claim.turn_id, reason))
+        body = interrupted(self.claim.turn_id, "terminated", reason)
+        self._note_ending(body)
+        return self._end_write(body)
 
     def held_by(self, holder: object) -> None:
         """Let the turn last no longer than `holder` does, unless somebody holds it already."""
@@ -333,12 +352,19 @@ class TurnCore:
         body = interrupted(self.claim.turn_id, "abandoned")
         self._is_over(body, self._end_write(body)(engine))
 
-    def stop(self, reason: str) -> None:
-        """Somebody asked for it: the next call on this turn raises; a waiting task is cancelled."""
-        if self.stop_reason is None and not self.over:
-            self.stop_reason = reason
+    def stop(self, asked: e.StopAsked) -> None:
+        """Deliver a stop: the next call on this turn raises; a waiting task is cancelled."""
+        if self.stop_asked is None and not self.over:
+            self.stop_asked = asked
             if self.on_stop is not None:
                 self.on_stop()
+
+    def turn_stopped(self) -> TurnStopped:
+        """Return the error that tells the holder of the stop."""
+        asked = self.stop_asked
+        assert asked is not None
+        text = f"the turn was asked to stop: {asked.reason}"
+        return TurnStopped(text, reason=asked.reason, cause=asked.cause or "stopped")
 
     # -- inside the block ----------------------------------------------------------------------
 
@@ -349,11 +375,9 @@ class TurnCore:
                 "this turn was inherited through fork() and belongs to the parent process; start "
                 "a turn of your own"
             )
-        if self.stop_reason is not None and not self.over:
+        if self.stop_asked is not None and not self.over:
             self._told_to_stop = True
-            raise TurnStopped(
-                f"the turn was asked to stop: {self.stop_reason}", reason=self.stop_reason
-            )
+            raise self.turn_stopped()
         if self.over:
             if self.repeated:
                 raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")

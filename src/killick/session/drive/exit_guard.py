@@ -3,45 +3,66 @@
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from killick.errors import TurnStopped
+from killick.model.causes import Cause
 from killick.model.entries import TurnEnding
 
 _DETAIL_MAX: Final = 2_000
 _REASON_MAX: Final = 200
+_CHAIN_MAX: Final = 20
+
+Status = Literal["completed", "failed", "interrupted"]
 
 
-def ending(turn_id: str, error: BaseException | None) -> TurnEnding:
-    """Completed without an exception, interrupted by what interrupts, failed by any other."""
+def ending(turn_id: str, error: BaseException | None, cause: Cause | None = None) -> TurnEnding:
+    """Completed without an exception, interrupted by what interrupts, failed by any other.
+
+    A `cause` that the caller gives stands in place of the exception's.
+    """
     if error is None:
-        return TurnEnding(turn_id=turn_id, status="completed")
-    reason = interruption(error)
-    if reason is not None:
-        return TurnEnding(turn_id=turn_id, status="interrupted", reason=reason)
+        if cause is None:
+            return TurnEnding(turn_id=turn_id, status="completed")
+        status: Status = "failed" if cause == "failed" else "interrupted"
+        return TurnEnding(turn_id=turn_id, status=status, reason=cause, cause=cause)
+    interrupting = interruption(error)
+    if interrupting is not None:
+        own, reason = interrupting
+        return TurnEnding(turn_id=turn_id, status="interrupted", reason=reason, cause=cause or own)
     summary = describe(error)
     return TurnEnding(
         turn_id=turn_id,
         status="failed",
         reason=summary[:_REASON_MAX],
         detail=summary[:_DETAIL_MAX] if len(summary) > _REASON_MAX else None,
+        cause=cause or ("timed_out" if _is_timeout(error) else "failed"),
     )
 
 
-def interruption(error: BaseException) -> str | None:
-    """The reason, if this exception interrupts rather than fails; groups by all their leaves."""
+def interruption(error: BaseException) -> tuple[str, str] | None:
+    """Return cause and reason, if this exception interrupts; groups by all their leaves."""
     if isinstance(error, BaseExceptionGroup):
-        reasons = [interruption(inner) for inner in error.exceptions]
-        return None if None in reasons else reasons[0]
+        found = [interruption(inner) for inner in error.exceptions]
+        return None if None in found else found[0]
     if isinstance(error, TurnStopped):
-        return error.reason or "stopped"
+        return error.cause, error.reason or error.cause
     if isinstance(error, KeyboardInterrupt):
-        return "keyboard_interrupt"
+        return "cancelled", "keyboard_interrupt"
     if isinstance(error, GeneratorExit):
-        return "closed"
+        return "abandoned", "closed"
     if isinstance(error, SystemExit):
-        return "system_exit"
-    return "cancelled" if _is_cancellation(error) else None
+        return "terminated", "system_exit"
+    return ("cancelled", "cancelled") if _is_cancellation(error) else None
+
+
+def _is_timeout(error: BaseException | None) -> bool:
+    """Whether this is a TimeoutError, or was raised from one."""
+    for _ in range(_CHAIN_MAX):
+        if error is None or isinstance(error, TimeoutError):
+            break
+        error = error.__cause__
+    return isinstance(error, TimeoutError)
 
 
 def describe(error: BaseException) -> str:

@@ -38,6 +38,7 @@ from killick.journal.kinds import (
 )
 from killick.journal.turn_state import TurnState
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.model.messages import Message, Part, Text
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Flush, SessionLocked
@@ -254,13 +255,15 @@ def end_turn(
     return Receipt(seq)
 
 
-def interrupt_turn(engine: EngineState, key: int, claim: Claim, reason: str, at_us: int) -> bool:
+def interrupt_turn(
+    engine: EngineState, key: int, claim: Claim, ending: e.TurnEnding, at_us: int
+) -> bool:
     """End a turn that its holder was interrupted in beginning; True if it still ran."""
     state = engine.state(key)
     turn = state.turn
     if turn is None or (turn.id, turn.fence) != (claim.turn_id, claim.fence):
         return False
-    close_turn(engine, state, interrupted(turn.id, reason), at_us)
+    close_turn(engine, state, ending, at_us)
     return True
 
 
@@ -430,6 +433,7 @@ def keep_rest(
     turn = engine.past_turn(state, claim.turn_id)
     if turn.ended is not None:
         lost.status, lost.reason = turn.ended.status, turn.ended.reason
+        lost.cause = turn.ended.cause
     for buffer in buffers:
         deltas = merge(engine.take(buffer, last=True))
         if deltas:
@@ -453,8 +457,9 @@ def session_busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:
     )
 
 
-def interrupted(turn_id: str, reason: str) -> e.TurnEnding:
-    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason=reason)
+def interrupted(turn_id: str, cause: Cause, reason: str | None = None) -> e.TurnEnding:
+    """Return an interrupted turn's ending; the cause is its reason where no other is given."""
+    return e.TurnEnding(turn_id=turn_id, status="interrupted", reason=reason or cause, cause=cause)
 
 
 def crashed(turn_id: str) -> e.TurnEnding:

@@ -452,3 +452,21 @@ async def an_interrupted_session_is_listed_as_such(world: World) -> None:
         assert await store.sessions(interrupted=True) == []
         assert "turn_ended" in kinds(await session.entries())
         assert (await texts(session))[0][0] == "user"
+
+
+@check
+async def the_words_of_a_stop_tell_a_model_nothing_else(world: World) -> None:
+    """A person may write "crashed" or "forked" as the reason; it was a stop all the same."""
+    async with world.store() as store:
+        for words in ("crashed", "forked", "deleted", "awaiting_approval"):
+            session = await store.create_session()
+            try:
+                async with session.turn("go") as turn:
+                    await session.stop(turn.id, reason=words)
+                    while True:
+                        await turn.record(Message("assistant", [Text("more")]))
+            except errors.TurnStopped:
+                pass
+            context = await session.context("openai-chat")
+            last = str(context.messages[-1]["content"])
+            assert f"it was stopped ({words})" in last, (words, last)

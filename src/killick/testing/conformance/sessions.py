@@ -311,20 +311,20 @@ async def a_stop_is_durable_and_reaches_the_turn(world: World) -> None:
     """The holder's next call raises TurnStopped; the turn ends with the reason given."""
     async with world.store() as store, world.store() as other:
         session = await store.create_session()
-        assert await session.stop() is False
+        assert await session.stop() is None
         try:
             async with session.turn("go") as turn, turn.stream() as reply:
                 reply.text("on and on")
                 elsewhere = await other.session(session.id)
-                assert await elsewhere.stop(turn.id, reason="enough") is True
+                assert await elsewhere.stop(turn.id, reason="enough") == turn.id
                 while True:
                     await turn.record(Message("assistant", [Text("more")]))
         except errors.TurnStopped as stopped:
             assert stopped.reason == "enough"
         (info,) = await session.turns()
-        assert (info.status, info.reason) == ("interrupted", "enough")
+        assert (info.status, info.reason, info.cause) == ("interrupted", "enough", "stopped")
         assert "stop_asked" in kinds(await session.entries())
-        assert await session.stop(turn.id) is False
+        assert await session.stop(turn.id) is None
         await raises(errors.TurnNotFound, session.stop("turn_unknown"))
 
 

@@ -470,3 +470,63 @@ async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> No
         assert results == [ToolResult("a", "gone")]
         assert kinds(await session.entries()).count("late_result") == 1
         assert await store.examine_session(session.id) == []
+
+
+@check
+async def a_stop_ends_the_waiting_for_an_approval_whatever_its_words(world: World) -> None:
+    """Only the cause decides: a turn whose process ended waits on, a stopped one does not."""
+    async with world.store() as store:
+        for cause, words in [
+            *(("stopped", words) for words in ("cancelled", "crashed", "left", "store_closed")),
+            *((cause, "enough") for cause in ("shut_down", "terminated", "client_gone")),
+        ]:
+            session = await store.create_session()
+            try:
+                async with session.turn("go") as turn:
+                    await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                    await turn.ask_approval("a", "{}")
+                    given = {} if cause == "stopped" else {"cause": cause}
+                    await session.stop(turn.id, reason=words, **given)
+                    while True:
+                        await turn.record(Message("assistant", [Text("more")]))
+            except errors.TurnStopped:
+                pass
+            waits = [asked.call_id for asked in await session.approvals()]
+            assert waits == ([] if cause == "stopped" else ["a"]), (cause, words)
+            (info,) = await session.turns()
+            assert (info.status, info.cause) == ("interrupted", cause)
+            assert info.reason == ("awaiting_approval" if waits else words)
+
+
+@check
+async def a_turn_can_be_ended_with_a_cause_before_its_block_is_left(world: World) -> None:
+    """One ending, which has the cause; leaving the block afterwards does nothing more."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go") as turn, turn.stream() as reply:
+                reply.text("so far")
+                try:
+                    raise KeyboardInterrupt
+                except KeyboardInterrupt as error:
+                    await turn.end(error, cause="client_gone")
+                    raise
+        except KeyboardInterrupt:
+            pass
+        assert (turn.status, turn.cause) == ("interrupted", "client_gone")
+        async with session.turn("go") as turn:
+            await turn.end(cause="timed_out")
+            await raises(errors.TurnEnded, turn.record(Message("assistant", [Text("more")])))
+        async with session.turn("go") as turn:
+            await turn.end()
+        async with session.turn("go") as turn:
+            await raises(errors.UsageError, turn.end(cause="canceled"))
+        await raises(errors.UsageError, session.stop(cause="canceled"))
+        assert [(info.status, info.cause) for info in await session.turns()] == [
+            ("interrupted", "client_gone"),
+            ("interrupted", "timed_out"),
+            ("completed", None),
+            ("completed", None),
+        ]
+        assert kinds(await session.entries()).count("turn_ended") == 4
+        assert ("assistant", "partial", "so far") in await texts(session)

@@ -26,6 +26,11 @@ def cancelled_by_trio() -> BaseException:
     return caught[0]
 
 
+def raised_from(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
 def test_a_block_left_without_an_exception_completes_the_turn() -> None:
     body = ending("t", None)
     assert (body.turn_id, body.status, body.reason) == ("t", "completed", None)
@@ -57,6 +62,30 @@ def test_what_interrupts_ends_the_turn_as_interrupted(error: BaseException, reas
     assert (body.status, body.reason) == ("interrupted", reason)
 
 
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (asyncio.CancelledError(), "cancelled"),
+        (KeyboardInterrupt(), "cancelled"),
+        (GeneratorExit(), "abandoned"),
+        (SystemExit(3), "terminated"),
+        (TurnStopped("asked", reason="enough"), "stopped"),
+        (TurnStopped("asked", reason="enough", cause="shut_down"), "shut_down"),
+        (ValueError("cancelled"), "failed"),
+        (TimeoutError(), "timed_out"),
+        (raised_from(ConnectionError(), TimeoutError()), "timed_out"),
+        (raised_from(TimeoutError(), ValueError()), "timed_out"),
+        (raised_from(ConnectionError(), ValueError()), "failed"),
+    ],
+)
+def test_every_ending_that_is_no_completion_has_a_cause(error: BaseException, cause: str) -> None:
+    assert ending("t", error).cause == cause
+    assert ending("t", error, "client_gone").cause == "client_gone"
+    assert ending("t", None).cause is None
+    assert ending("t", None, "client_gone").status == "interrupted"
+    assert ending("t", None, "failed").status == "failed"
+
+
 def test_trio_s_cancellation_ends_the_turn_as_interrupted() -> None:
     body = ending("t", cancelled_by_trio())
     assert (body.status, body.reason) == ("interrupted", "cancelled")
@@ -64,7 +93,7 @@ def test_trio_s_cancellation_ends_the_turn_as_interrupted() -> None:
 
 def test_a_group_of_trio_s_and_asyncio_s_cancellations_is_an_interruption() -> None:
     group = BaseExceptionGroup("g", [asyncio.CancelledError(), cancelled_by_trio()])
-    assert interruption(group) == "cancelled"
+    assert interruption(group) == ("cancelled", "cancelled")
 
 
 @pytest.mark.parametrize(
