@@ -45,8 +45,9 @@ async def _drive(runtime: Services, flow: Flow[T]) -> T:
 
 
 def in_trio() -> bool:
-    trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_run())
+    # Another thread may be importing it: then no trio runs here.
+    in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
+    return in_trio_run is not None and bool(in_trio_run())
 
 
 def _perform(runtime: Services, step: Step) -> Coroutine[Any, Any, Any]:

@@ -90,10 +90,10 @@ def attach(error: BaseException, failure: BaseException) -> None:
 
 def _is_cancellation(error: BaseException) -> bool:
     # Neither library is imported for this: an exception of theirs means that it is loaded.
+    # One that another thread is just importing may not have the name yet.
     asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
-    return (asyncio is not None and isinstance(error, asyncio.CancelledError)) or (
-        trio is not None and isinstance(error, trio.Cancelled)
-    )
+    kinds = getattr(asyncio, "CancelledError", ()), getattr(trio, "Cancelled", ())
+    return isinstance(error, kinds)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
