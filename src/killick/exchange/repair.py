@@ -122,7 +122,8 @@ class Repairer:
         body = located.entry.body
         self._check_new(body)
         checks.check_content(body)
-        checks.check_live(session_id="", deleted=self._deleted and not isinstance(body, e.Restored))
+        if self._deleted and not isinstance(body, e.Restored):
+            raise checks.session_deleted("")
         self._check_rules(located.entry)
         for name in blobs_of(body):
             if (

@@ -137,8 +137,6 @@ def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
 
 def merge(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     """The same deltas with neighbours of one part joined: what one flush writes."""
-    if isinstance(deltas, list) and len(deltas) == 1:
-        return (deltas[0],)
     merged: list[Delta] = []
     run: list[Delta] = []
     for delta in deltas:

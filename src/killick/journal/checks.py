@@ -1,7 +1,7 @@
 """Content checks: each refuses a value over a limit or of the wrong type, and says what to do.
 
 They need no journal. The caller's thread runs them before it hands anything to the writer thread;
-`check_live` and `check_claim` are run by the writer thread too.
+the writer thread runs `check_claim`.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -178,12 +178,11 @@ def check_blob(data: bytes) -> None:
         raise InvalidEntry(f"the blob has {len(data)} bytes; at most {BODY_BYTES_MAX} are stored")
 
 
-def check_live(*, session_id: str, deleted: bool) -> None:
-    """Rule 4."""
-    if deleted:
-        raise SessionDeleted(
-            f"session {session_id!r} was deleted; restore it with store.restore_session()"
-        )
+def session_deleted(session_id: str) -> SessionDeleted:
+    """Return the error with which a deleted session refuses anything but its restoring."""
+    return SessionDeleted(
+        f"session {session_id!r} was deleted; restore it with store.restore_session()"
+    )
 
 
 def check_claim(turn: TurnState | None, turn_id: str, fence: int, newest_fence: int) -> TurnState:

@@ -32,7 +32,6 @@ class TurnState:
     __slots__ = (
         "_calls",
         "_newest",
-        "_tools",
         "continues",
         "ended",
         "fence",
@@ -44,6 +43,7 @@ class TurnState:
         "open_messages",
         "seq",
         "stop",
+        "tools",
         "waiting",
     )
 
@@ -62,7 +62,7 @@ class TurnState:
         self.waiting: set[str] = set()
         self._calls: dict[tuple[str, str], CallState] = {}
         self._newest: dict[str, CallState] = {}
-        self._tools: dict[int, CallState] = {}
+        self.tools: dict[int, CallState] = {}
 
     def find_call(self, call_id: str, message_id: str | None = None) -> CallState | None:
         """The call with this id; of several in one turn, since providers repeat ids, the newest."""
@@ -76,10 +76,6 @@ class TurnState:
             if call.started_seq == seq:
                 return call.message_id, call.call_id
         return next(message_id for message_id, at in self.messages.items() if at == seq), None
-
-    def tool_at(self, seq: int) -> CallState | None:
-        """The call whose tool was started at this seq."""
-        return self._tools.get(seq)
 
     def open_tools(self) -> Iterable[CallState]:
         """Calls that were started and have neither a result nor a recorded leaving."""
@@ -106,7 +102,7 @@ class TurnState:
             case e.ToolCalled(turn_id=self.id):
                 self._make(body.message_id, body.call_id, body.name)
             case e.ToolStarted(turn_id=self.id):
-                self._tools[seq] = call = self._calls[body.message_id, body.call_id]
+                self.tools[seq] = call = self._calls[body.message_id, body.call_id]
                 call.started_seq = seq
             case e.ToolOutput(turn_id=self.id):
                 self.left.add((body.message_id, body.call_id))

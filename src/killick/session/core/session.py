@@ -56,7 +56,8 @@ def open_session(opening: StoreOpening, session_id: str) -> Flow["SessionCore"]:
 
 def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow, bool]:
     row = find_row(reader, runtime.tenant, session_id)
-    checks.check_live(session_id=session_id, deleted=row.about.deleted)
+    if row.about.deleted_at_us is not None:
+        raise checks.session_deleted(session_id)
     verified = runtime.verified.get(row.key, 0)
     if verified < row.head:
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)

@@ -93,7 +93,8 @@ def _admit_import(
 
 
 def _admit_place(engine: EngineState, state: SessionState, body: e.Body, *, deleted: bool) -> None:
-    checks.check_live(session_id=state.row.id, deleted=deleted and not isinstance(body, e.Restored))
+    if deleted and not isinstance(body, e.Restored):
+        raise checks.session_deleted(state.row.id)
     if engine.tx.find_entry(state.row.key, identity(body)) is not None:
         raise IdConflict(
             f"{e.kind_of(body)} {subject(body)!r} is recorded already in another place"

@@ -66,8 +66,8 @@ def create_session(
 def about(engine: EngineState, key: int, body: e.Body, at_us: int) -> tuple[Receipt, SessionRow]:
     """Append an entry that needs no fence: renamed, archived, note, imported, compaction …"""
     state = engine.state(key)
-    restoring = isinstance(body, e.Restored)
-    checks.check_live(session_id=state.row.id, deleted=state.row.about.deleted and not restoring)
+    if state.row.about.deleted and not isinstance(body, e.Restored):
+        raise checks.session_deleted(state.row.id)
     if isinstance(body, e.Tagged):
         checks.check_tags(retagged(state.row.about.tags, body))
     receipt = engine.write(state, body, at_us)

@@ -170,7 +170,8 @@ class EngineState:
     def live(self, key: int) -> SessionState:
         """Return the state of a session that is not deleted."""
         state = self.state(key)
-        checks.check_live(session_id=state.row.id, deleted=state.row.about.deleted)
+        if state.row.about.deleted_at_us is not None:
+            raise checks.session_deleted(state.row.id)
         return state
 
     def past_turn(self, state: SessionState, turn_id: str) -> TurnState:
@@ -302,7 +303,7 @@ class EngineState:
         deltas = self.take(buffer, last=False)
         if not deltas:
             return None
-        merged = merge(deltas)
+        merged = merge(deltas) if len(deltas) > 1 else tuple(deltas)
         if self.redactor is not None:
             merged = self.redactor.mask(merged)
         return buffer.key, buffer.seq, buffer.number, encode(merged)

@@ -353,7 +353,7 @@ def flush(
 
 
 def _admit_flush(engine: EngineState, buffer: StreamBuffer) -> None:
-    tool = engine.live(buffer.key).claimed(buffer.claim).tool_at(buffer.seq)
+    tool = engine.live(buffer.key).claimed(buffer.claim).tools.get(buffer.seq)
     if tool is not None and tool.answered:
         raise IdConflict(
             f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "
