@@ -5,9 +5,13 @@ import socket
 import threading
 from typing import Literal
 
-Fate = Literal["lost", "swallowed", "late"]
-"""Of a request: it never reaches the server; or it does, and the answer never comes back; or it is
-on its way until `deliver`."""
+Fate = Literal["lost", "swallowed", "terminated", "late"]
+"""Of a request: it never reaches the server; or it does, and the answer never comes back; or the
+server says in place of the answer that an administrator has ended it; or it is on its way until
+`deliver`."""
+
+_FIELDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+TERMINATED = b"E" + (len(_FIELDS) + 4).to_bytes(4) + _FIELDS
 
 
 class Proxy:
@@ -25,6 +29,7 @@ class Proxy:
         """What of the server's words is said otherwise; both are of one length."""
         self.sprung = threading.Event()
         self._late: list[tuple[bytes, socket.socket]] = []
+        self._ended: set[socket.socket] = set()
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -114,6 +119,10 @@ class Proxy:
                 _, fate, stay_cut = trap
                 if stay_cut:
                     self._refuse()  # before the client knows that it has to come again
+                if fate == "terminated":
+                    self._ended.add(server)
+                    server.sendall(data)
+                    continue
                 self._meet(fate, data, client, server)
                 if stay_cut:
                     self._drop_all()
@@ -148,6 +157,11 @@ class Proxy:
             while data := source.recv(1 << 20):
                 if self.instead is not None:
                     data = data.replace(*self.instead)
+                if source in self._ended:
+                    with contextlib.suppress(OSError):
+                        target.sendall(TERMINATED)
+                    self.sprung.set()
+                    break
                 with contextlib.suppress(OSError):
                     target.sendall(data)
         with contextlib.suppress(OSError):

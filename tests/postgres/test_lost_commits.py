@@ -26,7 +26,7 @@ def store_on(server: Shared, wire: Proxy) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("fate", ["lost", "swallowed"])
+@pytest.mark.parametrize("fate", ["lost", "swallowed", "terminated"])
 def test_an_append_is_stored_once(server: Shared, wire: Callable[[], Proxy], fate: Fate) -> None:
     """Whether the server has carried it out or never heard of it: the caller's call returns, and
     the entry is there once."""
@@ -44,7 +44,7 @@ def test_an_append_is_stored_once(server: Shared, wire: Callable[[], Proxy], fat
         check_sound(session)
 
 
-@pytest.mark.parametrize("fate", ["lost", "swallowed"])
+@pytest.mark.parametrize("fate", ["lost", "swallowed", "terminated"])
 @pytest.mark.parametrize("moment", ["create", "enter", "leave", "tool", "finish"])
 def test_every_kind_of_write_happens_once(
     server: Shared, wire: Callable[[], Proxy], fate: Fate, moment: str
@@ -77,7 +77,7 @@ def test_every_kind_of_write_happens_once(
         check_sound(session)
 
 
-@pytest.mark.parametrize("fate", ["lost", "swallowed"])
+@pytest.mark.parametrize("fate", ["lost", "swallowed", "terminated"])
 def test_erasing_happens_once(server: Shared, wire: Callable[[], Proxy], fate: Fate) -> None:
     proxy = wire()
     with store_on(server, proxy) as store:

@@ -331,6 +331,16 @@ class Link:
         self.connection.close()
 
 
+def ends_connection(error: psycopg.Error) -> bool:
+    """Tell whether the server or the wire has ended the connection that raised this.
+
+    A server that is told to end a backend says so (57P…) before it hangs up, and psycopg raises
+    that before it has noticed; what the client library finds out by itself has no SQLSTATE.
+    """
+    state = error.sqlstate
+    return state is None or state.startswith(("08", "57P"))
+
+
 def connect(address: Address, settings: ConnectionSettings) -> Link:
     """Raises psycopg's errors, and StoreError for a server that cannot be used."""
     connection = _opened(address.conninfo)

@@ -28,6 +28,7 @@ from killick.stores.postgres.connection import (
     Link,
     Silent,
     connect,
+    ends_connection,
     read_url,
     run,
     translate_error,
@@ -244,6 +245,10 @@ class PostgresDatabase:
     def _failed(self, tx: PostgresTransaction, error: psycopg.Error) -> None:
         """The commit was refused, or the connection was lost and its outcome must be found out."""
         line = tx.begun
+        if line is not None and ends_connection(error):
+            # The error can come before the connection is known to be broken: nothing more is
+            # believed of it.
+            line.close()
         if line is None or not line.broken:
             self.undo(tx)
             raise self.judge(tx, error) from error
@@ -255,14 +260,22 @@ class PostgresDatabase:
         """Find out, when it can be known to be over; it is over afterwards in any case."""
         self._unsure.update(tx.locked)
         self._look_at = 0.0
-        try:
-            return self._settle(tx.evidence)
-        except (psycopg.Error, StoreError) as unreachable:
-            raise OutcomeUnknown(
-                f"the connection to {self._address.shown} was lost during a commit, and the server "
-                f"cannot be asked what became of it ({unreachable}); it may be stored or not: "
-                "repeat it with the same id, or read again"
-            ) from error
+        deadline = time.monotonic() + self._reconnect_seconds
+        while True:
+            try:
+                return self._settle(tx.evidence)
+            except (psycopg.Error, StoreError) as unreachable:
+                lost = isinstance(unreachable, psycopg.Error) and ends_connection(unreachable)
+                if lost and self._writer is not None:
+                    self._writer.close()
+                if lost and time.monotonic() < deadline:
+                    time.sleep(_LOOK_SECONDS)
+                    continue
+                raise OutcomeUnknown(
+                    f"the connection to {self._address.shown} was lost during a commit, and the "
+                    f"server cannot be asked what became of it ({unreachable}); it may be stored "
+                    "or not: repeat it with the same id, or read again"
+                ) from error
 
     def _settle(self, evidence: Evidence | None) -> bool:
         """Whether the transaction that left this behind was committed.
@@ -300,6 +313,8 @@ class PostgresDatabase:
     def judge(self, tx: PostgresTransaction, error: psycopg.Error) -> Exception:
         """What becomes of a transaction of which nothing is stored: run again, or refused."""
         line = tx.begun
+        if line is not None and ends_connection(error):
+            line.close()
         lost = line is not None and line.broken
         if isinstance(error, pg.DivisionByZero):
             self._first = frozenset(tx.locked)
