@@ -31,10 +31,9 @@ from killick.session.follow import Cursor, Fed, Followed, FollowedItem
 from killick.session.open import Durability, Url
 from killick.session.runtime import Clock, IdSource
 from killick.session.sync_blocks import Calling, ToolRun, Tools
-from killick.stores.contract import BackupReceipt, Database
+from killick.stores.contract import BackupReceipt, Database, Figures
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
-from killick.stores.ops import Figures
 from killick.views.context import Context, Format
 from killick.views.neutral import Partial
 from killick.views.timeline import TimedTurn

@@ -16,7 +16,7 @@ from killick import (
     ToolResult,
     TurnEnded,
 )
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts
 
 

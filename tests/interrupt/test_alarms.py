@@ -74,7 +74,7 @@ def test_a_signal_handler_closes_a_store_that_is_being_closed() -> None:
 _CLOSING_TWICE = """
 import signal, threading
 from killick import Store
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 from killick.stores.memory import MemoryDisk
 
 store, go = Store(MemoryDisk().open()), threading.Event()

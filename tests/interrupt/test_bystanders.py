@@ -25,8 +25,8 @@ from killick import (
     ToolResult,
     TurnStopped,
 )
+from killick.stores.engine.state import Op
 from killick.stores.memory import MemoryDisk
-from killick.stores.ops import Op
 from killick.testing.faults import Failpoints
 from tests.interrupt.driving import Disk
 

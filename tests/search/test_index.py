@@ -11,11 +11,10 @@ import pytest
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
 from killick.search.documents import read_batch
 from killick.stores import engine as ops
-from killick.stores.engine.search_ops import Idleness
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.sqlite.search import SqliteIndex
-from killick.stores.writer import Writer
+from killick.stores.writer import IndexSchedule, Writer
 
 
 @pytest.fixture
@@ -314,39 +313,39 @@ class Hands:
 
 def test_a_slice_waits_until_nothing_was_written_for_a_while() -> None:
     hands = Hands()
-    idleness = Idleness(wanted=True, clock=hands)
-    idleness.indexed(more=False)
-    assert idleness.due is None
+    schedule = IndexSchedule(wanted=True, clock=hands)
+    schedule.indexed(more=False)
+    assert schedule.due is None
     for _ in range(5):
-        idleness.wrote()
+        schedule.wrote()
         hands.now += 0.05
-        assert not idleness.is_due()
+        assert not schedule.is_due()
     hands.now += 0.06
-    assert idleness.is_due()
-    idleness.indexed(more=True)
-    assert idleness.is_due()
-    idleness.indexed(more=False)
-    assert idleness.due is None
+    assert schedule.is_due()
+    schedule.indexed(more=True)
+    assert schedule.is_due()
+    schedule.indexed(more=False)
+    assert schedule.due is None
 
 
 def test_writing_that_never_rests_puts_a_slice_off_for_a_second_at_most() -> None:
     hands = Hands()
-    idleness = Idleness(wanted=True, clock=hands)
-    idleness.indexed(more=False)
+    schedule = IndexSchedule(wanted=True, clock=hands)
+    schedule.indexed(more=False)
     for _ in range(21):
-        idleness.wrote()
+        schedule.wrote()
         hands.now += 0.05
-    assert idleness.is_due()
+    assert schedule.is_due()
 
 
 def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
     from killick.errors import SearchDamaged, StoreDegraded
 
     hands = Hands()
-    unwanted = Idleness(wanted=False, clock=hands)
+    unwanted = IndexSchedule(wanted=False, clock=hands)
     unwanted.wrote()
     assert unwanted.due is None
-    damaged = Idleness(wanted=True, clock=hands)
+    damaged = IndexSchedule(wanted=True, clock=hands)
     damaged.failed(SearchDamaged("x"))
     damaged.wrote()
     assert damaged.due is None
@@ -354,7 +353,7 @@ def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
     assert damaged.due is not None
     damaged.failed(StoreReadOnly("x"))
     assert damaged.due is None
-    failed = Idleness(wanted=True, clock=hands)
+    failed = IndexSchedule(wanted=True, clock=hands)
     failed.failed(StoreDegraded("full"))
     assert not failed.is_due()
     assert failed.due is not None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from killick import Message, Session, Store, Text, ToolCall, ToolResult
 from killick.errors import KillickError, StoreError
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 from killick.stores.sqlite import connection
 from tests.crash.journals import check_sound
 from torture.campaign import Campaign, Round, Sizes

@@ -62,7 +62,7 @@ class TurnState:
         self.waiting: set[str] = set()
         self._calls: dict[tuple[str, str], CallState] = {}
         self._newest: dict[str, CallState] = {}
-        self.tools: dict[int, CallState] = {}
+        self.tools: dict[int, CallState] = {}  # by the seq of their start
 
     def find_call(self, call_id: str, message_id: str | None = None) -> CallState | None:
         """The call with this id; of several in one turn, since providers repeat ids, the newest."""

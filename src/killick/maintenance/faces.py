@@ -12,9 +12,8 @@ from killick.model.sessions import SessionInfo
 from killick.session.core.queries import Progress
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow
-from killick.stores.contract import BackupReceipt
+from killick.stores.contract import BackupReceipt, Figures
 from killick.stores.engine.state import Receipt
-from killick.stores.ops import Figures
 
 T = TypeVar("T")
 

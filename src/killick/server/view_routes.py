@@ -33,7 +33,7 @@ from killick.server.schemas import (
 )
 from killick.server.service import Service
 from killick.session.aio import AsyncSession, blocking
-from killick.stores.ops import Histogram
+from killick.stores.contract import Histogram
 from killick.views.media import IMAGES, sniff
 
 MEDIA: Final = {

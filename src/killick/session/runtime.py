@@ -17,9 +17,8 @@ from killick.model import entries as e
 from killick.session.drive.steps import Bells, Read, Work
 from killick.session.watcher import Watcher
 from killick.stores import engine as ops
-from killick.stores.contract import Claim, Database, Reader, SessionRow
-from killick.stores.engine.state import EngineState
-from killick.stores.ops import Figures, Op, finish
+from killick.stores.contract import Claim, Database, Figures, Reader, SessionRow
+from killick.stores.engine.state import EngineState, Op, finish
 from killick.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ class Runtime:
     def figures(self) -> Figures:
         """What was done since the store was opened here, and what is open now."""
         turns, followers = len(self._turns), self.watcher.followers
-        return self.writer.tally.shown(turns=turns, followers=followers)
+        return self.writer.metrics.figures(turns=turns, followers=followers)
 
     # -- turns that run here -------------------------------------------------------------------
 

@@ -98,6 +98,30 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
+class Histogram(msgspec.Struct, frozen=True):
+    """How many values were at most each of `bounds`; the last of `counts` are those beyond."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """The work of one opening of a store so far, and what it has open now.
+
+    `operations` counts writes of callers and flushes of deltas, `refused` those of them that a rule
+    or the store refused. `recovered` are turns that were closed for a process that had died.
+    """
+
+    operations: int
+    refused: int
+    commit_seconds: Histogram
+    commit_sizes: Histogram
+    turns: int
+    followers: int
+    recovered: int
+
+
 class Pace(msgspec.Struct, frozen=True):
     """How often a database wants to be asked for its change mark, in seconds between two looks."""
 

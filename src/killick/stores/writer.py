@@ -1,13 +1,17 @@
-"""The one thread that writes: group commit, flushes on time, failures told to those concerned.
+"""The one thread that writes: group commit, flushes on time, retries.
 
-Callers hand over operations and wait for their outcome. Whatever is waiting when a commit ends
-shares the next one, so durability costs one fsync for many. The thread is a daemon that no signal
+Callers hand over operations and wait for their outcome. All operations that wait when a commit ends
+share the next one, so durability costs one fsync for many. The thread is a daemon that no signal
 handler runs in; an interrupted caller abandons its wait, never the write.
+
+The search index is brought up in idle moments: when nothing was written for a while, or, when
+writing never rests, now and then if no operation waits. A complete index costs nothing.
 """
 
 import contextlib
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
@@ -19,6 +23,7 @@ from killick.errors import (
     StoreBusy,
     StoreDegraded,
     StoreError,
+    StoreReadOnly,
 )
 from killick.journal.redaction import Redactor
 from killick.model.limits import WINDOW_SECONDS
@@ -26,15 +31,15 @@ from killick.search.documents import read_batch
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import (
     Database,
+    Figures,
+    Histogram,
     LocksNeeded,
     RetryTransaction,
     SessionLocked,
     Transaction,
 )
 from killick.stores.engine import flush, index, index_is_damaged, put_blob
-from killick.stores.engine.search_ops import Idleness
-from killick.stores.engine.state import EngineState, StoreBodyFirst
-from killick.stores.ops import DropCallback, Op, Tally, finish
+from killick.stores.engine.state import DropCallback, EngineState, Op, StoreBodyFirst, finish
 
 T = TypeVar("T")
 
@@ -54,25 +59,119 @@ _FORGETTING: Final = 0.9
 _RETRY_SECONDS: Final = 0.25
 """How long after a failed flush the next one is tried."""
 
-_HELD_SECONDS: Final = 0.05
-"""How long after it met a session that others keep locked an operation is tried again."""
+_LOCKED_SECONDS: Final = 0.05
+"""How long after it met a session that another process keeps locked an operation is tried again."""
+
+_INDEX_IDLE_SECONDS: Final = 0.1
+_INDEX_BUSY_SECONDS: Final = 1.0
+_INDEX_RETRY_SECONDS: Final = 5.0
 
 _REFUSALS: Final = (KillickError, StoreBodyFirst, LocksNeeded, SessionLocked)
-"""What an operation may raise and leave the others in its commit alone."""
+"""The errors that an operation may raise and leave the others in its commit alone."""
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+
+class _RetriedOp(Op[Any]):
+    """An operation that no caller waits for and that is tried again while the store fails."""
+
+    __slots__ = ()
+
+
+class _FlushOp(Op[dict[int, KillickError | SessionLocked]]):
+    """The writer's own operation: write what streams have gathered."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
+        super().__init__(lambda engine: flush(engine, buffers))
+        self.buffers = buffers
+
+
+class Metrics:
+    """Counts kept by the writer thread; a reader on another thread may be one value behind."""
+
+    def __init__(self) -> None:
+        self._seconds = [0] * (len(_SECONDS) + 1)
+        self._sizes = [0] * (len(_SIZES) + 1)
+        self._seconds_total = 0.0
+        self._operations = 0
+        self.refused = 0
+        self.recovered = 0
+
+    def committed(self, operations: int, seconds: float) -> None:
+        self._seconds[bisect_left(_SECONDS, seconds)] += 1
+        self._sizes[bisect_left(_SIZES, operations)] += 1
+        self._seconds_total += seconds
+        self._operations += operations
+
+    def figures(self, *, turns: int, followers: int) -> Figures:
+        return Figures(
+            operations=self._operations,
+            refused=self.refused,
+            commit_seconds=Histogram(_SECONDS, tuple(self._seconds), self._seconds_total),
+            commit_sizes=Histogram(_SIZES, tuple(self._sizes), float(self._operations)),
+            turns=turns,
+            followers=followers,
+            recovered=self.recovered,
+        )
+
+
+class IndexSchedule:
+    """Decides when the writer indexes the next slice; `due` is None while there is no reason."""
+
+    def __init__(self, *, wanted: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._wanted = wanted
+        self._clock = clock
+        self._behind_since: float | None = None
+        self._resting = False
+        # What other openings left behind is looked for once, when this one has turned out to stay.
+        self.due = clock() + _INDEX_BUSY_SECONDS if wanted else None
+
+    def wrote(self) -> None:
+        """Note that entries were committed which the index does not have."""
+        if not self._wanted or self._resting:
+            return
+        now = self._clock()
+        if self._behind_since is None:
+            self._behind_since = now
+        self.due = min(now + _INDEX_IDLE_SECONDS, self._behind_since + _INDEX_BUSY_SECONDS)
+
+    def is_due(self) -> bool:
+        return self.due is not None and self._clock() >= self.due
+
+    def indexed(self, *, more: bool) -> None:
+        """Note that a slice was taken."""
+        self._behind_since = self._clock() if more else None
+        self.due = self._behind_since
+
+    def passed_over(self) -> None:
+        """Look again in a moment: another process has indexed the slice, or keeps it locked."""
+        self.due = self._clock() + _INDEX_IDLE_SECONDS
+
+    def failed(self, error: BaseException) -> None:
+        """Rest until asked if the index is damaged or may not be written; else retry later."""
+        self._resting = isinstance(error, SearchDamaged | StoreReadOnly)
+        self._behind_since = None
+        self.due = None if self._resting else self._clock() + _INDEX_RETRY_SECONDS
+
+    def wake(self) -> None:
+        """Try again whatever was wrong: a caller searches, or has rebuilt the index."""
+        if self._wanted:
+            self._resting = False
+            self.wrote()
 
 
 _Deferred = list[tuple[Op[Any], StoreBodyFirst | SessionLocked]]
-"""What could not be done in a commit, and why."""
+"""The operations that a commit left out, each with the reason."""
 
 
 class _Signal:
     """Wakes the writer for something that is not an operation."""
 
 
-_WAKE: Final = _Signal()
-_FLUSH: Final = _Signal()
-_INDEX: Final = _Signal()
-_CLOSE: Final = _Signal()
+_WAKE, _FLUSH, _INDEX, _CLOSE = (_Signal() for _ in range(4))
 
 
 class Writer:
@@ -90,24 +189,24 @@ class Writer:
         self._database = database
         self._engine = EngineState(redactor)
         self._window_seconds = window_seconds
-        self._commit_seconds = 0.0  # what commits have taken lately
+        self._commit_seconds = 0.0  # how long commits took lately
         self._on_commit = on_commit
         self._queue: SimpleQueue[Op[Any] | DropCallback | _Signal] = SimpleQueue()
         self._dirty: SimpleQueue[StreamBuffer] = SimpleQueue()
-        self._owed: SimpleQueue[Callable[[EngineState], Any]] = SimpleQueue()
-        self._partings: set[DropCallback] = set()
-        self._aside: dict[Op[Any], float] = {}  # what waits for a session, and until when
-        self._held_since: dict[StreamBuffer, float] = {}  # streams that do, since when
+        self._retries: SimpleQueue[Callable[[EngineState], Any]] = SimpleQueue()
+        self._drop_callbacks: set[DropCallback] = set()
+        self._postponed: dict[Op[Any], float] = {}  # waiting for a locked session, until
+        self._locked_since: dict[StreamBuffer, float] = {}
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
         self._ended = False
-        self._broke: BaseException | None = None  # what no operation was to blame for
+        self._broke: BaseException | None = None  # the error that ended the thread
         self._under_way: Sequence[Op[Any]] = ()
         self._last_batch = 0
-        self._idleness = Idleness(wanted=indexing)
+        self._schedule = IndexSchedule(wanted=indexing)
         self.status = "ok"
-        self.tally = Tally()
+        self.metrics = Metrics()
         self._thread = threading.Thread(target=self._run, name="killick-writer", daemon=True)
         self._thread.start()
 
@@ -121,50 +220,50 @@ class Writer:
         if self._closed:
             raise _closed()
         self._queue.put(op)
-        if self._ended:  # between the question and the putting: nobody looks there any more
+        if self._ended:  # since the check above: the thread does not look there any more
             self._refuse_rest()
         return op
 
     def within_window(self, buffer: StreamBuffer) -> None:
-        """A stream has something to write. Does not wait."""
+        """Flush a stream within its window. Does not wait."""
         self._dirty.put(buffer)
         if not self._armed:
             self._armed = True
             self._queue.put(_WAKE)
 
     def at_once(self) -> None:
-        """A stream has gathered enough to be written now. Does not wait."""
+        """Flush now: a stream has gathered enough. Does not wait."""
         self._queue.put(_FLUSH)
 
     def retry_until_written(self, apply: Callable[[EngineState], Any]) -> None:
-        """Try an operation until the store can do it: the ending of a turn must not be lost.
+        """Try an operation until the store can do it, so that no turn's ending is lost.
 
         If interrupted: it was handed over or it was not.
         """
         if not self._closed:
-            self._queue.put(_Owed(apply))
+            self._queue.put(_RetriedOp(apply))
 
     def run_when_dropped(self, thing: object, apply: Callable[[EngineState], Any]) -> DropCallback:
-        """Owe an operation from the moment that nobody holds the thing any more.
+        """Run an operation, with retries, when the last reference to `thing` is dropped.
 
-        If interrupted: it is owed then, or whoever called has nothing to show for it.
+        If interrupted: the callback is registered, or no handle was returned.
         """
-        parting = DropCallback(thing, self._queue.put)
-        parting.apply = apply
-        self._partings.add(parting)  # what is garbage itself tells nobody
-        return parting
+        callback = DropCallback(thing, self._queue.put)
+        callback.apply = apply
+        self._drop_callbacks.add(callback)  # a weak reference that is collected itself never fires
+        return callback
 
-    def forget(self, parting: DropCallback) -> None:
-        """It is not owed after all."""
-        self._partings.discard(parting)
+    def forget(self, callback: DropCallback) -> None:
+        """Unregister a drop callback."""
+        self._drop_callbacks.discard(callback)
 
     def index_soon(self) -> None:
-        """Somebody saw that the search index is behind. Does not wait."""
-        self._idleness.wake()
+        """Bring the search index up soon: a caller saw that it is behind. Does not wait."""
+        self._schedule.wake()
         self._queue.put(_INDEX)
 
     def is_current_thread(self) -> bool:
-        """A finaliser may run on the writer's own thread, which must not wait for itself."""
+        """True in a finaliser that runs on the writer thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def close(self, timeout: float) -> bool:
@@ -185,32 +284,33 @@ class Writer:
             raise
         finally:
             self._ended = True
-            self._refuse([*self._under_way, *self._aside])
+            self._refuse([*self._under_way, *self._postponed])
             self._refuse_rest()
 
     def _work(self) -> None:
         closing = False
-        while not closing or self._aside:
+        while not closing or self._postponed:
             ops, closed = self._gather()
             self._under_way = ops
             closing = closing or closed
-            due = self._flush_is_due()
+            due = self._deadline is not None and time.monotonic() >= self._deadline
             if due or closing:
                 ops.extend(self._flushes())
-            if (self._aside or not self._owed.empty()) and (ops or closing or due):
-                # What is owed comes first: a turn may be waiting for it to be over. What was put
-                # aside comes before what was said later.
-                ops = [*self._take_owed(), *self._aside, *ops]
+            if (self._postponed or not self._retries.empty()) and (ops or closing or due):
+                # Retries first: a new turn may be waiting for the old one's ending. Then what was
+                # postponed, in its order before the operations that came later.
+                retries = [self._retries.get_nowait() for _ in range(self._retries.qsize())]
+                ops = [*map(_RetriedOp, retries), *self._postponed, *ops]
             if ops:
                 self._last_batch = len(ops)
-                self._idleness.wrote()
+                self._schedule.wrote()
                 self._commit(ops)
             self._under_way = ()
-            if self._idleness.is_due() and self._queue.empty() and not closing:
+            if self._schedule.is_due() and self._queue.empty() and not closing:
                 self._index()
 
     def _refuse_rest(self) -> None:
-        """What came too late is refused: whoever waits for it would wait for ever."""
+        """Refuse operations that came too late; their callers would wait for ever."""
         while True:
             try:
                 item = self._queue.get_nowait()
@@ -223,6 +323,7 @@ class Writer:
         for op in ops:
             if not op.finished:
                 op.error = _closed() if self._broke is None else _died(self._broke)
+                op.error.__cause__ = self._broke
                 finish([op])
 
     def _gather(self) -> tuple[list[Op[Any]], bool]:
@@ -238,8 +339,8 @@ class Writer:
             if isinstance(item, Op):
                 ops.append(item)
             elif isinstance(item, DropCallback):
-                self._partings.discard(item)
-                ops.append(_Owed(item.apply))
+                self._drop_callbacks.discard(item)
+                ops.append(_RetriedOp(item.apply))
             elif item is _CLOSE:
                 return ops, True
             elif item is _FLUSH:
@@ -252,12 +353,12 @@ class Writer:
             item = self._queue.get_nowait()
 
     def _gather_seconds(self) -> float:
-        """How long deltas wait for others, so that the commit still ends within their window."""
+        """Return how long deltas may wait for others and still be committed in their window."""
         window = self._window_seconds
         return min(max(window - 2 * self._commit_seconds, window / 2), window * _GATHER_AT_MOST)
 
     def _let_others_come(self) -> None:
-        """Callers answered together come back together: let them.
+        """Wait for callers that were answered together and come back together.
 
         Without this the first to come back gets a commit of its own, and its statements and the
         others' Python compete for the interpreter.
@@ -268,96 +369,78 @@ class Writer:
             time.sleep(_CROWD_SECONDS / 20)
 
     def _patience(self) -> float | None:
-        until, due = self._deadline, self._idleness.due
+        until, due = self._deadline, self._schedule.due
         if due is not None:
             until = due if until is None else min(until, due)
         return None if until is None else max(0.0, until - time.monotonic())
-
-    def _flush_is_due(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
-
-    def _take_owed(self) -> list[Op[Any]]:
-        owed: list[Op[Any]] = []
-        while not self._owed.empty():
-            owed.append(_Owed(self._owed.get_nowait()))
-        return owed
 
     def _flushes(self) -> list[Op[Any]]:
         self._deadline = None
         self._armed = False
         buffers: dict[int, StreamBuffer] = {}
-        while True:
-            try:
-                buffer = self._dirty.get_nowait()
-            except Empty:
-                break
+        while not self._dirty.empty():  # only this thread takes
+            buffer = self._dirty.get_nowait()
             buffers[id(buffer)] = buffer
-        return [_Flush(list(buffers.values()))] if buffers else []
+        return [_FlushOp(list(buffers.values()))] if buffers else []
 
     def _commit(self, ops: Sequence[Op[Any]]) -> None:
-        """One transaction for all; one each when an operation broke it for the others."""
-        deferred: _Deferred = []
+        """Commit all in one transaction; one each when an operation broke it for the others."""
         began = time.monotonic()
         try:
-            deferred += self._transact(ops)
-        except _Broken as broken:
-            if len(ops) == 1:
-                deferred += self._judge_broken(ops[0], broken)
-            else:
-                for op in ops:
-                    deferred += self._commit_alone(op)
-        except BaseException as error:  # noqa: BLE001  (told to every caller, none of it swallowed)
-            for op in ops:
-                op.error = error
+            deferred = self._transact(ops)
+        except BaseException as error:  # noqa: BLE001  (raised to the callers)
+            deferred = self._commit_failed(ops, error)
         took = time.monotonic() - began
-        self.tally.committed(len(ops), took)
+        self.metrics.committed(len(ops), took)
         self._commit_seconds = max(took, self._commit_seconds * _FORGETTING)
         if deferred:
             self._settle_rest(ops, deferred)
         else:
             self._settle(ops)
 
-    def _settle_rest(self, ops: Sequence[Op[Any]], deferred: "_Deferred") -> None:
-        """Settle those that are done, and see to the others."""
+    def _settle_rest(self, ops: Sequence[Op[Any]], deferred: _Deferred) -> None:
+        """Settle the operations that are done, postpone or repeat the others."""
         bodies = [(op, why) for op, why in deferred if isinstance(why, StoreBodyFirst)]
-        held = [(op, why) for op, why in deferred if isinstance(why, SessionLocked)]
-        later = {*(op for op, _ in bodies), *self._put_aside(held)}
+        locked = [(op, why) for op, why in deferred if isinstance(why, SessionLocked)]
+        later = {*(op for op, _ in bodies), *self._postpone(locked)}
         self._settle([op for op in ops if op not in later])
         for op, needed in bodies:
             self._commit_with_body(op, needed)
 
-    def _put_aside(self, held: Sequence[tuple[Op[Any], SessionLocked]]) -> list[Op[Any]]:
-        """Those that go on waiting for their session; the others are told."""
+    def _postpone(self, locked: Sequence[tuple[Op[Any], SessionLocked]]) -> list[Op[Any]]:
+        """Return the operations that go on waiting for their session; the others have failed."""
         now = time.monotonic()
-        for op, why in held:
-            if now < self._aside.setdefault(op, now + why.seconds):
-                self._wake_in(_HELD_SECONDS)
+        for op, why in locked:
+            if now < self._postponed.setdefault(op, now + why.seconds):
+                self._wake_in(_LOCKED_SECONDS)
             else:
-                op.error = _kept_locked(why)
-                del self._aside[op]
-        return [op for op, _ in held if op in self._aside]
+                op.error = _still_locked(why)
+                del self._postponed[op]
+        return [op for op, _ in locked if op in self._postponed]
 
     def _wake_in(self, seconds: float) -> None:
         soon = time.monotonic() + seconds
         self._deadline = soon if self._deadline is None else min(self._deadline, soon)
 
-    def _commit_alone(self, op: Op[Any]) -> "_Deferred":
-        op.error = None
-        try:
-            return self._transact([op])
-        except _Broken as broken:
-            return self._judge_broken(op, broken)
-        except BaseException as error:  # noqa: BLE001  (told to its caller)
-            op.error = error
-            return []
+    def _commit_failed(self, ops: Sequence[Op[Any]], error: BaseException) -> _Deferred:
+        """Commit each operation alone if one of them broke the transaction; else note the error."""
+        deferred: _Deferred = []
+        if not isinstance(error, _Broken):
+            for op in ops:
+                op.error = error
+        elif len(ops) == 1:
+            if isinstance(error.cause, StoreBodyFirst | SessionLocked):
+                return [(ops[0], error.cause)]
+            ops[0].error = self._database.explain(error.cause)
+        else:
+            for op in ops:
+                try:
+                    deferred += self._transact([op])
+                except BaseException as alone:  # noqa: BLE001  (raised to its caller)
+                    deferred += self._commit_failed([op], alone)
+        return deferred
 
-    def _judge_broken(self, op: Op[Any], broken: "_Broken") -> "_Deferred":
-        if isinstance(broken.cause, StoreBodyFirst | SessionLocked):
-            return [(op, broken.cause)]
-        op.error = self._database.explain(broken.cause)
-        return []
-
-    def _transact(self, ops: Sequence[Op[Any]]) -> "_Deferred":
+    def _transact(self, ops: Sequence[Op[Any]]) -> _Deferred:
         while True:
             deferred: _Deferred = []
             try:
@@ -377,16 +460,16 @@ class Writer:
             return deferred
 
     def _apply(
-        self, tx: Transaction, ops: Sequence[Op[Any]], deferred: "_Deferred"
+        self, tx: Transaction, ops: Sequence[Op[Any]], deferred: _Deferred
     ) -> tuple[list[Op[Any]], set[int]]:
-        """Carry operations out; those that could not be yet, and the sessions to be locked first.
+        """Run operations; return those that need sessions locked first, and these sessions.
 
         Operations on one session keep their order: all of them wait for it, or none does.
         """
         waiting: list[Op[Any]] = []
         keys: set[int] = set()
         for op in ops:
-            before, mark = tx.writes, self._engine.savepoint()
+            before, savepoint = tx.writes, self._engine.savepoint()
             op.error = None
             try:
                 op.value = op.apply(self._engine)
@@ -395,7 +478,7 @@ class Writer:
             except BaseException as error:
                 if tx.writes != before or not isinstance(error, _REFUSALS):
                     raise _Broken(error) from error
-                self._engine.give_back(mark)
+                self._engine.give_back(savepoint)
                 if isinstance(error, LocksNeeded):
                     waiting.append(op)
                     keys.update(error.keys)
@@ -406,7 +489,7 @@ class Writer:
         return waiting, keys
 
     def _index(self) -> None:
-        """A slice of the search index, alone in its transaction: it is nobody's who writes."""
+        """Index one slice, in a transaction of its own, so that it fails no caller."""
         try:
             with self._database.reading() as reader:
                 batch = read_batch(reader)
@@ -414,21 +497,21 @@ class Writer:
                 op = Op(lambda engine: index(engine, batch))
                 self._transact([op])
                 if not op.result():
-                    self._idleness.passed_over()
+                    self._schedule.passed_over()
                     return
-            self._idleness.indexed(more=bool(batch.entries))
-        except BaseException as error:  # noqa: BLE001  (told to whoever searches)
+            self._schedule.indexed(more=bool(batch.entries))
+        except BaseException as error:  # noqa: BLE001  (raised by the next search)
             self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
 
     def _indexing_failed(self, error: BaseException) -> None:
-        self._idleness.failed(error)
+        self._schedule.failed(error)
         if isinstance(error, SearchDamaged) and error.__cause__ is not None:
             reason = str(error.__cause__)
-            with contextlib.suppress(Exception):  # then the next search finds it as we did
+            with contextlib.suppress(Exception):  # then the next search finds it
                 self._transact([Op(lambda engine: index_is_damaged(engine, reason))])
 
     def _commit_with_body(self, op: Op[Any], needed: StoreBodyFirst) -> None:
-        """A body over the limit gets a transaction of its own, then its operation another."""
+        """Store a large body in a transaction of its own, then run its operation in another."""
         store = Op(
             lambda engine: put_blob(
                 engine, needed.tenant, needed.digest, needed.data, self._database.holder
@@ -442,75 +525,51 @@ class Writer:
             self._commit([op])
 
     def _settle(self, ops: Sequence[Op[Any]]) -> None:
-        if self._aside:
+        if self._postponed:
             for op in ops:
-                self._aside.pop(op, None)
-        self._judge(ops)
+                self._postponed.pop(op, None)
+        self._note_outcomes(ops)
         self._on_commit()
         # The last thing to do: a caller that wakes wants the interpreter, which this thread holds.
         finish(ops)
 
-    def _judge(self, ops: Sequence[Op[Any]]) -> None:
-        """Keep the store's status, and the fate of each flush, as the outcomes show them."""
+    def _note_outcomes(self, ops: Sequence[Op[Any]]) -> None:
+        """Note what the outcomes say of the store's status, of flushes and of retries."""
         for op in ops:
             if op.error is None:
                 self.status = "ok"
             else:
-                self.tally.refused()
+                self.metrics.refused += 1
                 if isinstance(op.error, StoreError):
                     self.status = "degraded"
-            if isinstance(op, _Flush):
-                self._judge_flush(op)
-            elif isinstance(op, _Owed) and isinstance(op.error, StoreError):
-                self._owed.put(op.apply)
-                self._deadline = time.monotonic() + _RETRY_SECONDS
+            if isinstance(op, _FlushOp):
+                self._note_flush(op)
+            elif isinstance(op, _RetriedOp) and isinstance(op.error, StoreError):
+                self._retries.put(op.apply)
+                self._wake_in(_RETRY_SECONDS)
 
-    def _judge_flush(self, flush: "_Flush") -> None:
-        refused = {} if flush.error is not None else flush.value
-        for buffer in flush.buffers:
-            error = flush.error or refused.get(id(buffer))
+    def _note_flush(self, op: _FlushOp) -> None:
+        refused = {} if op.error is not None else op.value
+        now = time.monotonic()
+        for buffer in op.buffers:
+            error = op.error or refused.get(id(buffer))
+            if not isinstance(error, SessionLocked):
+                self._locked_since.pop(buffer, None)
+            elif now - self._locked_since.setdefault(buffer, now) > error.seconds:
+                error = _still_locked(error)
             if isinstance(error, SessionLocked):
-                self._come_back_to(buffer, error)
-                continue
-            self._held_since.pop(buffer, None)
-            if isinstance(error, KillickError) and not isinstance(error, StoreError):
+                self._flush_again(buffer, _LOCKED_SECONDS)
+            elif isinstance(error, KillickError) and not isinstance(error, StoreError):
                 buffer.error = error  # the turn is over; its end keeps the text as late
             elif error is not None:
-                self._retry(buffer, error)
+                buffer.error = StoreDegraded(f"the stream's text could not be written: {error}")
+                buffer.error.__cause__ = error
+                self._flush_again(buffer, _RETRY_SECONDS)
 
-    def _retry(self, buffer: StreamBuffer, error: BaseException) -> None:
-        failed = StoreDegraded(f"the stream's text could not be written: {error}")
-        failed.__cause__ = error
-        buffer.error = failed
+    def _flush_again(self, buffer: StreamBuffer, seconds: float) -> None:
         self._dirty.put(buffer)
         self._armed = True
-        self._deadline = time.monotonic() + _RETRY_SECONDS
-
-    def _come_back_to(self, buffer: StreamBuffer, held: SessionLocked) -> None:
-        """A stream of a session that others keep locked: no error, unless it takes too long."""
-        now = time.monotonic()
-        if now - self._held_since.setdefault(buffer, now) > held.seconds:
-            self._retry(buffer, _kept_locked(held))
-        else:
-            self._dirty.put(buffer)
-            self._armed = True
-            self._wake_in(_HELD_SECONDS)
-
-
-class _Owed(Op[Any]):
-    """An operation that nobody waits for and that is tried again while the store fails."""
-
-    __slots__ = ()
-
-
-class _Flush(Op[dict[int, KillickError | SessionLocked]]):
-    """The writer's own operation: nobody waits for it."""
-
-    __slots__ = ("buffers",)
-
-    def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
-        super().__init__(lambda engine: flush(engine, buffers))
-        self.buffers = buffers
+        self._wake_in(seconds)
 
 
 def _closed() -> HandleClosed:
@@ -518,18 +577,16 @@ def _closed() -> HandleClosed:
 
 
 def _died(cause: BaseException) -> StoreDegraded:
-    died = StoreDegraded(
+    return StoreDegraded(
         f"the thread that writes has ended: {cause!r}; what was under way may be stored or not, "
         "and nothing more is written here; open the store again"
     )
-    died.__cause__ = cause
-    return died
 
 
-def _kept_locked(held: SessionLocked) -> StoreBusy:
+def _still_locked(locked: SessionLocked) -> StoreBusy:
     return StoreBusy(
-        f"somebody else has kept the session locked for {held.seconds:g} s; nothing was written, "
-        "try again"
+        f"another process has kept the session locked for {locked.seconds:g} s; nothing was "
+        "written, try again"
     )
 
 

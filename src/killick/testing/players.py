@@ -17,7 +17,7 @@ from killick.session.runtime import Prefix
 from killick.session.sync import Session, Store
 from killick.session.sync_blocks import Stream, Tool, Turn
 from killick.stores.contract import Database
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 from killick.testing.faults import crash
 
 _NEVER_SECONDS = 1_000.0

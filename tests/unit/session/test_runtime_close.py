@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from killick import Store, StoreBusy
+from killick.stores.engine.state import Op
 from killick.stores.memory import MemoryDisk
-from killick.stores.ops import Op
 from tests.interrupt.driving import open_files
 from tests.interrupt.tracing import Interrupter
 

@@ -15,9 +15,8 @@ from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim
 from killick.stores.engine import state
-from killick.stores.engine.state import EngineState
+from killick.stores.engine.state import EngineState, Op
 from killick.stores.engine.turn_ops import TurnStart
-from killick.stores.ops import Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.writer import Writer
 

@@ -15,7 +15,6 @@ from killick import Message, Store, Text
 from killick.errors import StoreDegraded
 from killick.search import documents
 from killick.stores import writer
-from killick.stores.engine import search_ops
 from killick.stores.writer import Writer
 
 
@@ -52,7 +51,7 @@ def test_indexing_survives_a_process_without_descriptors(tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr
 
 
-@pytest.mark.parametrize("module", [writer, search_ops, documents])
+@pytest.mark.parametrize("module", [writer, documents])
 def test_the_thread_imports_nothing(module: ModuleType) -> None:
     """A fork in the middle of an import leaves its child with a lock that nobody gives back."""
     tree = ast.parse(inspect.getsource(module))

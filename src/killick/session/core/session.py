@@ -286,7 +286,7 @@ class SessionCore:
         runtime = self.runtime()
         at = runtime.clock()
         recovered = yield from write(lambda engine: ops.recover(engine, self.key, at))
-        runtime.writer.tally.recovered += recovered
+        runtime.writer.metrics.recovered += recovered
         return recovered
 
     # -- turns ---------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
-from killick.stores.engine.state import EngineState, Receipt
-from killick.stores.ops import Op
+from killick.stores.engine.state import EngineState, Op, Receipt
 
 ToolType = Literal["function", "custom", "mcp", "hosted"]
 

@@ -28,9 +28,8 @@ from killick.session.runtime import is_dead
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Reader
-from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.state import DropCallback, EngineState, Op, Receipt
 from killick.stores.engine.turn_ops import IfBusy, TurnEntered, TurnStart, interrupted
-from killick.stores.ops import DropCallback, Op
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
 """How often a caller that waits for a turn checks whether its holder still lives."""

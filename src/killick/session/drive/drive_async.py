@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import anyio
 
 from killick.session.drive.steps import Flow, Pause, Read, Services, Step, Work, Write
-from killick.stores.ops import Op, WaitingCaller, finish
+from killick.stores.engine.state import Op, WaitingCaller, finish
 
 T = TypeVar("T")
 Submit = Callable[[WaitingCaller], Op[Any]]

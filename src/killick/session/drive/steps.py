@@ -17,8 +17,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from killick.session.watcher import Watcher
 from killick.stores.contract import Database, Reader
-from killick.stores.engine.state import EngineState
-from killick.stores.ops import Op
+from killick.stores.engine.state import EngineState, Op
 from killick.stores.writer import Writer
 
 T = TypeVar("T")

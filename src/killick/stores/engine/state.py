@@ -6,7 +6,10 @@ with. It is never written back: what is derived from the journal is saved by the
 appended to it.
 """
 
-from collections.abc import Collection, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +34,8 @@ from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Flush, SessionRow, Transaction
+
+T = TypeVar("T")
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -313,3 +318,76 @@ class EngineState:
         self._taken.append((buffer, buffer.closed))
         buffer.closed = buffer.closed or last
         return buffer.take()
+
+
+class WaitingCaller(Protocol):
+    """A caller that does not block: its event loop is told of the outcome."""
+
+    @property
+    def loop(self) -> "Loop": ...
+
+
+class Loop(Protocol):
+    """An event loop in which callers wait; one call tells it of all that a commit has answered."""
+
+    def wake(self, waiting: Sequence[Any]) -> None: ...
+
+
+class Op(Generic[T]):
+    """One operation on its way through the writer, and its outcome."""
+
+    __slots__ = ("apply", "done", "error", "finished", "value", "waiting")
+
+    def __init__(
+        self, apply: Callable[[EngineState], T], waiting: WaitingCaller | None = None
+    ) -> None:
+        self.apply = apply
+        self.value: T
+        self.error: BaseException | None = None
+        self.finished = False
+        self.waiting = waiting
+        if waiting is None:
+            # A bare lock is the one primitive whose wait a signal can interrupt without harm.
+            self.done = threading.Lock()
+            self.done.acquire()
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Block until the outcome is known; False when the time ran out first."""
+        if not self.done.acquire(timeout=timeout):
+            return False
+        self.done.release()
+        return True
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class DropCallback(weakref.ref[Any]):
+    """Puts itself into the writer's queue when its referent is gone.
+
+    No line of Python runs then, so no signal handler can: a caller that is interrupted while it
+    leaves a block, however often, drops the block, and that is enough.
+    """
+
+    __slots__ = ("apply",)
+    apply: Callable[[EngineState], Any]
+
+
+def finish(ops: Sequence[Op[Any]]) -> None:
+    """Release the callers of operations whose outcomes are final."""
+    loops: dict[int, tuple[Loop, list[WaitingCaller]]] = {}
+    last: Loop | None = None
+    for op in ops:
+        op.finished = True
+        waiting = op.waiting
+        if waiting is None:
+            op.done.release()
+            continue
+        loop = waiting.loop
+        if loop is not last:
+            last, together = loops.setdefault(id(loop), (loop, []))
+        together.append(waiting)
+    for loop, answered in loops.values():
+        loop.wake(answered)

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EACCES, EPERM, EROFS
@@ -14,7 +13,6 @@ from urllib.parse import quote
 import apsw
 
 from killick.errors import (
-    KillickError,
     SqliteTooOld,
     StoreBusy,
     StoreDegraded,
@@ -22,7 +20,6 @@ from killick.errors import (
     StoreNotOurs,
     StoreOnNetwork,
     StoreReadOnly,
-    StoreReplaced,
 )
 
 Durability = Literal["full", "normal"]
@@ -31,8 +28,6 @@ _SQLITE_OLDEST: Final = 3_051_003
 """Older ones, back to 3.7.0, can corrupt a WAL database that two connections write to."""
 
 _CHECKPOINT_PAGES: Final = 4_000
-
-_FORK_WAIT_SECONDS: Final = 5.0
 
 
 def check_library(version: int | None = None) -> None:
@@ -76,17 +71,6 @@ def _open_file(path: Path) -> apsw.Connection:
     return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
-@contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise SQLite's errors as ours, with the original as the cause."""
-    try:
-        yield
-    except KillickError:
-        raise
-    except apsw.Error as error:
-        raise translate_error(error, what) from error
-
-
 def translate_error(error: apsw.Error, what: str) -> StoreError:
     """The error of ours that says what to do about one of SQLite's."""
     match error:
@@ -110,81 +94,6 @@ def translate_error(error: apsw.Error, what: str) -> StoreError:
             return StoreDegraded(f"{what}: a page of the database is damaged ({error})")
         case _:
             return StoreDegraded(f"{what}: {error}; nothing was acknowledged, try again")
-
-
-class Gate:
-    """Lets fork() happen only while no thread is inside SQLite.
-
-    A child that was forked while another thread held one of SQLite's own mutexes would wait for it
-    for ever, because that thread does not exist there.
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
-        self._inside = 0
-        self._visitors: set[int] = set()
-        self._shut = False
-
-    def enter(self) -> None:
-        """For the writer's thread, which nothing interrupts."""
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._mutex:
-            self._inside -= 1
-            if self._shut:
-                self._changed.notify_all()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """The same on a thread that may be interrupted anywhere, so nothing is counted.
-
-        Who was interrupted on the way in or out, and is still taken for inside, is not after the
-        next time, nor when it is this thread that forks.
-        """
-        thread = threading.get_ident()
-        self._come_in(thread)
-        try:
-            yield
-        finally:
-            self._go_out(thread)
-
-    def _come_in(self, thread: int) -> None:
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._visitors.add(thread)
-
-    def _go_out(self, thread: int) -> None:
-        with self._mutex:
-            self._visitors.discard(thread)
-            if self._shut:
-                self._changed.notify_all()
-
-    def shut(self) -> None:
-        with self._changed:
-            self._shut = True
-            self._visitors.discard(threading.get_ident())
-            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
-
-    def _is_empty(self) -> bool:
-        return not self._inside and not self._visitors
-
-    def open(self) -> None:
-        with self._changed:
-            self._shut = False
-            self._changed.notify_all()
-
-    def reset(self) -> None:
-        """In the child: nobody else is there."""
-        self.__init__()  # type: ignore[misc]
-
-
-gate: Final = Gate()
 
 
 _NETWORK: Final = frozenset(
@@ -277,23 +186,6 @@ def file_system(path: Path, mounts: str) -> str | None:
 def inode(path: Path) -> Inode:
     status = path.stat()
     return status.st_dev, status.st_ino
-
-
-def check_same(path: str, opened: Inode) -> None:
-    """Notice that the file was replaced or deleted under an open store."""
-    try:
-        now = os.stat(path)  # noqa: PTH116  (on the way of every write: a Path costs twice)
-    except FileNotFoundError:
-        raise StoreReplaced(
-            f"{path} was deleted while it was open; nothing more is written to it"
-        ) from None
-    except OSError as error:
-        raise StoreDegraded(f"{path} cannot be reached: {error.strerror}; try again") from error
-    if (now.st_dev, now.st_ino) != opened:
-        raise StoreReplaced(
-            f"{path} was replaced by another file while it was open; close this store and open "
-            "the new one"
-        )
 
 
 def change_mark(path: Path) -> int:

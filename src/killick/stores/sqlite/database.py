@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,23 +12,28 @@ from typing import Final
 
 import apsw
 
-from killick.errors import StoreBusy, StoreDegraded, StoreError, StoreReadOnly
+from killick.errors import (
+    KillickError,
+    StoreBusy,
+    StoreDegraded,
+    StoreError,
+    StoreReadOnly,
+    StoreReplaced,
+)
 from killick.model.limits import LOCK_WAIT_SECONDS
 from killick.stores.contract import BackupReceipt, Pace, Traces
 from killick.stores.sqlite import maintain
 from killick.stores.sqlite.connection import (
     Durability,
+    Inode,
     check_library,
-    check_same,
     connect,
-    gate,
     has_log,
     inode,
     is_writable,
     opening,
     prepare,
     translate_error,
-    translated,
 )
 from killick.stores.sqlite.connection import change_mark as file_change_mark
 from killick.stores.sqlite.lockfile import LockFile, locker_of
@@ -35,6 +41,110 @@ from killick.stores.sqlite.migrate import bring_up_to_date
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
 
 _READERS_IDLE: Final = 4
+_FORK_WAIT_SECONDS: Final = 5.0
+
+
+class Gate:
+    """Lets fork() happen only while no thread is inside SQLite.
+
+    A child that was forked while another thread held one of SQLite's own mutexes would wait for it
+    for ever, because that thread does not exist there.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
+        self._inside = 0
+        self._visitors: set[int] = set()
+        self._shut = False
+
+    def enter(self) -> None:
+        """For the writer's thread, which nothing interrupts."""
+        with self._mutex:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._mutex:
+            self._inside -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """The same on a thread that may be interrupted anywhere, so nothing is counted.
+
+        Who was interrupted on the way in or out, and is still taken for inside, is not after the
+        next time, nor when it is this thread that forks.
+        """
+        thread = threading.get_ident()
+        self._come_in(thread)
+        try:
+            yield
+        finally:
+            self._go_out(thread)
+
+    def _come_in(self, thread: int) -> None:
+        with self._mutex:
+            while self._shut:
+                self._changed.wait()
+            self._visitors.add(thread)
+
+    def _go_out(self, thread: int) -> None:
+        with self._mutex:
+            self._visitors.discard(thread)
+            if self._shut:
+                self._changed.notify_all()
+
+    def shut(self) -> None:
+        with self._changed:
+            self._shut = True
+            self._visitors.discard(threading.get_ident())
+            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
+
+    def _is_empty(self) -> bool:
+        return not self._inside and not self._visitors
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+    def reset(self) -> None:
+        """In the child: nobody else is there."""
+        self.__init__()  # type: ignore[misc]
+
+
+gate: Final = Gate()
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise SQLite's errors as ours, with the original as the cause."""
+    try:
+        yield
+    except KillickError:
+        raise
+    except apsw.Error as error:
+        raise translate_error(error, what) from error
+
+
+def check_same(path: str, opened: Inode) -> None:
+    """Notice that the file was replaced or deleted under an open store."""
+    try:
+        now = os.stat(path)  # noqa: PTH116  (on the way of every write: a Path costs twice)
+    except FileNotFoundError:
+        raise StoreReplaced(
+            f"{path} was deleted while it was open; nothing more is written to it"
+        ) from None
+    except OSError as error:
+        raise StoreDegraded(f"{path} cannot be reached: {error.strerror}; try again") from error
+    if (now.st_dev, now.st_ino) != opened:
+        raise StoreReplaced(
+            f"{path} was replaced by another file while it was open; close this store and open "
+            "the new one"
+        )
 
 
 class _Writing:

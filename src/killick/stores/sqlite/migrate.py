@@ -14,7 +14,6 @@ import apsw
 from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs
 from killick.stores.engine.session_ops import save_derived
 from killick.stores.sql import Migration, build, numbered
-from killick.stores.sqlite.connection import translated
 from killick.stores.sqlite.rows import SqliteTransaction
 
 APPLICATION_ID: Final = 0x484C4446
@@ -33,22 +32,22 @@ def migrations() -> list[Migration]:
 
 
 def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
-    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+    """Create the store or migrate it; a second process finds nothing left to do.
 
+    Raises SQLite's own errors.
     If interrupted: each migration has happened with its record, or not at all.
     """
-    with translated(f"opening {path}"):
-        at = _version(connection, path)
-        pending = [one for one in migrations() if one.number > at]
-        if not pending:
-            return
-        if at == 0:
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("journal_mode", "wal")
-        else:
-            _back_up(connection, Path(f"{path}-backup-{at}"))
-        for one in pending:
-            _apply(connection, one)
+    at = _version(connection, path)
+    pending = [one for one in migrations() if one.number > at]
+    if not pending:
+        return
+    if at == 0:
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("journal_mode", "wal")
+    else:
+        _back_up(connection, Path(f"{path}-backup-{at}"))
+    for one in pending:
+        _apply(connection, one)
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:

@@ -8,7 +8,7 @@ import pytest
 from killick import HandleClosed, Message, Reasoning, Session, Store, Text, ToolCall, TurnStopped
 from killick.model import entries as e
 from killick.stores import engine as ops
-from killick.stores.ops import Op
+from killick.stores.engine.state import Op
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from killick.stores.sqlite.connection import (
     check_library,
     connect,
     translate_error,
-    translated,
 )
+from killick.stores.sqlite.database import translated
 
 
 def test_a_sqlite_that_can_corrupt_a_store_is_refused_with_what_to_install() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from killick.errors import StoreError, StoreNotOurs, StoreOnNetwork, StoreReplaced
-from killick.stores.sqlite import connection
+from killick.stores.sqlite import connection, database
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -100,7 +100,7 @@ def test_a_folder_is_no_store(tmp_path: Path) -> None:
 
 def test_the_same_file_is_the_same(tmp_path: Path) -> None:
     path = connection.prepare(tmp_path / "work.db", network=False)
-    connection.check_same(str(path), connection.inode(path))
+    database.check_same(str(path), connection.inode(path))
 
 
 def test_a_deleted_file_is_noticed(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_deleted_file_is_noticed(tmp_path: Path) -> None:
     opened = connection.inode(path)
     path.unlink()
     with pytest.raises(StoreReplaced, match="deleted"):
-        connection.check_same(str(path), opened)
+        database.check_same(str(path), opened)
 
 
 def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     opened = connection.inode(path)
     other.rename(path)
     with pytest.raises(StoreReplaced, match="replaced"):
-        connection.check_same(str(path), opened)
+        database.check_same(str(path), opened)

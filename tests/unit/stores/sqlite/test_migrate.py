@@ -92,6 +92,8 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
     before = (meta(connection), tables(connection))
     add_migration(monkeypatch, "CREATE TABLE added (x INTEGER) STRICT; CREATE TABLE meta (y)")
     with pytest.raises(StoreDegraded):
+        SqliteDatabase(path)
+    with pytest.raises(apsw.SQLError):
         bring_up_to_date(connection, path)
     assert not connection.in_transaction
     assert (meta(connection), tables(connection)) == before
