@@ -44,6 +44,7 @@ from killick.errors import (
     UndoRefused,
     UsageError,
 )
+from killick.model.causes import Cause
 from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
 from killick.model.messages import (
     File,
@@ -122,6 +123,7 @@ __all__ = [
     "BlobNotFound",
     "CallNotFound",
     "Calling",
+    "Cause",
     "Changes",
     "Clock",
     "ConflictError",

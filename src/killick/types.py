@@ -4,6 +4,7 @@ from killick.journal.redaction import Redact
 from killick.journal.summary import Total
 from killick.maintenance.erase import Erasure, Removal
 from killick.maintenance.examine import Finding, Salvaged
+from killick.model.causes import Cause
 from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
 from killick.model.messages import (
     File,
@@ -44,6 +45,7 @@ __all__ = [
     "ApprovalAsked",
     "BackupReceipt",
     "Calling",
+    "Cause",
     "Changes",
     "Clock",
     "Content",

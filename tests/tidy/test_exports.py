@@ -41,7 +41,7 @@ READS = {
         *("context", "transcript", "timeline", "info"),
         *("changes", "queued", "approvals", "blob"),
     },
-    "Turn": {"id", "status", "reason", "repeated", "stop_asked", "stream", "tool"},
+    "Turn": {"id", "status", "reason", "cause", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {
         *("id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"),
         *("tool_calls", "on_call", "cut_off", "end_part"),

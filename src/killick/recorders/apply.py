@@ -20,7 +20,7 @@ from killick.recorders.actions import (
     unsent,
 )
 from killick.recorders.registry import Kind
-from killick.session.sync_blocks import Deltas
+from killick.session.core.stream import Deltas
 
 
 class EventLines:

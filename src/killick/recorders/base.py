@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from killick.model.messages import Json, ToolCall
 from killick.recorders.registry import Kind, kind_of
-from killick.session.sync_blocks import Deltas
+from killick.session.core.stream import Deltas
 
 Request = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
 from killick.session.core.session import Content
-from killick.session.core.stream import ModelCall, StreamCore
+from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
 from killick.session.drive.drive_async import StopScope, settle
@@ -23,7 +23,6 @@ from killick.session.drive.exit_guard import leaves_awaiting
 from killick.session.drive.steps import Flow, Write
 from killick.session.sync_blocks import (
     Calling,
-    Deltas,
     ToolOutcome,
     Tools,
     TurnFacts,

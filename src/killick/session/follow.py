@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from killick.errors import InvalidCursor, KillickError, SessionNotFound, StoreDegraded
 from killick.journal.assembly import merge
+from killick.journal.checks import check_count
 from killick.model import entries as e
 from killick.model.messages import Part, Reasoning, Text, ToolCall
-from killick.session.arguments import check_count
 from killick.session.drive.steps import Flow, Pause, read
 from killick.session.runtime import Runtime
 from killick.stores.contract import Reader

@@ -9,6 +9,7 @@ import msgspec
 
 from killick.errors import StoreError
 from killick.journal import checks
+from killick.journal.checks import check_numbers
 from killick.journal.redaction import Redact, Redactor, redact_secrets
 from killick.model.limits import (
     ANSWER_SECONDS,
@@ -18,7 +19,6 @@ from killick.model.limits import (
     STREAM_BUFFER_BYTES,
     WINDOW_SECONDS,
 )
-from killick.session.arguments import check_numbers
 from killick.session.runtime import Clock, IdSource, Runtime, random_ids, system_clock
 from killick.stores.contract import Database
 

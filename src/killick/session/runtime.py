@@ -46,7 +46,7 @@ EXIT_SECONDS: Final = 5.0
 _READ_THREADS: Final = 4
 
 
-class _Process:
+class Process:
     """Stands for this process; a child after fork() has another. Comparing it is no system call."""
 
     current: ClassVar[object] = object()
@@ -56,7 +56,7 @@ class _Process:
         cls.current = object()
 
 
-os.register_at_fork(after_in_child=_Process.begin)
+os.register_at_fork(after_in_child=Process.begin)
 
 
 class RunningTurn(Protocol):
@@ -93,7 +93,7 @@ class Runtime:
         self.buffer_bytes = buffer_bytes
         self.flush_bytes = flush_bytes
         self.redactor = redactor
-        self._process = _Process.current
+        self.process = Process.current
         self.watcher = Watcher(database, self._look_for_stops)
         self.writer = Writer(
             database,
@@ -114,7 +114,7 @@ class Runtime:
 
     def is_ours(self) -> bool:
         """False in a child that inherited this through fork()."""
-        return self._process is _Process.current
+        return self.process is Process.current
 
     def post(self, apply: Callable[[EngineState], object]) -> None:
         """Hand an operation over and wait for nothing: for finalisers, which may run anywhere."""

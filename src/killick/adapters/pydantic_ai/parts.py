@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from killick.errors import InvalidEntry
 from killick.model.entries import Usage
 from killick.model.messages import Opaque
-from killick.session.sync_blocks import Deltas
+from killick.session.core.stream import Deltas
 
 OURS: Final = "pydantic-ai"
 """The provider of the opaque parts that only this adapter reads."""

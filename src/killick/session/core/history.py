@@ -13,6 +13,7 @@ import msgspec
 
 from killick.errors import InvalidEntry
 from killick.journal import checks
+from killick.journal.checks import check_counts
 from killick.journal.compaction import (
     Compacting,
     check_in_view,
@@ -28,7 +29,6 @@ from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message
 from killick.model.sessions import Fork, Namer
-from killick.session.arguments import check_counts
 from killick.session.core.session import (
     SessionCore,
     open_session,

@@ -13,6 +13,7 @@ import msgspec
 
 from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreError
 from killick.journal import turn_state
+from killick.journal.checks import check_count, check_counts, check_kinds
 from killick.journal.closing import waiting
 from killick.journal.fold import Messages, fold_turns
 from killick.journal.kinds import HISTORY, TURNS
@@ -26,7 +27,6 @@ from killick.search.query import parse
 from killick.search.results import Hits
 from killick.search.results import search as search_now
 from killick.search.words import unbroken
-from killick.session.arguments import check_count, check_counts, check_kinds
 from killick.session.core.session import (
     SessionCore,
     read_deltas,

@@ -6,6 +6,7 @@ from typing import Final
 
 from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
+from killick.journal.checks import check_count, check_counts, check_is
 from killick.journal.fold import Messages, fold_messages, fold_turns
 from killick.journal.kinds import HISTORY, TURNS, keyed_id
 from killick.journal.visibility import History, in_view
@@ -23,7 +24,6 @@ from killick.model.messages import (
     as_message,
 )
 from killick.model.sessions import Namer, Project, SessionInfo, TurnInfo
-from killick.session.arguments import check_count, check_counts, check_is
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops

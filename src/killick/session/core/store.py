@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 
 from killick.errors import InvalidEntry
 from killick.journal import checks
+from killick.journal.checks import check_is, check_kinds
 from killick.journal.codec import check_value
 from killick.journal.kinds import digest
 from killick.journal.summary import Total, add_up
 from killick.model import entries as e
 from killick.model.limits import EARLIEST_US, LATEST_US
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
-from killick.session.arguments import check_is, check_kinds
 from killick.session.core.session import SessionCore, find_row, open_session
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import StoreOpening

@@ -26,6 +26,7 @@ from killick.model.messages import Json, Part, Role, ToolCall
 from killick.session.core.turn import TurnCore
 from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
+from killick.session.runtime import Process
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.engine.state import EngineState, Op, Receipt
@@ -326,9 +327,11 @@ class StreamCore:
         turn.runtime.writer.submit(op)
 
     def _writable(self) -> StreamBuffer:
-        buffer = self._inside()
+        buffer, turn = self._inside(), self.turn
+        if turn.stop_asked is None and not turn.over and turn.runtime.process is Process.current:
+            return buffer  # as check_open says; without a call, for this runs for every token
         try:
-            self.turn.check_open()
+            turn.check_open()
         except TurnStopped as stopped:
             self._cut = self._cut or describe(stopped)  # what comes now is not in the message
             raise
@@ -339,3 +342,78 @@ class StreamCore:
         if self._buffer is None:
             raise HandleClosed("the stream is closed; what it is given belongs inside its block")
         return self._buffer
+
+
+class Deltas:
+    """What can be handed over while an answer streams: plain calls on both faces, none waits."""
+
+    _core: StreamCore
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self._core.id
+
+    @property
+    def model_call_id(self) -> str:
+        return self._core.model_call_id
+
+    def text(self, text: str) -> None:
+        """A piece of the answer."""
+        self._core.text(text)
+
+    def reasoning(
+        self, text: str = "", *, signature: str | None = None, encrypted: str | None = None
+    ) -> None:
+        """A piece of reasoning; its signature or encrypted content closes the part."""
+        self._core.reasoning(text, signature, encrypted)
+
+    def tool_call(
+        self,
+        call_id: str,
+        *,
+        name: str | None = None,
+        arguments: str = "",
+        tool_type: ToolType = "function",
+        done: bool = False,
+    ) -> None:
+        """A tool call, or a piece of its arguments: after the first piece the id is enough.
+
+        As soon as the arguments are a whole JSON object, or `done` says so, its tool may start.
+        """
+        self._core.tool_call(call_id, name, arguments, tool_type, done=done)
+
+    def part(self, part: Part) -> None:
+        """A whole part: an image, a file, or a provider's opaque data."""
+        self._core.part(part)
+
+    def end_part(self) -> None:
+        """The open part is over: text or reasoning that follows begins one of its own."""
+        self._core.end_part()
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls that are whole so far, in the order in which they became it."""
+        return list(self._core.tool_calls)
+
+    def on_call(self, tell: Callable[[ToolCall], object]) -> None:
+        """Have a function called with each tool call as soon as it is whole.
+
+        It runs where the last piece is handed over, so it must not wait. Calls that are whole
+        already are told at once.
+        """
+        self._core.on_call(tell)
+
+    def cut_off(self, why: str) -> None:
+        """Say that the answer broke off although no exception did: the message will be partial."""
+        self._core.cut_off(why)
+
+    def finish(
+        self,
+        *,
+        finish_reason: str | None = None,
+        usage: e.Usage | None = None,
+        provider_ids: dict[str, str] | None = None,
+    ) -> None:
+        """What the provider said at the end; recorded when the block is left."""
+        self._core.finish(finish_reason, usage, provider_ids)

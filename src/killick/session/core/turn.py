@@ -16,11 +16,11 @@ from killick.errors import (
     TurnStopped,
 )
 from killick.journal import checks
+from killick.journal.checks import check_is
 from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.messages import Message, Prompt
-from killick.session.arguments import check_is
 from killick.session.core.session import SessionCore
 from killick.session.drive.exit_guard import attach, ending, interruption
 from killick.session.drive.steps import Flow, Pause, Write, read, write
