@@ -140,17 +140,6 @@ def test_names_in_the_architecture_exist() -> None:
         assert (SOURCE / path).exists(), path
 
 
-def test_modules_in_the_table_of_layers_exist() -> None:
-    """What a row of the table names lies in the folder of that row."""
-    text = next(page for page in PAGES if page.name == "ARCHITECTURE.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", text, re.MULTILINE)
-    assert rows
-    for folder, holds in rows:
-        for module in re.findall(r"`([a-z]+)/?`", holds):
-            path = SOURCE / folder / module
-            assert path.is_dir() or path.with_suffix(".py").exists(), path
-
-
 @pytest.mark.parametrize(
     ("page", "stated"),
     [
