@@ -1,1 +1,1 @@
-"""What may follow what, and what it means: pure functions of values, no I/O, no clock."""
+"""Decides what may follow what in a journal, and what it means: pure functions, no clock."""

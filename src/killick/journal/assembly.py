@@ -1,7 +1,7 @@
-"""Whether the text of a tool call's arguments is a whole JSON object yet.
+"""Deltas to parts, and the text of a tool call's arguments to a whole JSON object.
 
 Arguments come in pieces. Parsing all of them again for each piece would cost the square of their
-length, so a scanner follows the braces and only then is the text parsed, once.
+length, so a scanner follows the braces, and the text is parsed once, when they are closed.
 """
 
 import json
@@ -26,7 +26,7 @@ class ObjectScanner:
         self.broken = False
 
     def feed(self, text: str) -> None:
-        """Take the next piece. What is not an object, or goes on after its end, is `broken`."""
+        """Take the next piece; `broken` if it is no object or goes on after its end."""
         for char in text:
             if self._in_string:
                 self._feed_string(char)
@@ -58,7 +58,7 @@ class ObjectScanner:
 
 
 def is_whole_object(text: str) -> bool:
-    """Whether the text is one JSON object and nothing else."""
+    """Return True for a text that is one JSON object and nothing else."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -109,23 +109,25 @@ class _Growing:
 
 
 def assemble(deltas: Iterable[Delta], onto: Sequence[Part] = ()) -> tuple[Part, ...]:
-    """The parts that these deltas make, in the order of their numbers; empty ones are left out.
+    """Return the parts that these deltas make, by their numbers; empty ones are left out.
 
     `onto` are parts that are stored already, which the deltas continue.
     """
     growing: dict[int, _Growing] = {}
     for delta in deltas:
-        found = growing.get(delta.part)
-        if found is None:
-            found = growing[delta.part] = _begin(delta, onto)
-        found.add(delta)
+        part = growing.get(delta.part)
+        if part is None:
+            part = growing[delta.part] = _begin(delta, onto)
+        part.add(delta)
     parts = dict(enumerate(onto))
-    parts.update((number, one.part()) for number, one in growing.items() if not one.is_empty())
+    parts.update(
+        (number, grown.part()) for number, grown in growing.items() if not grown.is_empty()
+    )
     return tuple(part for _, part in sorted(parts.items()))
 
 
 def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
-    """What a running tool has printed so far; with `after`, only what goes beyond that."""
+    """Return what a running tool has printed so far; with `after`, only what goes beyond that."""
     pieces: list[str] = []
     length = len(after or "")
     for delta in deltas:
@@ -136,7 +138,7 @@ def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
 
 
 def merge(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
-    """The same deltas with neighbours of one part joined: what one flush writes."""
+    """Join neighbouring deltas of one part: what one flush writes."""
     merged: list[Delta] = []
     run: list[Delta] = []
     for delta in deltas:

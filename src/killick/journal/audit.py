@@ -1,4 +1,4 @@
-"""Whether a journal keeps the rules, all of it, read from the beginning."""
+"""Reads a journal from its beginning and lists the rules that it breaks."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,31 +9,30 @@ from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 
 Violation = tuple[int, str]
-"""Where a rule is broken, and which."""
-
+"""The seq where a rule is broken, and which."""
 
 TurnOf = Callable[[str], TurnState | None]
 """Finds a turn that stands before the entries that are looked at."""
 
 
 def audit(entries: Sequence[e.Entry]) -> list[Violation]:
-    """Every rule that is broken, in order. Entries of unknown kinds are passed over."""
+    """Return every broken rule, in order. Entries of unknown kinds are passed over."""
     return _Audit().run(entries)
 
 
 def audit_continuation(
     entries: Sequence[e.Entry], *, turn_of: TurnOf, is_queued: Callable[[str], bool]
 ) -> list[Violation]:
-    """The same for entries that are to follow on a journal in which no turn runs.
+    """Return the same of entries that are to follow on a journal in which no turn runs.
 
-    They hold whole turns: one that is begun and not ended is a broken rule as well.
+    They hold whole turns: one that is begun and not ended breaks a rule as well.
     """
     replay = _Audit(first=entries[0].seq, turn_of=turn_of, is_queued=is_queued)
     return [*replay.run(entries), *replay.left_open(entries[-1].seq)]
 
 
 class _Audit:
-    """Replays a journal and asks the rules about each entry."""
+    """Replays a journal and applies the rules to each entry."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class _Audit:
         self._first = first
         self._turn_of = turn_of
         self._is_queued = is_queued
-        self._found: list[Violation] = []
+        self._broken: list[Violation] = []
         self._seen: set[str] = set()
         self._turns: dict[str, TurnState] = {}
         self._running: TurnState | None = None
@@ -52,15 +51,15 @@ class _Audit:
         self._withdrawn: set[str] = set()
 
     def run(self, entries: Sequence[e.Entry]) -> list[Violation]:
-        for place, entry in enumerate(entries, start=self._first):
-            if entry.seq != place:
-                self._found.append((place, "an entry is missing"))
-                return self._found
+        for seq, entry in enumerate(entries, start=self._first):
+            if entry.seq != seq:
+                self._broken.append((seq, "an entry is missing"))
+                return self._broken
             self._check(entry)
         begins = self._first == 1
         if begins and entries and not isinstance(entries[0].body, e.SessionCreated):
-            self._found.insert(0, (1, "the journal does not begin with the session's beginning"))
-        return self._found
+            self._broken.insert(0, (1, "the journal does not begin with the session's beginning"))
+        return self._broken
 
     def left_open(self, seq: int) -> list[Violation]:
         running = self._running
@@ -136,7 +135,7 @@ class _Audit:
             turn.apply(entry.seq, body)
 
     def _ask(self, entry: e.Entry, ask: Callable[[], None]) -> bool:
-        """Whether the rules allow it; what they forbid cannot be folded either."""
+        """Return True if the rules allow it; what they forbid cannot be folded either."""
         try:
             ask()
         except KillickError as broken:
@@ -145,4 +144,4 @@ class _Audit:
         return True
 
     def _say(self, entry: e.Entry, what: str) -> None:
-        self._found.append((entry.seq, f"{entry.kind}: {what}"))
+        self._broken.append((entry.seq, f"{entry.kind}: {what}"))

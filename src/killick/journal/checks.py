@@ -69,7 +69,7 @@ def check_content(body: e.Body) -> None:
 
 
 def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags as they are kept; one string is no list of them."""
+    """Return tags as they are kept; refuse one string."""
     if isinstance(tags, str):
         raise InvalidEntry(f"tags are several strings; write [{tags!r}] for one")
     return tuple(tags)
@@ -89,17 +89,17 @@ def check_tags(tags: tuple[str, ...]) -> None:
             )
 
 
-def as_parts(given: Iterable[T], what: str) -> tuple[T, ...]:
-    """Several parts as they are kept; a text, bytes or a mapping is no list of them."""
-    if isinstance(given, list | tuple):
-        return tuple(given)
-    if isinstance(given, _NO_LISTS) or not isinstance(given, Iterable):
-        raise _no_parts(given, what)
-    return tuple(given)
+def as_parts(parts: Iterable[T], what: str) -> tuple[T, ...]:
+    """Return parts as they are kept; refuse a text, bytes or a mapping."""
+    if isinstance(parts, list | tuple):
+        return tuple(parts)
+    if isinstance(parts, _NO_LISTS) or not isinstance(parts, Iterable):
+        raise _no_parts(parts, what)
+    return tuple(parts)
 
 
-def _no_parts(given: object, what: str) -> InvalidEntry:
-    return InvalidEntry(f"{what}, and this is a {type(given).__name__}")
+def _no_parts(value: object, what: str) -> InvalidEntry:
+    return InvalidEntry(f"{what}, and this is a {type(value).__name__}")
 
 
 def check_parts(parts: tuple[Part, ...]) -> None:
@@ -129,7 +129,7 @@ def check_result(result: ToolResult) -> None:
 
 
 def check_usage(usage: e.Usage | None) -> None:
-    """Refuse what cannot be added up."""
+    """Refuse usage that cannot be added up."""
     if not isinstance(usage, e.Usage):
         return
     for name in ("input", "output", "cached", "reasoning"):
@@ -142,7 +142,7 @@ def check_usage(usage: e.Usage | None) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Refuse what is no text where it is handed over, not when it is written."""
+    """Refuse a value that is no text when it is handed over, not when it is written."""
     if not isinstance(text, str):
         raise InvalidEntry(f"{what} must be a string, and this is a {type(text).__name__}")
 
@@ -187,7 +187,7 @@ def session_deleted(session_id: str) -> SessionDeleted:
 
 
 def check_claim(turn: TurnState | None, turn_id: str, fence: int, newest_fence: int) -> TurnState:
-    """The running turn, if it is the one the writer holds. Raises TurnEnded or StaleFence."""
+    """Return the running turn, if the writer holds it. Raises TurnEnded or StaleFence."""
     if turn is not None and turn.id == turn_id and turn.fence == fence and turn.ended is None:
         return turn
     if newest_fence > fence:

@@ -1,4 +1,4 @@
-"""How a turn is closed: the one function behind leaving a block, Stop, take-over and recovery."""
+"""Closes a turn: the one function behind leaving a block, Stop, take-over and recovery."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -18,12 +18,12 @@ AWAITING_APPROVAL: Final = "awaiting_approval"
 
 
 def keeps_waiting(ending: e.TurnEnding) -> bool:
-    """Whether what waited for a person's decision in this turn waits after its ending too."""
+    """Return True if a question to a person waits on after this ending."""
     return ending.status == "interrupted" and ending.cause in KEEP_WAITING
 
 
 def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Body]:
-    """The entries that close a running turn, the ending last.
+    """Return the entries that close a running turn, the ending last.
 
     Messages that still stream become partial, with what came; one with nothing in it leaves the
     ending alone. Tools that still run keep what they printed and get no result: their outcome is
@@ -61,7 +61,7 @@ def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Bod
 
 
 def open_streams(turn: TurnState) -> list[int]:
-    """The seqs of everything in the turn that may have deltas."""
+    """Return the seqs of everything in the turn that may have deltas."""
     tools = [call.started_seq for call in turn.open_tools() if call.started_seq is not None]
     return [*turn.open_messages.values(), *tools]
 
@@ -90,7 +90,7 @@ class WaitingCall:
 
 
 def waiting(entries: Iterable[e.Entry]) -> list[e.ApprovalAsked]:
-    """What waits after these entries, which begin no later than the newest turn."""
+    """Return what waits after these entries, which begin no later than the newest turn."""
     fold = WaitingCall()
     for entry in entries:
         fold.take(entry.body)

@@ -42,7 +42,7 @@ KNOWN_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in KnownBody.__
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of any value of the model."""
+    """Return the bytes of any value of the model."""
     if isinstance(value, Unknown):
         return value.data
     try:
@@ -53,7 +53,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode_body(data: bytes) -> Body:
-    """An entry's body; `Unknown` for a kind that a newer version wrote. Raises CodecError."""
+    """Read an entry's body; `Unknown` for a kind that a newer version wrote. Raises CodecError."""
     try:
         if data[:1] == _WIDE:
             body: KnownBody = msgspec.convert(_wide(data), KnownBody)
@@ -80,7 +80,7 @@ def _with_cause(body: StopAsked | TurnEnding) -> StopAsked | TurnEnding:
 
 
 def decode_deltas(data: bytes) -> tuple[Delta, ...]:
-    """The deltas of one flush of one stream. Raises CodecError."""
+    """Read the deltas of one flush of one stream. Raises CodecError."""
     try:
         return (
             decode(data, tuple[Delta, ...]) if data[:1] == _WIDE else _deltas_decoder.decode(data)
@@ -90,7 +90,7 @@ def decode_deltas(data: bytes) -> tuple[Delta, ...]:
 
 
 def decode(data: bytes, type_: type[T]) -> T:
-    """Any other value of the model."""
+    """Read any other value of the model."""
     if data[:1] == _WIDE:
         return msgspec.convert(_wide(data), type_)
     return msgspec.json.decode(data, type=type_)
@@ -105,10 +105,7 @@ def check_value(value: Any, type_: Any, what: str) -> None:
 
 
 def read_back(body: Body, data: bytes) -> Body:
-    """The body that these bytes of it will be read as, which must say the same.
-
-    Raises CodecError.
-    """
+    """Read these bytes of a body, which must say the same. Raises CodecError."""
     decoded = decode_body(data)
     if isinstance(body, _CAUSED):
         body = _with_cause(body)
@@ -126,15 +123,15 @@ def _check_same(given: Any, decoded: Any) -> None:
             if field.type != Json:  # data of the application, in whatever form JSON has for it
                 _check_same(getattr(given, field.name), getattr(decoded, field.name))
     elif isinstance(decoded, tuple) and isinstance(given, Sequence):
-        for one, other in zip(given, decoded, strict=True):
-            _check_same(one, other)
+        for item, read in zip(given, decoded, strict=True):
+            _check_same(item, read)
     elif decoded is None or isinstance(decoded, str | bytes | msgspec.Struct):
         wanted = "str" if decoded is None else type(decoded).__name__
         raise CodecError(f"Expected `{wanted}`, got `{type(given).__name__}`")
 
 
 def to_bytes(text: str) -> bytes:
-    """A string as the database keeps ids and titles: exact, lone surrogates and NUL included."""
+    """Encode ids and titles as the database keeps them, lone surrogates and NUL included."""
     try:
         return text.encode("utf-8", "surrogatepass")
     except AttributeError:  # it comes from outside, and nothing looked at it before

@@ -1,6 +1,6 @@
-"""What a change of history keeps, decided once, when it is made.
+"""Decides what a change of history keeps, once, when it is made.
 
-Each function is given entries of a journal and returns the seqs that its entry will name, or raises
+Each function takes entries of a journal and returns the seqs that its entry will name, or raises
 InvalidEntry with what is wrong and what to do.
 """
 
@@ -37,7 +37,7 @@ def check_in_view(history: History, seq: int, what: str) -> None:
 
 
 class Compacting(NamedTuple):
-    """What stays of a range, and what goes with it from after its end."""
+    """The entries of a range that stay, and those after its end that go with it."""
 
     keep: tuple[int, ...]
     rest: tuple[int, ...]
@@ -52,11 +52,11 @@ def plan_compaction(
     chosen: Sequence[int],
     as_of: int | None = None,
 ) -> Compacting:
-    """What becomes of the messages that began from `first` to `through`.
+    """Plan what becomes of the messages that began from `first` to `through`.
 
     `entries` are those in view up to the end of the turn that ran at `through`, without what is
     compacted already. Chosen messages stay, and so do system messages. In a turn that still runs,
-    what was not finished at `through` stays too: nobody can say that the summary knows its rest.
+    what was not finished at `through` stays too: the summary may not know its rest.
     With `as_of`, the head when the summary was begun, what was not finished then stays.
     """
     if first > through:
@@ -95,7 +95,7 @@ def plan_compaction(
 
 
 def _is_known(group: Group, turn_over: int | None, through: int, as_of: int | None) -> bool:
-    """Whether whoever made the summary can have known all of a message."""
+    """Return True if the maker of the summary can have known all of a message."""
     if as_of is None:
         return turn_over is not None or (group.finished and max(group.seqs) <= through)
     if turn_over is not None and turn_over <= as_of:
@@ -104,7 +104,7 @@ def _is_known(group: Group, turn_over: int | None, through: int, as_of: int | No
 
 
 def _endings_without_turn(groups: Groups, endings: dict[str, int], gone: set[int]) -> set[int]:
-    """The endings of turns of which nothing stays that they could be about."""
+    """Return the endings of turns of which nothing stays."""
     staying = {group.turn_id for group in groups.all if group.seq not in gone}
     return {seq for turn_id, seq in endings.items() if turn_id not in staying}
 
@@ -119,7 +119,7 @@ def _check_chosen(inside: Collection[Group], history: History, chosen: Sequence[
 
 
 def plan_rewind(entries: Iterable[e.Entry], *, through: int) -> tuple[int, ...]:
-    """The entries after `through` that stay, because what they belong to began by then.
+    """Return the entries after `through` that stay, because what they belong to began by then.
 
     `entries` begin no later than the turn that ran at `through`, and are all that follow. The
     ending of a turn belongs to it when nothing else of the turn began later.
@@ -142,7 +142,7 @@ def plan_rewind(entries: Iterable[e.Entry], *, through: int) -> tuple[int, ...]:
 
 
 def plan_visibility(entries: Iterable[e.Entry], seq: int) -> tuple[str, tuple[int, ...]]:
-    """The message at this place: its id, and the entries that are hidden with it.
+    """Return the id of the message at this seq, and the entries that are hidden with it.
 
     `entries` are those of its turn. A tool's result hides its content and no other entry: its
     call must keep a result.
@@ -167,7 +167,7 @@ def plan_visibility(entries: Iterable[e.Entry], seq: int) -> tuple[str, tuple[in
 
 
 def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn: int) -> e.Undone:
-    """The entry that undoes the operation at this seq, or the newest that is in effect."""
+    """Return the entry that undoes the operation at this seq, or the newest that is in effect."""
     entries = list(history_entries)
     undone = {entry.body.seq for entry in entries if isinstance(entry.body, e.Undone)}
     operations = {
@@ -176,7 +176,7 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
         if isinstance(entry.body, e.Compacted | e.Rewound)
     }
     if seq is None:
-        seq = max((one for one in operations if one not in undone), default=None)
+        seq = max(operations.keys() - undone, default=None)
         if seq is None:
             raise InvalidEntry("there is nothing to undo: no compaction or rewind is in effect")
     body = operations.get(seq)
@@ -188,7 +188,7 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
             f"conversations; session.fork(at={seq - 1}) gives the one before it"
         )
     if seq not in undone:
-        left = {place: one for place, one in operations.items() if place not in undone}
+        left = {at: operations[at] for at in operations if at not in undone}
         _check_not_compacted_since(body, seq, left)
     return e.Undone(id=body.id, seq=seq)
 
@@ -196,17 +196,17 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
 def _check_not_compacted_since(
     undone: e.Compacted | e.Rewound, seq: int, in_effect: dict[int, e.Compacted | e.Rewound]
 ) -> None:
-    """A summary that was made while messages were out of view does not stand for them."""
-    for place, later in in_effect.items():
-        if place > seq and isinstance(later, e.Compacted) and _knows_half(later, undone):
+    """Refuse to bring back messages that a later summary would not stand for."""
+    for at, later in in_effect.items():
+        if at > seq and isinstance(later, e.Compacted) and _knows_half(later, undone):
             raise UndoRefused(
-                f"the compaction at seq {place} reaches over what seq {seq} has taken out, and "
-                f"its summary does not know it; undo that one first: session.undo({place})"
+                f"the compaction at seq {at} reaches over what seq {seq} has taken out, and "
+                f"its summary does not know it; undo that one first: session.undo({at})"
             )
 
 
 def _knows_half(later: e.Compacted, earlier: e.Compacted | e.Rewound) -> bool:
-    """One whose range holds that of an earlier one was made of that one's summary."""
+    """Return True if a later summary was made of a part of what an earlier one took out."""
     if isinstance(earlier, e.Rewound):
         return later.through > earlier.through
     if later.first <= earlier.first and earlier.through <= later.through:
@@ -217,7 +217,7 @@ def _knows_half(later: e.Compacted, earlier: e.Compacted | e.Rewound) -> bool:
 def plan_fork(
     entries: Sequence[e.Entry], *, at: int, deltas: Callable[[int], Sequence[e.Delta]]
 ) -> list[e.Body]:
-    """The entries that close, in a fork, what was open at `at`.
+    """Return the entries that close, in a fork, what was open at `at`.
 
     `entries` are those of the turn that ran at `at`, and all that follow. What began by then is
     carried over whole, as far as it is known: a fork says nothing that did not happen. The turn is
@@ -239,31 +239,31 @@ def plan_fork(
         elif isinstance(body, e.TurnEnding) and body.turn_id == turn.id:
             carried.add(_forked(turn.id), entry.seq)
     if turn.ended is None:
-        for body in closing(turn, _forked(turn.id), lambda place: deltas(carried.source(place))):
+        for body in closing(turn, _forked(turn.id), lambda seq: deltas(carried.source(seq))):
             carried.add(body, 0)
     return carried.bodies
 
 
 class _Carried:
-    """Entries on their way into a fork, where each has another place."""
+    """Entries on their way into a fork, where each has another seq."""
 
     def __init__(self, turn: TurnState, first: int) -> None:
         self.bodies: list[e.Body] = []
         self._turn = turn
         self._first = first
-        self._places: dict[int, int] = {}
+        self._seqs: dict[int, int] = {}
 
-    def source(self, place: int) -> int:
-        """Where in the source stands what has this place in the fork."""
-        return next((seq for seq, there in self._places.items() if there == place), place)
+    def source(self, seq: int) -> int:
+        """Return the seq in the source of what has this seq in the fork."""
+        return next((source for source, here in self._seqs.items() if here == seq), seq)
 
     def add(self, body: e.Body, seq: int) -> None:
-        place = self._places[seq] = self._first + len(self.bodies)
+        here = self._seqs[seq] = self._first + len(self.bodies)
         if isinstance(body, e.ToolFinished | e.LateResult) and body.started is not None:
-            started = self._places.get(body.started, body.started)
+            started = self._seqs.get(body.started, body.started)
             body = msgspec.structs.replace(body, started=started)
         self.bodies.append(body)
-        self._turn.apply(place, body)
+        self._turn.apply(here, body)
 
 
 def _forked(turn_id: str) -> e.TurnEnding:

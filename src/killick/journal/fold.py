@@ -1,6 +1,6 @@
-"""What a journal means: its messages and its turns.
+"""Folds a journal into its messages and its turns, for every reader.
 
-One fold, for every reader. It takes entries in order and may be given a tail of a journal: what
+A fold takes entries in order and may be given a tail of a journal: what
 began before the tail is then not shown, what began in it is shown whole.
 """
 
@@ -66,7 +66,7 @@ class Messages:
                 pass
 
     def finish(self, deltas: Deltas) -> list[Message]:
-        """The messages in order; what still streams is shown with what has come so far."""
+        """Return the messages in order; what still streams has the parts that have come so far."""
         shown = []
         for seq in sorted(self._messages):
             message = self._messages[seq]
@@ -78,7 +78,7 @@ class Messages:
         return shown
 
     def awaiting(self) -> list[str]:
-        """The identities of entries further on that can still change what was taken so far."""
+        """Return the identities of later entries that can still change what was taken so far."""
         names: list[str] = []
         for message_id, seq in self._started.items():
             message = self._messages[seq]
@@ -91,7 +91,7 @@ class Messages:
         return names
 
     def count(self) -> int:
-        """How many messages there are so far, at most."""
+        """Count the messages so far, at most."""
         return len(self._messages)
 
     def _replace(self, message_id: str, **changes: object) -> None:
@@ -100,13 +100,12 @@ class Messages:
             self._messages[seq] = msgspec.structs.replace(self._messages[seq], **changes)
 
     def _take_result(self, seq: int, body: e.ToolFinished | e.LateResult) -> None:
-        place = body.started
-        if place is not None and place not in self._tools:
-            return  # its place lies before the entries given
-        place = place or seq
+        if body.started is not None and body.started not in self._tools:
+            return  # it began before the entries that were taken
+        seq = body.started or seq
         message_id = f"{body.message_id}/{body.result.call_id}"
-        self._messages[place] = Message(
-            "tool", (body.result,), message_id, "complete", body.turn_id, place
+        self._messages[seq] = Message(
+            "tool", (body.result,), message_id, "complete", body.turn_id, seq
         )
 
     def _take_late_text(self, body: e.LateText) -> None:
@@ -120,7 +119,7 @@ class Messages:
 
 
 def fold_messages(entries: Iterable[e.Entry], deltas: Deltas) -> list[Message]:
-    """All messages of these entries."""
+    """Return all messages of these entries."""
     fold = Messages()
     for entry in entries:
         fold.take(entry)
@@ -128,7 +127,7 @@ def fold_messages(entries: Iterable[e.Entry], deltas: Deltas) -> list[Message]:
 
 
 def fold_turns(entries: Iterable[e.Entry]) -> list[TurnInfo]:
-    """All turns of these entries, in the order in which they started."""
+    """Return all turns of these entries, in the order in which they started."""
     turns: dict[str, TurnInfo] = {}
     for entry in entries:
         match entry.body:

@@ -31,34 +31,28 @@ _RESULT: Final[Reader] = attrgetter("result.call_id")
 
 
 class Kind(NamedTuple):
-    """The facts of one kind of entry."""
+    """The facts of one kind of entry.
+
+    identity    makes the key under which a journal holds the entry at most once
+    subject     reads the name by which an error message calls what the entry is about
+    message     reads the id of the message that the entry is a part of
+    fenced      only the holder of the running turn writes it
+    lookup      TURNS or HISTORY, for entries that are found without reading those around them
+    in_summary  it changes what `journal.summary` keeps of its session
+    redacts     the fields with text from outside, which a redaction changes
+    blobs       reads the names of the blobs that the entry refers to
+    compares    the fields that tell a repeated write from a conflict; () is the whole body
+    """
 
     identity: Reader
-    """Makes the key under which a journal holds the entry at most once."""
-
     subject: Reader = _ID
-    """Reads the name by which an error message calls what the entry is about."""
-
     message: Reader | None = None
-    """Reads the id of the message that the entry is a part of."""
-
     fenced: bool = False
-    """Only the holder of the running turn writes it."""
-
     lookup: int | None = None
-    """TURNS or HISTORY, for entries that are found without reading those around them."""
-
     in_summary: bool = False
-    """It changes what `journal.summary` keeps of its session."""
-
     redacts: tuple[str, ...] = ()
-    """The fields with text from outside, which a redaction changes."""
-
     blobs: Callable[[Any], list[str]] | None = None
-    """Reads the names of the blobs that the entry refers to."""
-
     compares: tuple[str, ...] = ()
-    """The fields that tell a repeated write from a conflict; () compares the whole body."""
 
 
 # -- identities --------------------------------------------------------------------------------

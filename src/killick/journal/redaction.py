@@ -1,8 +1,7 @@
-"""Taking secrets out of what is about to be written.
+"""Takes secrets out of what is about to be written, if a store was opened with a redaction.
 
-Every entry passes here, if a store was opened with a redaction. What is taken out is counted in the
-entry and kept nowhere. Signatures, encrypted content and a provider's opaque data are never
-touched, nor is reasoning that is signed: it would not be itself any more.
+What is taken out is counted in the entry and kept nowhere. Signatures, encrypted content and a
+provider's opaque data are never touched, nor is reasoning that is signed.
 """
 
 import json
@@ -49,18 +48,18 @@ _NAMES: Final = tuple(SECRETS)
 @cache
 def _any_secret() -> re.Pattern[str]:
     """Compiled when it is first needed: most stores are opened without it."""
-    return re.compile("|".join(f"(?P<s{n}>{one})" for n, one in enumerate(SECRETS.values())))
+    return re.compile("|".join(f"(?P<s{n}>{text})" for n, text in enumerate(SECRETS.values())))
 
 
-def replace_secrets(text: str, said: Callable[[str, str], str]) -> str:
-    """A text with what is said of it, by its kind and itself, in place of every secret."""
+def replace_secrets(text: str, label: Callable[[str, str], str]) -> str:
+    """Put `label(kind, secret)` in place of every secret of a text."""
     return _any_secret().sub(
-        lambda found: said(_NAMES[int((found.lastgroup or "s0")[1:])], found[0]), text
+        lambda match: label(_NAMES[int((match.lastgroup or "s0")[1:])], match[0]), text
     )
 
 
 def redact_secrets(text: str) -> str:
-    """A text with every secret in it replaced by what it was."""
+    """Replace every secret of a text by its kind."""
     return replace_secrets(text, lambda kind, _secret: f"[redacted: {kind}]")
 
 
@@ -72,7 +71,7 @@ class Redactor:
         self._count = 0
 
     def body(self, body: e.Body) -> e.Body:
-        """The body as it may be written. Raises InvalidEntry when the redaction itself fails."""
+        """Redact a body. Raises InvalidEntry when the redaction itself fails."""
         if isinstance(body, e.Unknown):
             return body
         self._count = 0
@@ -88,7 +87,7 @@ class Redactor:
         return msgspec.structs.replace(body, **changes, redacted=body.redacted + self._count)
 
     def text(self, text: str) -> str:
-        """The text without what must not be stored."""
+        """Redact a text. Raises InvalidEntry when the redaction itself fails."""
         try:
             redacted = self._redact(text)
         except Exception as error:
@@ -102,13 +101,13 @@ class Redactor:
         return redacted
 
     def request(self, system: str | None, tools: Json) -> tuple[str | None, Json, int]:
-        """What a model is asked with, as it may be stored, and how much was taken out of it."""
+        """Redact what a model is asked with; also return how many secrets were taken out of it."""
         apart = Redactor(self._redact)  # what is counted here is not the writer's
-        said = None if system is None else apart.text(system)
-        return said, apart._json(tools), apart._count
+        redacted = None if system is None else apart.text(system)
+        return redacted, apart._json(tools), apart._count
 
     def rest(self, known: str, text: str) -> str | None:
-        """What of a text goes beyond what is stored of it, redacted; None when it does not."""
+        """Return what of a text goes beyond what is stored, redacted; None when it does not."""
         whole, rest = self.text(text), text[len(known) :]
         if not text.startswith(known):
             return whole[len(known) :] if whole.startswith(known) else None
@@ -117,12 +116,12 @@ class Redactor:
         return _masked(text, whole)[len(known) :]  # a secret is cut in two where it was cut off
 
     def forms(self, arguments: str) -> tuple[str, str]:
-        """What these arguments may have become: written whole, or flushed while they came."""
+        """Return what arguments may be stored as: written whole, or flushed while they came."""
         whole = self.arguments(arguments)
         return whole, _MASKED.sub("[redacted]", _masked(arguments, whole))
 
     def mask(self, deltas: Sequence[e.Delta]) -> tuple[e.Delta, ...]:
-        """Deltas with the same lengths; a secret that two flushes share is not seen here."""
+        """Mask secrets in deltas, keeping lengths; one that two flushes share is not seen."""
         return tuple(
             msgspec.structs.replace(delta, text=_masked(delta.text, self.text(delta.text)))
             if delta.text and not (delta.signature or delta.encrypted)
@@ -173,7 +172,7 @@ class Redactor:
                 return item
 
     def arguments(self, arguments: str) -> str:
-        """Arguments that were a whole object stay one, whatever the redaction does to text."""
+        """Redact arguments; a whole object stays one, whatever the redaction does to text."""
         changed = self.text(arguments)
         if changed == arguments or is_whole_object(changed) or not is_whole_object(arguments):
             return changed
@@ -183,7 +182,7 @@ class Redactor:
         return kept or json.dumps({"redacted": changed}, ensure_ascii=False)
 
     def _by_values(self, arguments: str) -> str | None:
-        """An object whose values are redacted one by one; None if that is not enough."""
+        """Redact an object value by value; None if that is not enough."""
         try:
             value = self._json(json.loads(arguments))
             dense = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -210,20 +209,20 @@ class Redactor:
         return value
 
     def _object(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Names are text too; those that became the same are told apart."""
-        found: dict[str, Any] = {}
+        """Redact names and values; number names that became the same."""
+        kept: dict[str, Any] = {}
         for name, inner in value.items():
             redacted = unique = self.text(name)
             number = 1
-            while unique in found:
+            while unique in kept:
                 number += 1
                 unique = f"{redacted} #{number}"
-            found[unique] = self._json(inner)
-        return found
+            kept[unique] = self._json(inner)
+        return kept
 
 
 def failed(body: e.Body) -> e.Body:
-    """A body that must be written although its redaction failed: without any text."""
+    """Return a body without any text: it must be written although its redaction failed."""
     return Redactor(lambda text: "[not stored: the redaction failed]" if text else "").body(body)
 
 

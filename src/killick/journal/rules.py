@@ -35,7 +35,7 @@ third argument is the turn that runs, when the entry is of another one."""
 
 
 class Rule(NamedTuple):
-    """Where one kind of entry is admitted, and which state follows."""
+    """The row of one kind: in which states it is admitted, and which state follows."""
 
     running: Step
     over: Step
@@ -161,41 +161,29 @@ def _calls(turn: TurnState, body: e.MessageRecorded, _: TurnState | None) -> Non
 
 # -- the table ---------------------------------------------------------------------------------
 
-_ANYTIME: Final = Rule("running", "over")
+_ANYTIME: Final = (
+    *(e.SessionCreated, e.Renamed, e.Archived, e.Pinned, e.Tagged, e.Moved, e.Note, e.Imported),
+    *(e.PromptWaiting, e.PromptWithdrawn, e.ApprovalDecided),
+    *(e.Compacted, e.Undone, e.Visibility, e.Unknown),
+)
+_RUNNING: Final = (e.ModelCallStarted, e.MessageStarted, e.ToolOutput, e.ApprovalAsked)
 
 ORDER: Final[dict[type, Rule]] = {
-    e.SessionCreated: _ANYTIME,
-    e.Renamed: _ANYTIME,
-    e.Archived: _ANYTIME,
-    e.Pinned: _ANYTIME,
-    e.Tagged: _ANYTIME,
-    e.Moved: _ANYTIME,
+    **dict.fromkeys(_ANYTIME, Rule("running", "over")),
+    **dict.fromkeys(_RUNNING, Rule("running", TurnEnded)),
     e.Deleted: Rule("deleted", "deleted"),
     e.Restored: Rule("running", "over", deleted="over"),
-    e.Note: _ANYTIME,
-    e.Imported: _ANYTIME,
+    e.Rewound: Rule(SessionBusy, "over"),
     e.TurnStarted: Rule(SessionBusy, "running"),
-    e.StopAsked: Rule("running", InvalidEntry),
     e.TurnEnding: Rule("over", TurnEnded, _reason),
-    e.PromptWaiting: _ANYTIME,
+    e.StopAsked: Rule("running", InvalidEntry),
     e.PromptTaken: Rule("running", InvalidEntry),
-    e.PromptWithdrawn: _ANYTIME,
-    e.ModelCallStarted: Rule("running", TurnEnded),
     e.ModelCallEnded: Rule("running", TurnEnded, _open_model_call),
     e.MessageRecorded: Rule("running", TurnEnded, _calls),
-    e.MessageStarted: Rule("running", TurnEnded),
     e.MessageEnded: Rule("running", TurnEnded, _message),
     e.ToolCalled: Rule("running", TurnEnded, _message),
     e.ToolStarted: Rule("running", "over", _new_call),
-    e.ToolOutput: Rule("running", TurnEnded),
     e.ToolFinished: Rule("running", InvalidEntry, _call),
-    e.ApprovalAsked: Rule("running", TurnEnded),
-    e.ApprovalDecided: _ANYTIME,
-    e.Compacted: _ANYTIME,
-    e.Rewound: Rule(SessionBusy, "over"),
-    e.Undone: _ANYTIME,
-    e.Visibility: _ANYTIME,
     e.LateResult: Rule(InvalidEntry, "over", _call),
     e.LateText: Rule(InvalidEntry, "over", _message),
-    e.Unknown: _ANYTIME,
 }

@@ -1,7 +1,4 @@
-"""What is kept of a session beside its journal, so that writing and listing are cheap.
-
-All of it can be computed from the journal again: a store's derived tables are this fold, saved.
-"""
+"""The fold of a session's journal that a store saves beside it, for cheap writes and lists."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,7 +7,7 @@ import msgspec
 
 from killick.journal.kinds import KINDS
 from killick.model import entries as e
-from killick.model.sessions import Description, Status, moment
+from killick.model.sessions import Description, moment
 
 
 class Derived(msgspec.Struct, kw_only=True):
@@ -29,7 +26,7 @@ class Derived(msgspec.Struct, kw_only=True):
 
 
 def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
-    """Take the next entry; whether anything changed."""
+    """Take the next entry; return True if anything changed."""
     changed = KINDS[type(body)].in_summary and _advance(derived, seq, at_us, body)
     if not isinstance(body, e.Unknown) and body.redacted:
         count = derived.about.redacted + body.redacted
@@ -65,7 +62,7 @@ def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
 
 
 def derive(entries: Iterable[e.Entry]) -> Derived:
-    """What a session's own entries amount to; those of the session it was forked from aside."""
+    """Fold a session's own entries, without those of the session it was forked from."""
     derived = Derived()
     for entry in entries:
         advance(derived, entry.seq, entry.at_us, entry.body)
@@ -73,7 +70,7 @@ def derive(entries: Iterable[e.Entry]) -> Derived:
 
 
 def describe(about: Description, body: e.Body, at_us: int) -> Description:
-    """The session's description after one more entry."""
+    """Return the session's description after one more entry."""
     match body:
         case e.SessionCreated():
             return _begin(body, about.redacted)
@@ -94,9 +91,9 @@ def describe(about: Description, body: e.Body, at_us: int) -> Description:
         case e.Restored():
             return msgspec.structs.replace(about, deleted_at_us=None)
         case e.TurnStarted():
-            return _with_status(about, "running")
+            return msgspec.structs.replace(about, status="running")
         case e.TurnEnding():
-            return _with_status(about, body.status)
+            return msgspec.structs.replace(about, status=body.status)
         case e.ModelCallStarted():
             return _with_call(about, body)
         case _:
@@ -104,7 +101,7 @@ def describe(about: Description, body: e.Body, at_us: int) -> Description:
 
 
 def retagged(tags: tuple[str, ...], body: e.Tagged) -> tuple[str, ...]:
-    """The tags after some were taken off and some put on, each once, in order."""
+    """Return the tags after some were taken off and some put on, each once, in order."""
     kept = [tag for tag in tags if tag not in body.remove]
     return tuple(dict.fromkeys([*kept, *body.add]))
 
@@ -121,10 +118,6 @@ def _begin(body: e.SessionCreated, redacted: int) -> Description:
         parent=body.parent,
         fork=body.fork,
     )
-
-
-def _with_status(about: Description, status: Status) -> Description:
-    return msgspec.structs.replace(about, status=status)
 
 
 def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
@@ -154,7 +147,7 @@ class Spent(msgspec.Struct, frozen=True):
     cost: float | None = None
 
     def plus(self, other: "Spent") -> "Spent":
-        """Both together, under the first one's name."""
+        """Add two rows, under the name of the first."""
         return msgspec.structs.replace(
             self,
             calls=self.calls + other.calls,
@@ -167,7 +160,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 def spent_by(at_us: int, body: e.Body, call: e.ModelCallStarted | None) -> Spent | None:
-    """What one entry adds; `call` is the start of the model call that it ends.
+    """Return what one entry adds; `call` is the start of the model call that it ends.
 
     A call counts when it starts, so that one which never ends is counted; its tokens count when
     they are known.
@@ -175,18 +168,24 @@ def spent_by(at_us: int, body: e.Body, call: e.ModelCallStarted | None) -> Spent
     day = at_us // _DAY_US
     match body:
         case e.ModelCallStarted():
-            return Spent(day, body.provider or "", body.model or "", calls=1)
+            return _spent(day, body, 1)
         case e.ModelCallEnded(usage=e.Usage() as usage) if call is not None:
-            return _with(Spent(day, call.provider or "", call.model or ""), usage)
+            return _spent(day, call, 0, usage)
         case e.Compacted() if body.usage is not None or body.model is not None:
-            made = Spent(day, body.provider or "", body.model or "", calls=1)
-            return made if body.usage is None else _with(made, body.usage)
+            return _spent(day, body, 1, body.usage)
         case _:
             return None
 
 
+def _spent(
+    day: int, by: e.ModelCallStarted | e.Compacted, calls: int, usage: e.Usage | None = None
+) -> Spent:
+    tokens = () if usage is None else msgspec.structs.astuple(usage)
+    return Spent(day, by.provider or "", by.model or "", calls, *tokens)
+
+
 def fold_usage(entries: Iterable[e.Entry]) -> list[Spent]:
-    """What a session's own entries have cost, a row for each day, provider and model."""
+    """Add up what a session's own entries cost, a row for each day, provider and model."""
     calls: dict[str, e.ModelCallStarted] = {}
     totals: dict[tuple[int, str, str], Spent] = {}
     for entry in entries:
@@ -202,7 +201,7 @@ def fold_usage(entries: Iterable[e.Entry]) -> list[Spent]:
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What was spent under one name: a session, a model, a project or a day."""
+    """The model calls, tokens and cost of a session, a model, a project or a day."""
 
     name: str
     calls: int
@@ -214,7 +213,7 @@ class Total(msgspec.Struct, frozen=True):
 
 
 def add_up(rows: Iterable[tuple[str, str | None, Spent]], by: str) -> list[Total]:
-    """Rows of (session, project, spent) as totals, in the order of their names."""
+    """Add up rows of (session, project, spent), in the order of their names."""
     name_of = _NAMES.get(by)
     if name_of is None:
         raise ValueError(f"by={by!r}; it is one of {', '.join(_NAMES)}")
@@ -223,8 +222,8 @@ def add_up(rows: Iterable[tuple[str, str | None, Spent]], by: str) -> list[Total
         name = name_of(session, project, spent)
         totals[name] = totals[name].plus(spent) if name in totals else spent
     return [
-        Total(name, one.calls, one.input, one.output, one.cached, one.reasoning, one.cost)
-        for name, one in sorted(totals.items())
+        Total(name, row.calls, row.input, row.output, row.cached, row.reasoning, row.cost)
+        for name, row in sorted(totals.items())
     ]
 
 
@@ -235,14 +234,3 @@ _NAMES: Final[dict[str, Callable[[str, str | None, Spent], str]]] = {
     "day": lambda session, project, spent: moment(spent.day * _DAY_US).date().isoformat(),
     "all": lambda session, project, spent: "",
 }
-
-
-def _with(call: Spent, usage: e.Usage) -> Spent:
-    return msgspec.structs.replace(
-        call,
-        input=usage.input,
-        output=usage.output,
-        cached=usage.cached,
-        reasoning=usage.reasoning,
-        cost=usage.cost,
-    )

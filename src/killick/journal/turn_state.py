@@ -1,7 +1,6 @@
-"""What one turn's entries amount to, as far as a write must know it.
+"""The state of one turn, folded from its entries: what is open, its calls, its ending.
 
-`TurnState` is a fold: feed it the turn's entries in order and it says what is open, which calls
-were made, and how the turn ended. It holds no content, so a turn of ten thousand entries stays
+It is what a write must know. It holds no content, so a turn of ten thousand entries stays
 small. Only entries that are in the journal, or in the transaction under way, may be applied.
 """
 
@@ -27,7 +26,7 @@ class CallState:
 
 
 class TurnState:
-    """The standing of one turn after the entries applied so far."""
+    """The state of one turn after the entries applied so far."""
 
     __slots__ = (
         "_calls",
@@ -65,27 +64,27 @@ class TurnState:
         self.tools: dict[int, CallState] = {}  # by the seq of their start
 
     def find_call(self, call_id: str, message_id: str | None = None) -> CallState | None:
-        """The call with this id; of several in one turn, since providers repeat ids, the newest."""
+        """Return the call with this id; the newest of several, since providers repeat ids."""
         if message_id is None:
             return self._newest.get(call_id)
         return self._calls.get((message_id, call_id))
 
     def stream_at(self, seq: int) -> tuple[str, str | None]:
-        """The message, and the call if it is a tool's output, whose stream began at this seq."""
+        """Return the message, and the call of a tool's output, whose stream began at this seq."""
         for call in self._calls.values():
             if call.started_seq == seq:
                 return call.message_id, call.call_id
         return next(message_id for message_id, at in self.messages.items() if at == seq), None
 
     def open_tools(self) -> Iterable[CallState]:
-        """Calls that were started and have neither a result nor a recorded leaving."""
+        """Yield calls that were started and have neither a result nor a recorded leaving."""
         for key, call in self._calls.items():
             if call.started_seq is not None and not call.answered and key not in self.left:
                 yield call
 
     @property
     def is_answered(self) -> bool:
-        """Whether every call that was made has its result."""
+        """True if every call that was made has its result."""
         return all(call.answered for call in self._calls.values())
 
     def apply(self, seq: int, body: e.Body) -> None:
@@ -145,7 +144,7 @@ class TurnState:
 
 
 def fold_turn(entries: Iterable[e.Entry]) -> TurnState | None:
-    """The first turn that starts in these entries, as far as they go."""
+    """Fold the first turn that starts in these entries, as far as they go."""
     turn: TurnState | None = None
     for entry in entries:
         if turn is not None:
@@ -156,7 +155,7 @@ def fold_turn(entries: Iterable[e.Entry]) -> TurnState | None:
 
 
 def waiting(entries: Iterable[e.Entry]) -> dict[str, Message]:
-    """What waits after these entries, by its id, in the order in which it came."""
+    """Return the prompts that wait after these entries, by their ids, in order."""
     prompts: dict[str, Message] = {}
     for entry in entries:
         take(prompts, entry)
@@ -164,7 +163,7 @@ def waiting(entries: Iterable[e.Entry]) -> dict[str, Message]:
 
 
 def take(prompts: dict[str, Message], entry: e.Entry) -> None:
-    """What waits after one more entry."""
+    """Add or remove the prompt that one more entry queues, takes or withdraws."""
     match entry.body:
         case e.PromptWaiting() as body:
             prompts[body.id] = Message(body.role, body.parts, body.id, seq=entry.seq)

@@ -1,4 +1,4 @@
-"""Which entries belong together: a message with its end, its tools and their results."""
+"""Groups the entries of a message, and says which a person and a model are shown."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -31,7 +31,7 @@ class Group:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it is still to come, as far as its own entries tell."""
+        """True if nothing of it is still to come, as far as its own entries tell."""
         return self.ended and not self.open_calls
 
 
@@ -45,11 +45,11 @@ class Groups:
         self._model_calls: dict[str, int] = {}
 
     def begun_at(self, seq: int) -> Group | None:
-        """The message that begins at this seq."""
+        """Return the message that begins at this seq."""
         return next((group for group in self.all if group.seq == seq), None)
 
     def take(self, entry: e.Entry) -> Group | None:
-        """The group of this entry, if it has one."""
+        """Add an entry to its group, if it has one, and return that."""
         body = entry.body
         match body:
             case e.MessageRecorded():
@@ -68,7 +68,7 @@ class Groups:
                 return group
 
     def _record(self, entry: e.Entry, body: e.MessageRecorded) -> Group:
-        """A message that answers calls belongs to the message that made them."""
+        """Add a message to that whose calls it answers, or begin a group."""
         results = [part for part in body.parts if isinstance(part, ToolResult)]
         owner = next((self._calls[r.call_id] for r in results if r.call_id in self._calls), None)
         if owner is None:
@@ -154,23 +154,23 @@ class Rewind:
 
 
 class Hidden:
-    """The messages that somebody is not shown, by the places where they began."""
+    """The messages that a person or a model is not shown, by the seqs where they began."""
 
     def __init__(self, hidden: Iterable[e.Visibility]) -> None:
         hidden = list(hidden)
-        self.places = {one.seq for one in hidden}
-        self._seqs = {seq for one in hidden for seq in one.entries}
-        self._ids = {one.message_id for one in hidden if one.entries}
-        self._results = {one.message_id for one in hidden if not one.entries}
+        self.places = {body.seq for body in hidden}
+        self._seqs = {seq for body in hidden for seq in body.entries}
+        self._ids = {body.message_id for body in hidden if body.entries}
+        self._results = {body.message_id for body in hidden if not body.entries}
 
     def has(self, entry: e.Entry) -> bool:
-        """Whether an entry belongs to a hidden message. A tool's result hides its content only."""
+        """Return True for an entry of a hidden message. A tool's result hides its content only."""
         if not self._ids:
             return False
         return entry.seq in self._seqs or message_of(entry.body) in self._ids
 
     def has_result(self, body: e.Body) -> bool:
-        """Whether what a tool printed or returned is hidden, and this is about that tool."""
+        """Return True for an entry of a tool whose output and result are hidden."""
         if not self._results:
             return False
         match body:
@@ -183,7 +183,7 @@ class Hidden:
 
 
 class History:
-    """What is in effect of the entries that change which others are in view."""
+    """The compactions, rewinds and visibility that are in effect."""
 
     def __init__(self, entries: Iterable[e.Entry] = ()) -> None:
         entries = list(entries)
@@ -193,7 +193,7 @@ class History:
         self.compactions: list[Compaction] = []
         for entry in entries:
             self._take(entry)
-        self.compactions = [one for one in self.compactions if not self._is_rewound(one)]
+        self.compactions = [c for c in self.compactions if not self._is_rewound(c)]
 
     def _take(self, entry: e.Entry) -> None:
         match entry.body:
@@ -220,27 +220,26 @@ class History:
         )
 
     def is_in_view(self, seq: int) -> bool:
-        """Whether no rewind has taken this entry out."""
+        """Return True if no rewind has taken this entry out."""
         return not any(rewind.drops(seq) for rewind in self.rewinds)
 
     def compacted_by(self, seq: int) -> Compaction | None:
-        """The compaction whose summary stands in for this entry, if one does."""
-        return next((one for one in reversed(self.compactions) if one.replaces(seq)), None)
+        """Return the compaction whose summary stands in for this entry, if one does."""
+        return next((c for c in reversed(self.compactions) if c.replaces(seq)), None)
 
     def summaries(self) -> list[Compaction]:
-        """The compactions whose summaries a model is sent, in the order of their ranges."""
-        shown = [
-            one for one in self.compactions if not any(o.covers(one) for o in self.compactions)
-        ]
-        return sorted(shown, key=lambda one: (one.body.first, one.seq))
+        """Return the compactions whose summaries a model is sent, in the order of their ranges."""
+        every = self.compactions
+        shown = [c for c in every if not any(other.covers(c) for other in every)]
+        return sorted(shown, key=lambda c: (c.body.first, c.seq))
 
     def skipped(self) -> tuple[int, tuple[int, ...]]:
-        """How far a journal need not be read for a model, and what of that must be all the same."""
+        """Return up to where a model's reader skips a journal, and the entries it reads even so."""
         reach = 0
-        for one in sorted(self.compactions, key=lambda one: one.body.first):
-            if one.body.first <= reach + 1:
-                reach = max(reach, one.body.through)
-        kept = {seq for one in self.compactions for seq in one.body.keep if seq <= reach}
+        for body in sorted((c.body for c in self.compactions), key=lambda body: body.first):
+            if body.first <= reach + 1:
+                reach = max(reach, body.through)
+        kept = {seq for c in self.compactions for seq in c.body.keep if seq <= reach}
         return reach, tuple(sorted(seq for seq in kept if self.compacted_by(seq) is None))
 
     def hides(self, audience: Audience) -> Hidden:
@@ -248,7 +247,7 @@ class History:
 
 
 def in_view(history: History, entries: Iterable[e.Entry]) -> Iterable[e.Entry]:
-    """Entries without those that were rewound."""
+    """Return the entries without those that were rewound."""
     if not history.rewinds:
         return entries
     return (entry for entry in entries if history.is_in_view(entry.seq))
@@ -268,7 +267,7 @@ class Hiding:
         self._calls: set[tuple[str, str]] = set()
 
     def see(self, entry: e.Entry) -> e.Entry | None:
-        """The entry without what is hidden; None when nothing of it is left."""
+        """Return the entry without what is hidden; None when nothing of it is left."""
         if not self._hidden.places:
             return entry
         body = entry.body
