@@ -1,5 +1,6 @@
 """Killick: a session store for LLM agents that loses nothing when they are interrupted."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -235,6 +236,9 @@ _ASYNC = {
     "AsyncToolRun": "aio_blocks",
     "AsyncTurn": "aio_blocks",
 }
+
+
+logging.getLogger("killick").addHandler(logging.NullHandler())  # silent unless it is set up
 
 
 def __getattr__(name: str) -> Any:

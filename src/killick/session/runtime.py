@@ -1,6 +1,7 @@
 """Time and ids, which everything else is given."""
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -39,6 +40,8 @@ def system_clock() -> int:
 def random_ids(prefix: Prefix) -> str:
     return f"{prefix}_{uuid_utils.uuid7().hex}"
 
+
+LOG: Final = logging.getLogger("killick")
 
 EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""
@@ -180,7 +183,7 @@ class Runtime:
         """A stop was asked for in this process; if the turn runs here, tell it at once."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            turn.stop(asked)
+            _deliver(turn, asked)
 
     def _look_for_stops(self) -> None:
         """Another process has committed: perhaps a stop for a turn that runs here."""
@@ -198,7 +201,7 @@ class Runtime:
     def _look_for_stop(self, reader: Reader, turn: RunningTurn, seq: int) -> None:
         asked = reader.entries(turn.key, after=seq - 1, limit=1)[0].body
         if isinstance(asked, e.StopAsked) and asked.turn_id == turn.claim.turn_id:
-            turn.stop(asked)
+            _deliver(turn, asked)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -291,3 +294,8 @@ def _close_at_exit() -> None:
             failures.append(failure)
     if failures:
         raise failures[0]  # the others say the same
+
+
+def _deliver(turn: RunningTurn, asked: e.StopAsked) -> None:
+    turn.stop(asked)
+    LOG.info("stop delivered", extra={"turn_id": turn.claim.turn_id, "cause": asked.cause})

@@ -9,6 +9,7 @@ writing never rests, now and then if no operation waits. A complete index costs 
 """
 
 import contextlib
+import logging
 import threading
 import time
 from bisect import bisect_left
@@ -20,6 +21,7 @@ from killick.errors import (
     HandleClosed,
     KillickError,
     SearchDamaged,
+    StaleFence,
     StoreBusy,
     StoreDegraded,
     StoreError,
@@ -42,6 +44,8 @@ from killick.stores.engine import flush, index, index_is_damaged, put_blob
 from killick.stores.engine.state import DropCallback, EngineState, Op, StoreBodyFirst, finish
 
 T = TypeVar("T")
+
+LOG: Final = logging.getLogger("killick")
 
 _BATCH_MAX: Final = 1_024
 """Operations in one commit; a bound on how long the first of them waits."""
@@ -507,6 +511,7 @@ class Writer:
         self._schedule.failed(error)
         if isinstance(error, SearchDamaged) and error.__cause__ is not None:
             reason = str(error.__cause__)
+            LOG.warning("search index damaged", extra={"error": reason})
             with contextlib.suppress(Exception):  # then the next search finds it
                 self._transact([Op(lambda engine: index_is_damaged(engine, reason))])
 
@@ -537,16 +542,27 @@ class Writer:
         """Note what the outcomes say of the store's status, of flushes and of retries."""
         for op in ops:
             if op.error is None:
-                self.status = "ok"
+                if self.status != "ok":
+                    self.status = "ok"
+                    LOG.info("store well again", extra={"holder": self._database.holder})
             else:
                 self.metrics.refused += 1
-                if isinstance(op.error, StoreError):
-                    self.status = "degraded"
+                self._note_refused(op.error)
             if isinstance(op, _FlushOp):
                 self._note_flush(op)
             elif isinstance(op, _RetriedOp) and isinstance(op.error, StoreError):
                 self._retries.put(op.apply)
                 self._wake_in(_RETRY_SECONDS)
+
+    def _note_refused(self, error: BaseException) -> None:
+        if isinstance(error, StoreError):
+            if self.status == "ok":
+                fields = {"holder": self._database.holder, "error": str(error)}
+                LOG.warning("store degraded", extra=fields)
+            self.status = "degraded"
+        elif isinstance(error, StaleFence):
+            fields = {"holder": self._database.holder, "error": str(error)}
+            LOG.warning("fenced out", extra=fields)
 
     def _note_flush(self, op: _FlushOp) -> None:
         refused = {} if op.error is not None else op.value

@@ -1,6 +1,7 @@
 """Reads for those who show a store to people: what has changed, what waits, what happened when."""
 
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +45,8 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
     from killick.views.neutral import Partial
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown
+
+LOG: Final = logging.getLogger("killick")
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and with how much there is to do."""
@@ -440,6 +443,7 @@ def _tell(error: SearchDamaged) -> Flow[None]:
     if error.__cause__ is None:
         return
     reason = str(error.__cause__)
+    LOG.warning("search index damaged", extra={"error": reason})
     try:
         yield from write(lambda engine: ops.index_is_damaged(engine, reason))
     except (StoreError, SearchDamaged):

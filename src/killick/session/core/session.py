@@ -1,5 +1,6 @@
 """One session, written once for both faces, as flows: opening, reading, describing it."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -29,6 +30,8 @@ from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
+
+LOG: Final = logging.getLogger("killick")
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -286,7 +289,9 @@ class SessionCore:
         runtime = self.runtime()
         at = runtime.clock()
         recovered = yield from write(lambda engine: ops.recover(engine, self.key, at))
-        runtime.writer.metrics.recovered += recovered
+        if recovered:
+            runtime.writer.metrics.recovered += 1
+            LOG.warning("turn recovered", extra={"session_id": self.id})
         return recovered
 
     # -- turns ---------------------------------------------------------------------------------

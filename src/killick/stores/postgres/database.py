@@ -5,6 +5,7 @@ notices; one listens while somebody waits. Each is opened again when it was lost
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -42,6 +43,8 @@ from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
 from killick.stores.postgres.schema import queries
 from killick.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
+
+LOG: Final = logging.getLogger("killick")
 
 _LOSSES_MAX: Final = 5
 """How often in a row a transaction is begun anew because its connection was lost."""
@@ -332,6 +335,7 @@ class PostgresDatabase:
         if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
             self._losses += 1
             self._first = frozenset(tx.locked)
+            LOG.info("transaction retried", extra={"error": str(error), "losses": self._losses})
             return RetryTransaction("the connection was lost")
         self._losses = 0
         self._queueing_since = None

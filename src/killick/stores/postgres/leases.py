@@ -5,6 +5,7 @@ many commits at once, and never inside of a transaction that writes, where it wo
 the whole database. Whoever misses one finds the change by looking.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -17,6 +18,8 @@ from killick.stores.postgres.connection import Address, Link, run
 from killick.stores.postgres.keys import split
 from killick.stores.postgres.migrate import check_allowed
 from killick.stores.postgres.schema import PostgresQueries
+
+LOG: Final = logging.getLogger("killick")
 
 _RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.005
@@ -68,7 +71,8 @@ class Lease:
             self._thread.join(5)
 
     def _run(self) -> None:
-        due = time.monotonic() + self._seconds / 3
+        renewed = time.monotonic()
+        due, lost = renewed + self._seconds / 3, False
         while not self._closed and self._refused is None:
             self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
@@ -79,9 +83,13 @@ class Lease:
                 self._drop()
                 if renewing:
                     due = time.monotonic() + min(_RETRY_SECONDS, self._seconds / 3)
+                if not lost and time.monotonic() - renewed > self._seconds:
+                    lost = True
+                    LOG.warning("lease lost", extra={"holder": self._holder})
                 continue
             if renewing:
-                due = time.monotonic() + self._seconds / 3
+                renewed, lost = time.monotonic(), False
+                due = renewed + self._seconds / 3
         self._end()
 
     def _work(self, *, renewing: bool) -> None:
