@@ -13,6 +13,7 @@ from killick.journal.codec import KNOWN_KINDS
 from killick.journal.kinds import KINDS, identity
 from killick.model import entries as e
 from killick.model import limits
+from killick.model.causes import CAUSES, KEEP_WAITING
 from killick.session.core.session import VERIFIED_ON_OPEN
 from killick.session.runtime import EXIT_SECONDS
 from tests.docs.pages import DOCS, PAGES, first_column
@@ -158,12 +159,14 @@ def test_limits_are_those_of_the_code(page: str, stated: str) -> None:
     assert stated in words
 
 
-def test_reasons_of_endings_are_those_of_the_code() -> None:
-    """Every reason that the how-to lists is a text in the source."""
+def test_causes_are_those_of_the_code() -> None:
+    """The journal's page lists all of them; other pages name none that is not in the list."""
+    section = JOURNAL.split("### `turn_ended`")[1].split("###")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == CAUSES
+    kept = section.split("goes on waiting after")[1].split("The reason")[0]
+    assert set(re.findall(r"`(\w+)`", kept)) == KEEP_WAITING
     text = (DOCS / "how-to" / "record-a-turn.md").read_text("utf-8")
-    listed = set(re.findall(r"\| `interrupted` \| `(\w+)` \|", text))
-    listed |= set(re.findall(r"`(\w+)`", text.split("can be ended too")[1].split("A tool's")[0]))
-    source_files = sorted(SOURCE.rglob("*.py"))
-    source = "\n".join(p.read_text("utf-8") for p in source_files)
-    assert {reason for reason in listed if f'"{reason}"' not in source} == set()
-    assert len(listed) == 13
+    listed = set(re.findall(r"\| `(?:interrupted|failed)` \| `(\w+)` \|", text))
+    listed |= set(re.findall(r"^\| .+ \| `(\w+)` \|", (DOCS / "how-to/chat.md").read_text("utf-8")))
+    assert listed <= set(CAUSES)
+    assert len(listed) == 5

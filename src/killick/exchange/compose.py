@@ -19,6 +19,7 @@ from killick.journal.checks import check_json
 from killick.journal.codec import encode, to_bytes
 from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
+from killick.model.causes import Cause
 from killick.model.messages import OWN_PROVIDER, Json, Opaque, Part, Reasoning, Text, ToolCall
 from killick.model.sessions import Namer, Parent
 
@@ -27,6 +28,9 @@ _TEXT_CHARS: Final = 10_000
 
 UNFINISHED: Final = "unfinished"
 """The reason of a turn of which the source has no more, and no ending."""
+
+_CAUSES: Final[dict[str, Cause]] = {"failed": "failed", "interrupted": "other"}
+"""The causes where the source tells no more than the status."""
 
 LateChange = e.Visibility | e.Compacted
 
@@ -292,7 +296,11 @@ class Composer:
             self.facts.changes = []
         reason = record.reason or (None if record.status == "completed" else record.status)
         ending = e.TurnEnding(
-            turn_id=turn.id, status=record.status, reason=reason, detail=record.detail
+            turn_id=turn.id,
+            status=record.status,
+            reason=reason,
+            detail=record.detail,
+            cause=record.cause or _CAUSES.get(record.status),
         )
         yield journal.append(ending, record.location)
         self._turn, journal.turn_seq = None, 0

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from killick.journal.kinds import digest
+from killick.model.causes import Cause
 from killick.model.entries import Usage
 from killick.model.messages import Image, Json, Part, Role, ToolResult
 from killick.model.sessions import Namer, Project
@@ -97,6 +98,7 @@ class TurnEndRecord(Record, kw_only=True):
     status: Literal["completed", "failed", "interrupted"]
     reason: str | None = None
     detail: str | None = None
+    cause: Cause | None = None
 
 
 class SummaryRecord(Record, kw_only=True):

@@ -217,7 +217,7 @@ class Repairer:
         turn = self._running
         assert turn is not None
         self._report.repair(location, f"the ending of turn {turn.id!r} was lost; it is interrupted")
-        body = e.TurnEnding(turn_id=turn.id, status="interrupted", reason=LOST)
+        body = e.TurnEnding(turn_id=turn.id, status="interrupted", reason=LOST, cause="other")
         yield from self._keep(LocatedEntry(e.Entry(0, self._last_us, body), location), body)
 
     def _remember(self, body: e.Body) -> None:

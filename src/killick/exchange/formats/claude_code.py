@@ -301,7 +301,12 @@ class _SessionReader:
         if text.startswith(_STOPPED):
             self._follow(record)
             yield r.TurnEndRecord(
-                location=location, at_us=at, status="interrupted", reason="user", detail=text
+                location=location,
+                at_us=at,
+                status="interrupted",
+                reason="user",
+                detail=text,
+                cause="stopped",
             )
         elif record.get("isCompactSummary") is True:
             self._follow(record)

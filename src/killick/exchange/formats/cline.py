@@ -233,7 +233,11 @@ class _SessionReader:
         match self._about.get("status"):
             case "cancelled":
                 yield r.TurnEndRecord(
-                    location=location, at_us=at, status="interrupted", reason="cancelled"
+                    location=location,
+                    at_us=at,
+                    status="interrupted",
+                    reason="cancelled",
+                    cause="cancelled",
                 )
             case "failed":
                 why = marker if isinstance(marker, str) and marker else "failed"
@@ -376,7 +380,11 @@ class _TaskReader:
 def _ending_of(location: SourceLocation, at: int | None, why: str) -> r.TurnEndRecord:
     if why in ("user", "user_cancelled"):
         return r.TurnEndRecord(
-            location=location, at_us=at, status="interrupted", reason="user_cancelled"
+            location=location,
+            at_us=at,
+            status="interrupted",
+            reason="user_cancelled",
+            cause="stopped",
         )
     return r.TurnEndRecord(location=location, at_us=at, status="failed", reason="streaming_failed")
 

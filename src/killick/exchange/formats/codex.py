@@ -18,6 +18,7 @@ from killick.exchange.formats import Format, Peek, chosen
 from killick.exchange.formats import content as c
 from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
+from killick.model.causes import Cause
 from killick.model.messages import Part, Reasoning, Text, ToolCall, ToolResult
 from killick.model.sessions import Project, moment
 
@@ -201,7 +202,10 @@ class _SessionReader:
                 self._in_turn = False
                 reason = event.get("reason")
                 why = reason if isinstance(reason, str) and reason else "interrupted"
-                yield r.TurnEndRecord(location=location, at_us=at, status="interrupted", reason=why)
+                cause: Cause = "stopped" if why == "interrupted" else "other"
+                yield r.TurnEndRecord(
+                    location=location, at_us=at, status="interrupted", reason=why, cause=cause
+                )
             case "thread_rolled_back" if isinstance(event.get("num_turns"), int):
                 self._in_turn = False
                 yield r.RollbackRecord(location=location, at_us=at, turns=event["num_turns"])

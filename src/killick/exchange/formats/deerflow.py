@@ -438,6 +438,7 @@ def _ending(
                 status="failed",
                 reason=why or status,
                 detail=detail or None,
+                cause="timed_out" if status == "timeout" else "failed",
             )
         case _:
             return None

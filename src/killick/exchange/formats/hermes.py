@@ -430,7 +430,12 @@ class _SessionReader:
         if role == "assistant" and _is_stop(row):
             text = words(_content(row.get("content")).parts)
             yield r.TurnEndRecord(
-                location=location, at_us=at, status="interrupted", reason="user", detail=text
+                location=location,
+                at_us=at,
+                status="interrupted",
+                reason="user",
+                detail=text,
+                cause="stopped",
             )
             return
         parsed = _content(row.get("content"))
