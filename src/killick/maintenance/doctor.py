@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What was looked at and what was found."""
+    """The findings, and the counts of what was looked at."""
 
     sessions: int
     contexts: int
@@ -28,8 +28,8 @@ class Examination(msgspec.Struct, frozen=True):
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong that was not mended. What a server gives is only said."""
-        return all(one.mended or one.kind == "server" for one in self.findings)
+        """True if all that is wrong was mended; findings about a server only inform."""
+        return all(finding.mended or finding.kind == "server" for finding in self.findings)
 
 
 def examine(
@@ -43,11 +43,11 @@ def examine(
     count = judged = 0
     ids = list(store.session_ids())
     for session_id in ids:
-        found = _session(store, session_id, rebuild=rebuild, contexts=contexts)
+        own = _session(store, session_id, rebuild=rebuild, contexts=contexts)
         count += 1
-        if contexts and not any(one.kind == "entry" for one in found):
+        if contexts and not any(finding.kind == "entry" for finding in own):
             judged += len(_VALIDATORS)
-        findings += found
+        findings += own
         if progress is not None:
             progress(count, len(ids))
     return Examination(count, judged, findings)
@@ -57,16 +57,16 @@ def _file(store: Store, *, rebuild: bool) -> list[Finding]:
     findings = [*store.check_file(), *_search(store)]
     if not rebuild:
         return findings
-    if any(one.kind == "search" for one in findings):
+    if any(finding.kind == "search" for finding in findings):
         store.rebuild_search()
-    if any("index" in one.what for one in findings if one.kind == "file"):
+    if any(finding.kind == "file" and "index" in finding.what for finding in findings):
         store.rebuild_indexes()
-    left = {one.what for one in [*store.check_file(), *_search(store)]}
-    return [msgspec.structs.replace(one, mended=one.what not in left) for one in findings]
+    left = {finding.what for finding in [*store.check_file(), *_search(store)]}
+    return [msgspec.structs.replace(each, mended=each.what not in left) for each in findings]
 
 
 def _search(store: Store) -> list[Finding]:
-    """Whether the index answers at all; what it lags behind is no finding."""
+    """Find out whether the index answers at all; a lag is no finding."""
     try:
         store.search("killick", limit=1, wait_seconds=0)
     except SearchDamaged as error:
@@ -76,27 +76,27 @@ def _search(store: Store) -> list[Finding]:
 
 def _session(store: Store, session_id: str, *, rebuild: bool, contexts: bool) -> list[Finding]:
     try:
-        found = store.examine_session(session_id, rebuild=rebuild)
-        if contexts and not any(one.kind == "entry" for one in found):
-            found += _contexts(store, session_id)
+        findings = store.examine_session(session_id, rebuild=rebuild)
+        if contexts and not any(finding.kind == "entry" for finding in findings):
+            findings += _contexts(store, session_id)
     except KillickError as error:
         if session_id not in store.session_ids():
-            return []  # somebody has erased it meanwhile
+            return []  # another process has erased it meanwhile
         return [Finding("entry", str(error), session_id)]
-    return found
+    return findings
 
 
 def _contexts(store: Store, session_id: str) -> list[Finding]:
-    """What each provider would say of the context it would be sent. Nothing is written."""
+    """Validate the context that each provider would be sent. Nothing is written."""
     entries = store.salvage(session_id).entries
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, validate in _VALIDATORS.items():
         context = compute(entries, name, blobs=lambda blob: _blob(store, blob))
-        found += [
-            Finding("context", f"{name}: {one.rule} at {one.where}: {one.detail}", session_id)
-            for one in validate(context.messages, context.system)
+        findings += [
+            Finding("context", f"{name}: {rule.rule} at {rule.where}: {rule.detail}", session_id)
+            for rule in validate(context.messages, context.system)
         ]
-    return found
+    return findings
 
 
 def _blob(store: Store, name: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Pieces of what was said, as they stand in a file: to look for what should be gone."""
+"""Erasing, with proof that nothing is left; retention; backups; finding sessions."""
 
 import os
 import re
@@ -48,9 +48,9 @@ _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]{12,48}')
 
 def fragments(bodies: Iterable[e.Body], blobs: Iterable[bytes] = ()) -> list[bytes]:
     """Pieces of these entries' texts and of blobs, evenly spread, and every one only once."""
-    found = list(dict.fromkeys([*_of_texts(bodies), *_of_blobs(blobs)]))
-    step = max(1, -(-len(found) // FRAGMENTS_MAX))
-    return found[::step]
+    pieces = list(dict.fromkeys([*_of_texts(bodies), *_of_blobs(blobs)]))
+    step = max(1, -(-len(pieces) // FRAGMENTS_MAX))
+    return pieces[::step]
 
 
 def _of_texts(bodies: Iterable[e.Body]) -> Iterator[bytes]:
@@ -64,7 +64,7 @@ def _of_texts(bodies: Iterable[e.Body]) -> Iterator[bytes]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text that somebody wrote; kinds, ids and hashes are ours."""
+    """Yield every text of a person, a model or a tool; kinds, ids and hashes are ours."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if isinstance(inner, str):
@@ -106,7 +106,7 @@ UNVERIFIED: Final = (
 
 
 class Erasure(msgspec.Struct, frozen=True):
-    """What was erased, and what was looked at to be sure.
+    """A report on what was erased, and on what was looked at to be sure.
 
     `remaining` counts, for each file of the store, pieces of the erased text that still stand
     there. `unverified` is what cannot be looked at from here.
@@ -123,7 +123,7 @@ class Erasure(msgspec.Struct, frozen=True):
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """What a rule of retention does to one session, or why it leaves it alone."""
+    """The removal of one session by a rule of retention, or why it is kept."""
 
     session_id: str
     title: str | None
@@ -139,7 +139,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class CareCore:
-    """What can be done to look after one store."""
+    """Looks after one store, as flows for both faces."""
 
     def __init__(self, store: StoreCore) -> None:
         self._store = store
@@ -161,10 +161,10 @@ class CareCore:
     def erase(self, session_id: str, *, forks: bool) -> Flow[Erasure]:
         """Remove sessions for good, then see that nothing of them is left in any file."""
         runtime, tenant = self._runtime, self._runtime.tenant
-        found = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
-        if found is None:  # its rows are gone, but it was interrupted before its bytes were
+        doomed = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
+        if doomed is None:  # its rows are gone, but it was interrupted before its bytes were
             return (yield from self._scrub((session_id,), 0, 0, None))
-        rows, needles = found
+        rows, needles = doomed
         at = runtime.clock()
         keys = [row.key for row in rows]
         entries, blobs = yield from write(lambda engine: ops.erase(engine, keys, at))
@@ -187,7 +187,7 @@ class CareCore:
         copies = [file for file in traces.files if _is_backup(file)]
         remaining: dict[str, int] = {}
         for file, which in traces.found.items():
-            if not _is_backup(file):  # somebody else may have said the same
+            if not _is_backup(file):  # another session may hold the same text
                 which = yield from read(lambda reader, w=which: _unexplained(reader, w))  # type: ignore[misc]
             if which:
                 remaining[file] = len(which)
@@ -216,7 +216,7 @@ class CareCore:
         archived_after: timedelta | None,
         dry_run: bool,
     ) -> Flow[list[Removal]]:
-        """What rules of retention remove, by the last activity that the journals know of."""
+        """Apply rules of retention, by the last activity that the journals know of."""
         runtime = self._runtime
         now = runtime.clock()
         rules = [
@@ -231,25 +231,25 @@ class CareCore:
             if after < timedelta(0):
                 raise ValueError("rules of retention count from zero")
             due = now - after // timedelta(microseconds=1)
-            found = yield from read(
+            due_now = yield from read(
                 lambda reader, a=listing, d=due, n=(action, because): [  # type: ignore[misc]
                     _removal(reader, info, *n) for info in _due(reader, a, d)
                 ]
             )
-            for removal in found:
+            for removal in due_now:
                 removals.setdefault(removal.session_id, removal)
         if dry_run:
             return list(removals.values())
         done = []
         for removal in removals.values():
             done.append((yield from self._try_to_remove(removal)))
-        erased = tuple(one.session_id for one in done if one.done and one.action == "erase")
+        erased = tuple(each.session_id for each in done if each.done and each.action == "erase")
         if erased:
             yield from self._scrub(erased, 0, 0, None)
         return done
 
     def _try_to_remove(self, removal: Removal) -> Flow[Removal]:
-        """One that is damaged, or that somebody works with again, keeps no other from going."""
+        """Remove a session; one that is damaged or in use again keeps no other from going."""
         try:
             return (yield from self._remove(removal))
         except StoreError:
@@ -282,10 +282,10 @@ class CareCore:
     # -- damage --------------------------------------------------------------------------------
 
     def check_file(self) -> Flow[list[Finding]]:
-        """What SQLite itself finds wrong with the file."""
+        """Return what the database itself finds wrong with the file."""
         lines = yield from work(lambda database: database.check())
         left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
-        return [*(about_file(line) for line in lines), *(about_erasure(one) for one in left)]
+        return [*map(about_file, lines), *map(about_erasure, left)]
 
     def rebuild_search(self, *, substrings: bool | None, progress: Progress | None) -> Flow[int]:
         return rebuild_search(self._store, substrings=substrings, progress=progress)
@@ -298,7 +298,7 @@ class CareCore:
         return (yield from read(lambda reader: _ids(reader, tenant)))
 
     def session_info(self, session_id: str) -> Flow[SessionInfo]:
-        """What a list says of a session, without opening it."""
+        """Return what a list says of a session, without opening it."""
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: _info(reader, tenant, session_id)))
 
@@ -308,16 +308,16 @@ class CareCore:
         return (yield from read(lambda reader: salvage(reader, _key(reader, tenant, session_id))))
 
     def examine(self, session_id: str, *, rebuild: bool) -> Flow[list[Finding]]:
-        """What is wrong with one session, and with what is derived from it."""
+        """Find what is wrong with one session, and with what is derived from it."""
         runtime = self._runtime
         key = yield from read(lambda reader: _key(reader, runtime.tenant, session_id))
-        found = yield from read(lambda reader: examine(reader, key))
-        if not rebuild or not any(one.kind == "derived" for one in found):
-            return found
+        findings = yield from read(lambda reader: examine(reader, key))
+        if not rebuild or not any(finding.kind == "derived" for finding in findings):
+            return findings
         yield from write(lambda engine: ops.rebuild(engine, key))
         return [
-            msgspec.structs.replace(one, mended=True) if one.kind == "derived" else one
-            for one in found
+            msgspec.structs.replace(finding, mended=True) if finding.kind == "derived" else finding
+            for finding in findings
         ]
 
 
@@ -326,16 +326,16 @@ class CareCore:
 
 def resolve(reader: Reader, tenant: str, text: str) -> str:
     """Raises SessionAmbiguous or SessionNotFound, with the nearest candidates."""
-    found = reader.find_ids(tenant, text, _NEAREST + 1) if text else []
-    if text in found:
+    ids = reader.find_ids(tenant, text, _NEAREST + 1) if text else []
+    if text in ids:
         return text
-    if len(found) == 1:
-        return found[0]
-    if found:
-        more = " …" if len(found) > _NEAREST else ""
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        more = " …" if len(ids) > _NEAREST else ""
         raise SessionAmbiguous(
-            f"{text!r} begins several ids: {', '.join(found[:_NEAREST])}{more}; write more of it",
-            candidates=tuple(found[:_NEAREST]),
+            f"{text!r} begins several ids: {', '.join(ids[:_NEAREST])}{more}; write more of it",
+            candidates=tuple(ids[:_NEAREST]),
         )
     raise not_found(reader, tenant, text)
 
@@ -414,20 +414,18 @@ def _unexplained(reader: Reader, needles: tuple[bytes, ...]) -> tuple[bytes, ...
 
 def _due(reader: Reader, listing: Listing, due_us: int) -> list[SessionInfo]:
     """Sessions whose last activity, or whose deletion, lies before this time."""
-    found: list[SessionInfo] = []
+    due: list[SessionInfo] = []
     while True:
         page = reader.sessions(listing)
-        found += [
-            info for info in page if (info.about.deleted_at_us or info.updated_at_us) < due_us
-        ]
+        due += [info for info in page if (info.about.deleted_at_us or info.updated_at_us) < due_us]
         if len(page) < listing.limit:
-            return found
+            return due
         last = page[-1]
         listing = msgspec.structs.replace(listing, before=(last.updated_at_us, last.id))
 
 
 def _is_held(reader: Reader, info: SessionInfo) -> bool:
-    """Whether somebody is there who runs its turn, or nobody can say."""
+    """Return whether a living process runs its turn, or that cannot be read."""
     try:
         row = reader.find_session(info.tenant, info.id)
         return row is not None and not is_dead(reader, row)

@@ -1,4 +1,4 @@
-"""What is wrong with a session, and what of it can be read all the same."""
+"""Examining one session, and salvaging what can be read of a damaged one."""
 
 from typing import Final, Literal
 
@@ -46,7 +46,7 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 
 def about_file(line: str) -> Finding:
-    """What the database says of itself, with what to do."""
+    """Make a finding of a line that the database says of itself."""
     if line.startswith(_SERVER):
         return Finding("server", line.removeprefix(_SERVER))
     if "search_" in line or "fts5" in line.lower():
@@ -110,9 +110,9 @@ def salvage(reader: Reader, key: int) -> Salvaged:
     if row.base is not None:
         source = salvage(reader, row.base)
         inherited = [entry for entry in source.entries if entry.seq <= row.base_seq]
-        damage = [one for one in source.damage if (one.seq or 0) <= row.base_seq]
+        damage = [finding for finding in source.damage if (finding.seq or 0) <= row.base_seq]
     entries, own = readable(reader, row)
-    begun = [one.body for one in entries if isinstance(one.body, e.SessionCreated)]
+    begun = [entry.body for entry in entries if isinstance(entry.body, e.SessionCreated)]
     title = begun[0].title if begun else None
     return Salvaged(row.id, title, [*inherited, *entries], [*damage, *own])
 
@@ -122,18 +122,18 @@ def examine(reader: Reader, key: int) -> list[Finding]:
     whole = salvage(reader, key)
     if whole.damage:
         return whole.damage
-    found = [Finding("rule", what, whole.session_id, seq) for seq, what in audit(whole.entries)]
+    findings = [Finding("rule", what, whole.session_id, seq) for seq, what in audit(whole.entries)]
     row, usage = derived(reader, key)
     wrong = _wrong_derived(reader, row)
     if reader.usage_of(key) != usage:
         wrong.append("its usage is added up wrongly")
-    found += [Finding("derived", what, row.id, remedy=_REBUILD) for what in wrong]
+    findings += [Finding("derived", what, row.id, remedy=_REBUILD) for what in wrong]
     if is_dead(reader, row):
         what, remedy = "its turn runs in a process that is gone", "opening the session closes it"
-        found.append(Finding("lease", what, row.id, row.turn_seq, remedy))
+        findings.append(Finding("lease", what, row.id, row.turn_seq, remedy))
     what = "deltas of a stream that has ended were left behind"
     left = _left_behind(reader, row, whole.entries)
-    return [*found, *(Finding("deltas", what, row.id, seq) for seq in left)]
+    return [*findings, *(Finding("deltas", what, row.id, seq) for seq in left)]
 
 
 def _wrong_derived(reader: Reader, row: SessionRow) -> list[str]:
@@ -151,7 +151,7 @@ def _wrong_derived(reader: Reader, row: SessionRow) -> list[str]:
 def _left_behind(reader: Reader, row: SessionRow, entries: list[e.Entry]) -> list[int]:
     """Deltas belong to what streams in the running turn, and to nothing else."""
     begin = row.turn_seq
-    turn = None if begin is None else fold_turn(one for one in entries if one.seq >= begin)
+    turn = None if begin is None else fold_turn(entry for entry in entries if entry.seq >= begin)
     if turn is None:
         return reader.streams(row.key)
     tools = [call.started_seq for call in turn.open_tools()]

@@ -28,7 +28,7 @@ class Upkeep:
         raise NotImplementedError
 
     def resolve_id(self, text: str) -> str:
-        """The id that this is, or the one id that begins like it.
+        """Return the id that this is, or the one id that begins like it.
 
         Raises SessionAmbiguous or SessionNotFound, which name the nearest.
         """
@@ -51,7 +51,7 @@ class Upkeep:
         archived_after: timedelta | None = None,
         dry_run: bool = True,
     ) -> list[Removal]:
-        """What rules of retention remove: each session, by which rule, or why it is kept.
+        """Apply rules of retention: each session, by which rule, or why it is kept.
 
         Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
         those that forks are made of. Nothing is done unless `dry_run` is False.
@@ -89,22 +89,22 @@ class Upkeep:
         return self._run(self._care.back_up(target, progress))
 
     def session_ids(self) -> list[str]:
-        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        """List every session, deleted ones too, by reading all rows and trusting no index."""
         return self._run(self._care.session_ids())
 
     def session_info(self, session_id: str) -> SessionInfo:
-        """What a list says of a session, without opening it: of a deleted or damaged one too.
+        """Return what a list says of a session, without opening it: a damaged one too.
 
         Raises SessionNotFound, and SessionDamaged if not even that can be read.
         """
         return self._run(self._care.session_info(session_id))
 
     def salvage(self, session_id: str) -> Salvaged:
-        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        """Read a session as far as possible, deleted or damaged; says whether it is whole."""
         return self._run(self._care.salvage(session_id))
 
     def check_file(self) -> list[Finding]:
-        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        """Find what is wrong with the file itself; reads all of it."""
         return self._run(self._care.check_file())
 
     def rebuild_search(
@@ -124,7 +124,7 @@ class Upkeep:
         return self._run(self._care.rebuild_indexes())
 
     def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
-        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+        """Find what is wrong with a session: entries, rules, what is derived, leases, deltas.
 
         `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
         """
@@ -132,7 +132,7 @@ class Upkeep:
 
     @property
     def figures(self) -> Figures:
-        """What this opening of the store has written so far, and what it has open now."""
+        """Counts of what this opening of the store has written, and has open now."""
         return self._core.runtime().figures()
 
 
@@ -146,7 +146,7 @@ class AsyncUpkeep:
         raise NotImplementedError
 
     async def resolve_id(self, text: str) -> str:
-        """The id that this is, or the one id that begins like it.
+        """Return the id that this is, or the one id that begins like it.
 
         Raises SessionAmbiguous or SessionNotFound, which name the nearest.
         """
@@ -169,7 +169,7 @@ class AsyncUpkeep:
         archived_after: timedelta | None = None,
         dry_run: bool = True,
     ) -> list[Removal]:
-        """What rules of retention remove: each session, by which rule, or why it is kept.
+        """Apply rules of retention: each session, by which rule, or why it is kept.
 
         Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
         those that forks are made of. Nothing is done unless `dry_run` is False.
@@ -207,22 +207,22 @@ class AsyncUpkeep:
         return await self._run(self._care.back_up(target, progress))
 
     async def session_ids(self) -> list[str]:
-        """Every session there is, deleted ones too, by reading all rows and trusting no index."""
+        """List every session, deleted ones too, by reading all rows and trusting no index."""
         return await self._run(self._care.session_ids())
 
     async def session_info(self, session_id: str) -> SessionInfo:
-        """What a list says of a session, without opening it: of a deleted or damaged one too.
+        """Return what a list says of a session, without opening it: a damaged one too.
 
         Raises SessionNotFound, and SessionDamaged if not even that can be read.
         """
         return await self._run(self._care.session_info(session_id))
 
     async def salvage(self, session_id: str) -> Salvaged:
-        """A session as far as it can be read, deleted or damaged; it says whether it is whole."""
+        """Read a session as far as possible, deleted or damaged; says whether it is whole."""
         return await self._run(self._care.salvage(session_id))
 
     async def check_file(self) -> list[Finding]:
-        """What is wrong with the file itself; nothing when it is sound. Reads all of it."""
+        """Find what is wrong with the file itself; reads all of it."""
         return await self._run(self._care.check_file())
 
     async def rebuild_search(
@@ -242,7 +242,7 @@ class AsyncUpkeep:
         return await self._run(self._care.rebuild_indexes())
 
     async def examine_session(self, session_id: str, *, rebuild: bool = False) -> list[Finding]:
-        """What is wrong with a session: entries, rules, what is derived, leases, deltas.
+        """Find what is wrong with a session: entries, rules, what is derived, leases, deltas.
 
         `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
         """
@@ -250,5 +250,5 @@ class AsyncUpkeep:
 
     @property
     def figures(self) -> Figures:
-        """What this opening of the store has written so far, and what it has open now."""
+        """Counts of what this opening of the store has written, and has open now."""
         return self._core.runtime().figures()

@@ -86,7 +86,7 @@ class AsyncStore(AsyncUpkeep):
         try:
             await in_thread(self._core.runtime)
         except BaseException:
-            await self.close()  # interrupted while it was being opened: nobody will leave the block
+            await self.close()  # interrupted while opening: no caller leaves the block
             raise
         return self
 
@@ -155,7 +155,7 @@ class AsyncStore(AsyncUpkeep):
         limit: int = 100,
         before: SessionInfo | None = None,
     ) -> list[SessionInfo]:
-        """Sessions, newest first, 100 of them or `limit`.
+        """List sessions, newest first, 100 of them or `limit`.
 
         `project` is a root, `title` a text in it, `since` and `until` are about the last change,
         `archived=None` shows both kinds. `before` the last of a page gives the next page.
@@ -189,7 +189,7 @@ class AsyncStore(AsyncUpkeep):
         since: date | None = None,
         until: date | None = None,
     ) -> list[Total]:
-        """Tokens and cost of all model calls, added up by session, model, project, day or all.
+        """Add up tokens and cost of all model calls, by session, model, project, day or all.
 
         Interrupted and retried calls count; what a fork has inherited does not count twice.
         Days are those of UTC, both ends included.
@@ -216,7 +216,7 @@ class AsyncStore(AsyncUpkeep):
         limit: int = 20,
         wait_seconds: float | None = None,
     ) -> Hits:
-        """Messages in which these words are, newest first, 20 of them or `limit`.
+        """Find messages with these words, newest first, 20 of them or `limit`.
 
         Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
         understood. `session` is an id, `project` a root, `role` may be `summary` too.
@@ -261,7 +261,7 @@ class AsyncStore(AsyncUpkeep):
         return await self._run(self._core.put_blob(data))
 
     async def blob(self, name: str) -> bytes:
-        """The bytes of a blob. Raises BlobNotFound."""
+        """Return the bytes of a blob. Raises BlobNotFound."""
         return await self._run(read_blob(self._core, name))
 
     async def collect_blobs(self) -> int:
@@ -269,15 +269,15 @@ class AsyncStore(AsyncUpkeep):
         return await self._run(self._core.collect_blobs())
 
     async def counts(self) -> dict[str, int]:
-        """Rows by table."""
+        """Count rows by table."""
         return await self._run(self._core.counts())
 
     def feed(self) -> AsyncFeed:
-        """Many sessions as they happen, read together; it begins with none."""
+        """Follow many sessions, read together; it begins with none."""
         return AsyncFeed(self._core.runtime())
 
     async def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
-        """How these sessions begin, by id: the first words of the first prompt in view.
+        """Return how these sessions begin, by id: the first words of the first prompt in view.
 
         Sessions in which nothing was asked yet are left out. It is what a person knows a session
         by that has no title.
@@ -287,7 +287,7 @@ class AsyncStore(AsyncUpkeep):
     async def activity(
         self, *, since: date | None = None, until: date | None = None
     ) -> list[queries.ActiveDay]:
-        """How many sessions and turns began, and how turns ended, day by day.
+        """Count sessions and turns that began, and how turns ended, day by day.
 
         `since` (29 days before `until`) and `until` (today) are days in UTC. Days without anything
         are left out, and so are deleted sessions; what a fork has inherited does not count twice.
@@ -339,9 +339,9 @@ class AsyncSession:
         continues: str | None = None,
         retry_of: str | None = None,
     ) -> AsyncTurn:
-        """A turn, as a block: the prompt is durable when it is entered, the ending when it is left.
+        """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
-        When somebody stops the turn, what the block awaits is cancelled and the block raises
+        When the turn is asked to stop, what the block awaits is cancelled and the block raises
         TurnStopped. The settings are those of the synchronous face.
         """
         options = TurnOptions(
@@ -356,27 +356,27 @@ class AsyncSession:
     async def messages(
         self, *, after: int = 0, last: int | None = None, limit: int | None = None
     ) -> list[Message]:
-        """Messages in order: those that start after a seq, the last few, or the first few."""
+        """Return messages in order: those after a seq, the last few, or the first few."""
         return await self._run(self._core.messages(after, last, limit))
 
     async def turns(self) -> list[TurnInfo]:
-        """All turns in order, with how they ended."""
+        """Return all turns in order, with how they ended."""
         return await self._run(self._core.turns())
 
     async def changes(self, *, after: int) -> queries.Changes:
-        """Messages that began, grew, ended or got a result after a seq; also what streams now."""
+        """Return messages that changed after a seq, and those that stream now."""
         return await self._run(queries.changes(self._core, after))
 
     async def queued(self) -> list[Message]:
-        """Prompts that wait for the next turn, in order."""
+        """Return prompts that wait for the next turn, in order."""
         return await self._run(queries.queued(self._core))
 
     async def blob(self, name: str) -> bytes:
-        """The bytes of an image or a file of this session. Raises BlobNotFound."""
+        """Return the bytes of an image or a file of this session. Raises BlobNotFound."""
         return await self._run(read_blob(self._core.opening, name))
 
     async def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person: in the turn that runs, or in one whose process ended waiting."""
+        """List what waits for a person: in the running turn, or in one that ended waiting."""
         return await self._run(queries.approvals(self._core))
 
     async def context(
@@ -388,7 +388,7 @@ class AsyncSession:
         partial: "Partial" = "note",
         reasoning: bool = True,
     ) -> "Context":
-        """What a model would be sent now, repaired, in one provider's shape.
+        """Return what a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
@@ -404,19 +404,19 @@ class AsyncSession:
         return await self._run(flow)
 
     async def transcript(self) -> "list[Shown]":
-        """What a person saw, with partial messages, tools and their state, and interruptions."""
+        """Return what a person saw: messages, partial ones too, tools, interruptions."""
         return await self._run(queries.show_transcript(self._core))
 
     async def timeline(self) -> "list[TimedTurn]":
-        """Turns with durations, model calls, attempts, tools and tokens."""
+        """Return turns with durations, model calls, attempts, tools and tokens."""
         return await self._run(queries.show_timeline(self._core))
 
     async def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
-        """The journal itself."""
+        """Return entries of the journal."""
         return await self._run(self._core.entries(after, limit))
 
     def follow(self, *, after: int | str = 0) -> AsyncFollowing:
-        """Entries and deltas as they come, from any process; ends when the store is closed.
+        """Follow entries and deltas, from any process; it ends when the store is closed.
 
         `after` is a seq, or the `cursor` of what a `follow` before has given, mid-message too.
         """
@@ -463,7 +463,7 @@ class AsyncSession:
         return await self._run(flow)
 
     async def add_late_text(self, turn_id: str, message_id: str, text: str) -> Receipt:
-        """Give the whole text of an answer that was cut off; what is new in it is kept as late.
+        """Record the whole text of an answer that was cut off; the new part is late.
 
         If interrupted: it is recorded or it is not.
         """
@@ -591,7 +591,7 @@ class AsyncSession:
         titled_by: Namer = "person",
         tags: Sequence[str] = (),
     ) -> "AsyncSession":
-        """A session of its own that begins with this one's entries up to `at`; none is copied.
+        """Begin a session with this one's entries up to `at`; none is copied.
 
         What began by then is there whole. Without `at`, everything so far. A title is not
         inherited. If interrupted: it exists or it does not; a given `id` tells which.
@@ -600,7 +600,7 @@ class AsyncSession:
         return AsyncSession(await self._run(flow))
 
     async def info(self) -> SessionInfo:
-        """What is known of the session now: title, tags, project, status, lineage."""
+        """Return what is known of the session now: title, tags, project, status, lineage."""
         return await self._run(self._core.info())
 
     async def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:

@@ -106,13 +106,13 @@ class AsyncToolRun:
     async def _perform(self, call: ToolCall, tool: "AsyncTool") -> None:
         printed: list[str] = []
         try:
-            found = await self._call(call, tool, printed)
+            result = await self._call(call, tool, printed)
         except (TurnStopped, TurnEnded):
             raise
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
-            found = failure(error)
-        await tool.finish(found.content, is_error=found.is_error, structured=found.structured)
-        self.results[call.id] = found.result(call.id, printed)
+            result = failure(error)
+        await tool.finish(result.content, is_error=result.is_error, structured=result.structured)
+        self.results[call.id] = result.result(call.id, printed)
 
     async def _call(self, call: ToolCall, tool: "AsyncTool", printed: list[str]) -> ToolOutcome:
         function = self._tools.get(call.name)
@@ -132,7 +132,7 @@ class AsyncToolRun:
 
 
 async def _print_all(pieces: Iterator[Any], tool: "AsyncTool", printed: list[str]) -> Any:
-    """What a plain generator yields, step by step on a thread; what it returns is the result."""
+    """Record what a plain generator yields, each step on a thread; return its result."""
 
     def step() -> tuple[bool, Any]:
         try:
@@ -228,7 +228,7 @@ class AsyncTurn(TurnFacts):
         retry_of: str | None = None,
         role: Role = "assistant",
     ) -> "AsyncStream":
-        """One model call and its answer as it comes, as a block.
+        """Make a stream, a block: one model call and its answer as it comes.
 
         `system` and `tools`, what the model was asked with, are stored once, as blobs.
         """
@@ -245,7 +245,7 @@ class AsyncTurn(TurnFacts):
         return AsyncStream(StreamCore(self._core, call))
 
     def tool(self, call_id: str, *, of: str | None = None) -> "AsyncTool":
-        """A run of the tool the model called, as a block: started before the block runs.
+        """Make a run of a tool call, a block: its start is durable before the block runs.
 
         `of` is the turn that made the call, if this turn continues it: a call that was never
         started there can be started here, and its result belongs to that call.
@@ -278,7 +278,7 @@ class AsyncTurn(TurnFacts):
 
 
 class AsyncBlock(Generic[C]):
-    """What is entered and left around work: a stream, or a tool."""
+    """Enters and leaves a stream or a tool."""
 
     _core: C
 

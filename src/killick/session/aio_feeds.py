@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AsyncFollowing:
-    """What `follow` gives: an iterator that may simply be dropped, on every event loop."""
+    """Iterates over what `follow` finds; it may simply be dropped, on every event loop."""
 
     def __init__(self, core: SessionCore, after: int | str) -> None:
         self._follower = Follower(core.key, after)
@@ -40,7 +40,7 @@ class AsyncFollowing:
         return item
 
     async def now(self) -> list[FollowedItem]:
-        """What is there now, each with its cursor, a page of it; nothing once all was given."""
+        """Return a page of what is there now, with cursors; nothing once all was given."""
         runtime = self._interest.runtime
         while not self._seen:
             await settle(runtime, look(runtime, self._look))
@@ -53,13 +53,13 @@ class AsyncFollowing:
         return given
 
     def _look(self, reader: Reader) -> None:
-        # Kept before anybody can be cancelled: it counts as shown now.
+        # Kept before the caller can be cancelled: it counts as shown now.
         self._seen.extend(self._follower.poll(reader))
 
     @property
     def place(self) -> Cursor:
-        """What was read so far; it tells what of an item from elsewhere is new."""
-        return self._follower.place
+        """The cursor so far; it tells what of an item from elsewhere is new."""
+        return self._follower.cursor
 
     async def aclose(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
@@ -67,7 +67,7 @@ class AsyncFollowing:
 
 
 class AsyncFeed:
-    """What `feed` gives: what is new in any of its sessions, each time there is something."""
+    """Iterates over what is new in any of its sessions."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._core = FeedCore()
@@ -97,7 +97,7 @@ class AsyncFeed:
         raise StopAsyncIteration
 
     async def now(self) -> list[Fed]:
-        """What is new, without waiting for anything."""
+        """Return what is new, without waiting."""
         runtime = self._interest.runtime
         self._since = runtime.watcher.generation
         await settle(runtime, look(runtime, self._core.poll))

@@ -37,11 +37,11 @@ class Interest:
 
     def end(self) -> None:
         self._finaliser()
-        self.runtime.watcher.bump()  # whoever waits for more, on another thread, is told
+        self.runtime.watcher.bump()  # wakes a caller that waits on another thread
 
 
 class Following:
-    """What `follow` gives: an iterator that may simply be dropped."""
+    """Iterates over what `follow` finds; it may simply be dropped."""
 
     def __init__(self, core: SessionCore, after: int | str) -> None:
         self._follower = Follower(core.key, after)
@@ -75,7 +75,7 @@ class Following:
 
 
 class Feed:
-    """What `feed` gives: what is new in any of its sessions, each time there is something."""
+    """Iterates over what is new in any of its sessions."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._core = FeedCore()

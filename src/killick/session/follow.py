@@ -1,8 +1,8 @@
-"""How much of a session somebody was shown, and what of the next item is new to them. Pure.
+"""Following: how much of a session a reader was shown, and what of the next item is new.
 
-A place is every entry through a seq, and of the streams that were open there, how far each part
-was shown. It has a text form, the cursor, by which a follower goes on later, in the middle of a
-message too, in any process.
+A cursor is every entry through a seq, and of the streams that were open there, how far each part
+was shown. By its text form a follower goes on later, in the middle of a message too, in any
+process.
 """
 
 import re
@@ -39,7 +39,7 @@ _CURSOR: Final = re.compile(rf"{_NUMBER}(~{_NUMBER}(\.{_PART})+)*")
 
 
 class OpenStream:
-    """How much of one open stream was shown: the length of each part, and which are closed."""
+    """One open stream, as far as it was shown: the length of each part, and which are closed."""
 
     __slots__ = ("call_id", "flush", "lengths", "message_id", "seq", "signed", "turn_id")
 
@@ -94,7 +94,7 @@ class Cursor:
                     del self.open[name]
 
     def take(self, item: Followed) -> list[FollowedItem]:
-        """What of this item was not shown yet; what is missing before an ending comes first."""
+        """Return what of this item was not shown yet; text missing before an ending comes first."""
         seen: list[FollowedItem] = []
         if isinstance(item, e.Entry):
             if item.seq > self.after:
@@ -159,7 +159,9 @@ class Cursor:
             case e.ToolFinished():
                 name = _name(body.message_id, body.result.call_id)
             case e.TurnEnding():
-                return [name for name, one in self.open.items() if one.turn_id == body.turn_id]
+                return [
+                    name for name, stream in self.open.items() if stream.turn_id == body.turn_id
+                ]
             case _:
                 return []
         return [name] if name in self.open else []
@@ -257,22 +259,22 @@ class Follower:
     def __init__(self, key: int, after: int | str) -> None:
         self._key = key
         self._begun = False
-        self.place = Cursor(after)
+        self.cursor = Cursor(after)
         self.live = False
         """Whether the last poll reached the head of the journal."""
 
     def poll(self, reader: Reader) -> list[FollowedItem]:
-        """What is new. If it fails, nothing counts as shown, and the next one shows all of it."""
-        before = self._begun, self.place.copy()
+        """Return what is new. If it fails, nothing counts as shown: the next poll returns all."""
+        before = self._begun, self.cursor.copy()
         try:
             return self._poll(reader)
         except BaseException:
-            self._begun, self.place = before
+            self._begun, self.cursor = before
             raise
 
     def _poll(self, reader: Reader) -> list[FollowedItem]:
         seen: list[FollowedItem] = []
-        place = self.place
+        cursor = self.cursor
         if not self._begun:
             self._begun = True
             self._find_open(reader)
@@ -280,49 +282,49 @@ class Follower:
         head = reader.head_of(self._key)
         if not head:
             raise SessionNotFound("the session does not exist any more; it was erased")
-        if head < place.after:  # what is written next would be passed over
+        if head < cursor.after:  # what is written next would be passed over
             raise InvalidCursor(
-                f"after={place.after} is beyond the end of this session, which has {head} entries; "
-                "it is from another session, or from a copy that knew more"
+                f"after={cursor.after} is beyond the end of this session, which has {head} "
+                "entries; it is from another session, or from a copy that knew more"
             )
-        self.live = head == place.after
+        self.live = head == cursor.after
         if self.live:
             return seen
-        page = reader.entries(self._key, after=place.after, limit=_PAGE)
+        page = reader.entries(self._key, after=cursor.after, limit=_PAGE)
         for entry in page:
-            seen += place.take(entry)
+            seen += cursor.take(entry)
         self.live = len(page) < _PAGE
         if self.live:
             self._show_open(reader, seen)
         return seen
 
     def _find_open(self, reader: Reader) -> None:
-        """What streams already at the place where this follower begins is followed too."""
-        place = self.place
+        """Find the streams that were open where this follower begins."""
+        cursor = self.cursor
         row = reader.session(self._key)
-        if row is not None and row.turn_seq is not None and row.turn_seq <= place.after:
-            for entry in reader.entries(self._key, after=row.turn_seq - 1, through=place.after):
-                place.find_again(entry)
-        found = {stream.seq for stream in place.open.values()}
-        for seq in place.begun:
-            if seq not in found and seq <= place.after:  # its turn has ended since
+        if row is not None and row.turn_seq is not None and row.turn_seq <= cursor.after:
+            for entry in reader.entries(self._key, after=row.turn_seq - 1, through=cursor.after):
+                cursor.find_again(entry)
+        open_seqs = {stream.seq for stream in cursor.open.values()}
+        for seq in cursor.begun:
+            if seq not in open_seqs and seq <= cursor.after:  # its turn has ended since
                 for entry in reader.entries(self._key, after=seq - 1, limit=1):
                     if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
-                        place.find_again(entry)
+                        cursor.find_again(entry)
 
     def _show_open(self, reader: Reader, seen: list[FollowedItem]) -> None:
-        for stream in self.place.open.values():
+        for stream in self.cursor.open.values():
             self._show_deltas(reader, stream, seen)
 
     def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[FollowedItem]) -> None:
         for number, flush in reader.deltas(self._key, stream.seq, after=stream.flush):
             stream.flush = number
             for delta in flush:
-                self.place.show(stream, delta, seen)
+                self.cursor.show(stream, delta, seen)
 
 
 class Fed(NamedTuple):
-    """What is new in one of the sessions of a feed; `error` says why nothing more will come."""
+    """News of one session of a feed; `error` says why nothing more will come."""
 
     session_id: str
     seen: list[FollowedItem]
@@ -332,15 +334,14 @@ class Fed(NamedTuple):
 class FeedCore:
     """Many sessions as they happen, read together: one look at the store serves all of them.
 
-    What a look has found stays here until somebody takes it: who is cancelled meanwhile loses
-    nothing.
+    What a look has found stays here until a caller takes it: one that is cancelled loses nothing.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._ends: dict[str, Callable[[], None]] = {}
-        self._found: list[Fed] = []
+        self._news: list[Fed] = []
         self.live = True
 
     def follow(self, session_id: str, follower: Follower, end: Callable[[], None]) -> None:
@@ -351,7 +352,7 @@ class FeedCore:
 
     def unfollow(self, session_id: str) -> None:
         with self._mutex:
-            self._found = [one for one in self._found if one.session_id != session_id]
+            self._news = [fed for fed in self._news if fed.session_id != session_id]
         self._forget(session_id)
 
     def poll(self, reader: Reader) -> None:
@@ -363,7 +364,7 @@ class FeedCore:
             try:
                 seen = follower.poll(reader)
             except StoreDegraded:
-                if not self._found:
+                if not self._news:
                     raise
                 live = False  # the connection is lost, not the session: it is looked at again
                 break
@@ -378,14 +379,14 @@ class FeedCore:
         self.live = live
 
     def take(self) -> list[Fed]:
-        """What was found and nobody has taken yet."""
+        """Return what was found and not taken yet."""
         with self._mutex:
-            found, self._found = self._found, []
-        return found
+            news, self._news = self._news, []
+        return news
 
     def _find(self, fed: Fed) -> None:
         with self._mutex:
-            self._found.append(fed)
+            self._news.append(fed)
 
     def _forget(self, session_id: str) -> None:
         with self._mutex:

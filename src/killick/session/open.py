@@ -28,7 +28,7 @@ Url = str | os.PathLike[str] | Database | None
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is opened."""
+    """Options with which a store is opened."""
 
     tenant: str = "default"
     durability: Durability = "full"
@@ -60,7 +60,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def opener(url: Url, options: StoreOptions) -> Callable[[], Runtime]:
-    """What opens the store that `url` names now, and starts what serves it.
+    """Return a function that opens the store that `url` names now.
 
     A child after fork() calls it again, in whatever folder it is by then.
     """
@@ -93,7 +93,7 @@ def _redactor(redact: Redact | str | None) -> Redactor | None:
 
 
 def default_path() -> Path:
-    """Where a store lies when nobody said where."""
+    """Return the path of the default store."""
     import platformdirs  # takes a while, and most name their store
 
     return Path(platformdirs.user_data_dir("killick", appauthor=False)) / "killick.db"

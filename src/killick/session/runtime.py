@@ -1,4 +1,4 @@
-"""Time and ids, which everything else is given."""
+"""One opening of a store in one process: its clock, ids, writer, watcher and running turns."""
 
 import atexit
 import logging
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_child=Process.begin)
 
 
 class RunningTurn(Protocol):
-    """What the runtime must be able to do with a turn it did not make."""
+    """A turn, as far as the runtime uses it."""
 
     @property
     def key(self) -> int: ...
@@ -159,7 +159,7 @@ class Runtime:
         finish([op])
 
     def figures(self) -> Figures:
-        """What was done since the store was opened here, and what is open now."""
+        """Count what was done since the store was opened here, and what is open now."""
         turns, followers = len(self._turns), self.watcher.followers
         return self.writer.metrics.figures(turns=turns, followers=followers)
 
@@ -176,8 +176,8 @@ class Runtime:
 
     def _running_turns(self) -> list[RunningTurn]:
         # Not values(): turns come and go on other threads while this one looks.
-        found = (reference() for reference in self._turns.valuerefs())
-        return [turn for turn in found if turn is not None]
+        turns = (reference() for reference in self._turns.valuerefs())
+        return [turn for turn in turns if turn is not None]
 
     def deliver_stop(self, turn_id: str, asked: e.StopAsked) -> None:
         """A stop was asked for in this process; if the turn runs here, tell it at once."""
@@ -272,7 +272,7 @@ class StoreOpening:
 
 
 def is_dead(reader: Reader, row: SessionRow) -> bool:
-    """Whether a turn is recorded as running whose holder has lost its right to run it."""
+    """Return whether a turn is recorded as running whose holder has lost its right to run it."""
     if row.turn_seq is None:
         return False
     started = reader.entries(row.key, after=row.turn_seq - 1, limit=1)[0].body

@@ -149,7 +149,7 @@ class Store(Upkeep):
         limit: int = 100,
         before: SessionInfo | None = None,
     ) -> list[SessionInfo]:
-        """Sessions, newest first, 100 of them or `limit`.
+        """List sessions, newest first, 100 of them or `limit`.
 
         `project` is a root, `title` a text in it, `since` and `until` are about the last change,
         `archived=None` shows both kinds. `before` the last of a page gives the next page.
@@ -183,7 +183,7 @@ class Store(Upkeep):
         since: date | None = None,
         until: date | None = None,
     ) -> list[Total]:
-        """Tokens and cost of all model calls, added up by session, model, project, day or all.
+        """Add up tokens and cost of all model calls, by session, model, project, day or all.
 
         Interrupted and retried calls count; what a fork has inherited does not count twice.
         Days are those of UTC, both ends included.
@@ -210,7 +210,7 @@ class Store(Upkeep):
         limit: int = 20,
         wait_seconds: float | None = None,
     ) -> Hits:
-        """Messages in which these words are, newest first, 20 of them or `limit`.
+        """Find messages with these words, newest first, 20 of them or `limit`.
 
         Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
         understood. `session` is an id, `project` a root, `role` may be `summary` too.
@@ -255,7 +255,7 @@ class Store(Upkeep):
         return self._run(self._core.put_blob(data))
 
     def blob(self, name: str) -> bytes:
-        """The bytes of a blob. Raises BlobNotFound."""
+        """Return the bytes of a blob. Raises BlobNotFound."""
         return self._run(read_blob(self._core, name))
 
     def collect_blobs(self) -> int:
@@ -263,15 +263,15 @@ class Store(Upkeep):
         return self._run(self._core.collect_blobs())
 
     def counts(self) -> dict[str, int]:
-        """Rows by table."""
+        """Count rows by table."""
         return self._run(self._core.counts())
 
     def feed(self) -> Feed:
-        """Many sessions as they happen, read together; it begins with none."""
+        """Follow many sessions, read together; it begins with none."""
         return Feed(self._core.runtime())
 
     def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
-        """How these sessions begin, by id: the first words of the first prompt in view.
+        """Return how these sessions begin, by id: the first words of the first prompt in view.
 
         Sessions in which nothing was asked yet are left out. It is what a person knows a session
         by that has no title.
@@ -281,7 +281,7 @@ class Store(Upkeep):
     def activity(
         self, *, since: date | None = None, until: date | None = None
     ) -> list[queries.ActiveDay]:
-        """How many sessions and turns began, and how turns ended, day by day.
+        """Count sessions and turns that began, and how turns ended, day by day.
 
         `since` (29 days before `until`) and `until` (today) are days in UTC. Days without anything
         are left out, and so are deleted sessions; what a fork has inherited does not count twice.
@@ -323,7 +323,7 @@ class Session:
         continues: str | None = None,
         retry_of: str | None = None,
     ) -> Turn:
-        """A turn, as a block: the prompt is durable when it is entered, the ending when it is left.
+        """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
         `key` makes it idempotent, `if_busy` says what to do while another turn runs ("refuse",
         "wait" at most `wait_seconds`, "queue", "interrupt", "take_over"), `continues` and
@@ -341,27 +341,27 @@ class Session:
     def messages(
         self, *, after: int = 0, last: int | None = None, limit: int | None = None
     ) -> list[Message]:
-        """Messages in order: those that start after a seq, the last few, or the first few."""
+        """Return messages in order: those after a seq, the last few, or the first few."""
         return self._run(self._core.messages(after, last, limit))
 
     def turns(self) -> list[TurnInfo]:
-        """All turns in order, with how they ended."""
+        """Return all turns in order, with how they ended."""
         return self._run(self._core.turns())
 
     def changes(self, *, after: int) -> queries.Changes:
-        """Messages that began, grew, ended or got a result after a seq; also what streams now."""
+        """Return messages that changed after a seq, and those that stream now."""
         return self._run(queries.changes(self._core, after))
 
     def queued(self) -> list[Message]:
-        """Prompts that wait for the next turn, in order."""
+        """Return prompts that wait for the next turn, in order."""
         return self._run(queries.queued(self._core))
 
     def blob(self, name: str) -> bytes:
-        """The bytes of an image or a file of this session. Raises BlobNotFound."""
+        """Return the bytes of an image or a file of this session. Raises BlobNotFound."""
         return self._run(read_blob(self._core.opening, name))
 
     def approvals(self) -> list[e.ApprovalAsked]:
-        """What waits for a person: in the turn that runs, or in one whose process ended waiting."""
+        """List what waits for a person: in the running turn, or in one that ended waiting."""
         return self._run(queries.approvals(self._core))
 
     def context(
@@ -373,7 +373,7 @@ class Session:
         partial: "Partial" = "note",
         reasoning: bool = True,
     ) -> "Context":
-        """What a model would be sent now, repaired, in one provider's shape.
+        """Return what a model would be sent now, repaired, in one provider's shape.
 
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
@@ -389,19 +389,19 @@ class Session:
         return self._run(flow)
 
     def transcript(self) -> "list[Shown]":
-        """What a person saw, with partial messages, tools and their state, and interruptions."""
+        """Return what a person saw: messages, partial ones too, tools, interruptions."""
         return self._run(queries.show_transcript(self._core))
 
     def timeline(self) -> "list[TimedTurn]":
-        """Turns with durations, model calls, attempts, tools and tokens."""
+        """Return turns with durations, model calls, attempts, tools and tokens."""
         return self._run(queries.show_timeline(self._core))
 
     def entries(self, *, after: int = 0, limit: int | None = None) -> list[e.Entry]:
-        """The journal itself."""
+        """Return entries of the journal."""
         return self._run(self._core.entries(after, limit))
 
     def follow(self, *, after: int | str = 0) -> Following:
-        """Entries and deltas as they come, from any process, after a seq or a `cursor`."""
+        """Follow entries and deltas, from any process, after a seq or a `cursor`."""
         return Following(self._core, after)
 
     def stop(
@@ -445,7 +445,7 @@ class Session:
         return self._run(flow)
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Receipt:
-        """Give the whole text of an answer that was cut off; what is new in it is kept as late.
+        """Record the whole text of an answer that was cut off; the new part is late.
 
         If interrupted: it is recorded or it is not.
         """
@@ -569,7 +569,7 @@ class Session:
         titled_by: Namer = "person",
         tags: Sequence[str] = (),
     ) -> "Session":
-        """A session of its own that begins with this one's entries up to `at`; none is copied.
+        """Begin a session with this one's entries up to `at`; none is copied.
 
         What began by then is there whole. Without `at`, everything so far. A title is not
         inherited. If interrupted: it exists or it does not; a given `id` tells which.
@@ -578,7 +578,7 @@ class Session:
         return Session(self._run(flow))
 
     def info(self) -> SessionInfo:
-        """What is known of the session now: title, tags, project, status, lineage."""
+        """Return what is known of the session now: title, tags, project, status, lineage."""
         return self._run(self._core.info())
 
     def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:

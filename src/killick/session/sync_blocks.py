@@ -1,6 +1,6 @@
-"""Running the tools that a model calls, for the synchronous face; and what both faces share.
+"""Turns, streams and tools of the synchronous face, and a helper that runs the tools.
 
-A helper that nobody has to use. Each call is started when it is whole, while the reply may still
+`run_tools` is optional. Each call is started when it is whole, while the reply may still
 stream; its start, its output and its result are recorded apart from those of all others.
 """
 
@@ -47,7 +47,7 @@ class Calling(Protocol):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What a tool gave, as it is recorded; no content means that its output is the result."""
+    """A tool's result as it is recorded; without content, its output is the result."""
 
     content: str | tuple[Text | Image | File | Opaque, ...] | None
     is_error: bool = False
@@ -74,7 +74,7 @@ def bind(call: ToolCall, tools: Tools) -> Callable[[], Any]:
 
 
 def outcome(value: Any) -> ToolOutcome:
-    """What a function returned: text, parts, or anything that JSON can hold."""
+    """Return the outcome for a value: text, parts, or anything that JSON can hold."""
     if value is None or isinstance(value, str):
         return ToolOutcome(value)
     if _is_part(value):
@@ -91,10 +91,10 @@ def failure(error: BaseException) -> ToolOutcome:
 def plain(value: Any) -> Json:
     """The value as JSON would give it back; None when it has no such form."""
     try:
-        found: Json = json.loads(json.dumps(value, allow_nan=False))
+        copied: Json = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
         return None
-    return found
+    return copied
 
 
 def too_late(call: ToolCall) -> HandleClosed:
@@ -106,7 +106,7 @@ def too_late(call: ToolCall) -> HandleClosed:
 
 
 def raise_failures(failures: Sequence[BaseException]) -> None:
-    """What went wrong around tools, other than in them: the one failure, or all of them."""
+    """Raise what went wrong around tools, other than in them: one failure, or a group."""
     if len(failures) == 1:
         raise failures[0]
     if failures:
@@ -161,7 +161,7 @@ class ToolRun:
             raise_failures(self._failures)
 
     def _wait(self) -> None:
-        """Until all are done, or somebody asks the turn to stop, which raises TurnStopped."""
+        """Wait until all are done. Raises TurnStopped once the turn is asked to stop."""
         core = self._core
         before, core.on_stop = core.on_stop, self._wake
         try:
@@ -213,13 +213,13 @@ class ToolRun:
             if inspect.isgenerator(value):
                 value = _print_all(value, tool, printed)
             _refuse_asynchronous(call, value)
-            found = outcome(value)
+            result = outcome(value)
         except (TurnStopped, TurnEnded):
             raise
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
-            found = failure(error)
-        tool.finish(found.content, is_error=found.is_error, structured=found.structured)
-        self.results[call.id] = found.result(call.id, printed)
+            result = failure(error)
+        tool.finish(result.content, is_error=result.is_error, structured=result.structured)
+        self.results[call.id] = result.result(call.id, printed)
 
 
 def _refuse_asynchronous(call: ToolCall, value: Any) -> None:
@@ -232,7 +232,7 @@ def _refuse_asynchronous(call: ToolCall, value: Any) -> None:
 
 
 def _print_all(pieces: Any, tool: "Tool", printed: list[str]) -> Any:
-    """What a generator yields is its tool's output as it runs; what it returns is the result."""
+    """Record what a generator yields as output; return its result."""
     try:
         while True:
             piece = str(next(pieces))
@@ -249,7 +249,7 @@ C = TypeVar("C", StreamCore, ToolCore)
 
 
 class TurnFacts:
-    """What a turn says of itself, the same on both faces; and its end when nobody holds it."""
+    """Properties of a turn, the same on both faces."""
 
     def __init__(self, core: TurnCore) -> None:
         self._core = core
@@ -275,7 +275,7 @@ class TurnFacts:
 
     @property
     def repeated(self) -> bool:
-        """Whether this key was used before: the turn exists and must not be run again."""
+        """True if this key was used before: the turn exists and must not be run again."""
         return self._core.repeated
 
     @property
@@ -293,7 +293,7 @@ class Turn(TurnFacts):
         try:
             self._run(self._core.enter())
         except BaseException as error:
-            # Interrupted after it had begun: nobody will leave the block.
+            # Interrupted after it had begun: no caller leaves the block.
             run(self._core.runtime, self._core.leave(error), leaving=error)
             raise
         return self
@@ -337,7 +337,7 @@ class Turn(TurnFacts):
         retry_of: str | None = None,
         role: Role = "assistant",
     ) -> "Stream":
-        """One model call and its answer as it comes, as a block.
+        """Make a stream, a block: one model call and its answer as it comes.
 
         `system` and `tools`, what the model was asked with, are stored once, as blobs.
         """
@@ -354,7 +354,7 @@ class Turn(TurnFacts):
         return Stream(StreamCore(self._core, call))
 
     def tool(self, call_id: str, *, of: str | None = None) -> "Tool":
-        """A run of the tool the model called, as a block: started before the block runs.
+        """Make a run of a tool call, a block: its start is durable before the block runs.
 
         `of` is the turn that made the call, if this turn continues it: a call that was never
         started there can be started here, and its result belongs to that call.
@@ -387,7 +387,7 @@ class Turn(TurnFacts):
 
 
 class Block(Generic[C]):
-    """What is entered and left around work: a stream, or a tool."""
+    """Enters and leaves a stream or a tool."""
 
     _core: C
 

@@ -1,9 +1,9 @@
-"""Noticing what others have committed: one polling thread for a process, while somebody waits.
+"""Notices what others have committed: one polling thread for a process, while a caller waits.
 
 Commits of this process are told at once. Those of other processes are found by asking the database
-for its change mark; nothing polls while nobody follows or runs a turn. How often it is asked is for
-the database to say: one that is told of changes itself need not be asked often. Polling only ever
-means "look again": what there is to see is read from the journal.
+for its change mark; nothing polls while no caller follows or runs a turn. The database says how
+often it is asked: one that is notified of changes need not be asked often. A change only means
+"look again": what there is to see is read from the journal.
 """
 
 import sys
@@ -25,14 +25,14 @@ _QUIET_SECONDS: Final = 2.0
 """Without a change, after which the next may be found a little later."""
 
 _LINGER_RESTS: Final = 20
-"""Rests without anybody interested after which the thread ends."""
+"""Rests without an interested caller after which the thread ends."""
 
 _SLICE_SECONDS: Final = 1.0 if sys.platform == "win32" else threading.TIMEOUT_MAX
 """How long a wait lasts that nothing ends: on Windows Ctrl+C does not."""
 
 
 class Watched(Protocol):
-    """What of a database is watched."""
+    """A database, as far as it is watched."""
 
     def change_mark(self) -> int: ...
     def watch(
@@ -119,7 +119,7 @@ class Watcher:
         wake()
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Whoever asked to be called waits no longer."""
+        """Forget a `wake` whose caller waits no longer."""
         with self._mutex:
             self._wakes.discard(wake)
 

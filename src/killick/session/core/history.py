@@ -1,6 +1,6 @@
 """Changing what is in view: compact, rewind, undo, hide, show, fork. Written once for both faces.
 
-Each looks at the journal first and decides what its entry will name (`journal.planning`), then
+Each looks at the journal first and decides what its entry will name (`journal.compaction`), then
 appends it. What lies before a seq never changes, so a plan stays right while others write. Only a
 rewind reaches to the head, and is planned again when the journal has grown meanwhile; a compaction
 is, when what is in view has changed.
@@ -44,7 +44,7 @@ from killick.stores.engine.state import EngineState, Receipt
 
 
 class HistoryCore:
-    """What can be done to the history of one session."""
+    """Changes the history of one session."""
 
     def __init__(self, session: SessionCore) -> None:
         self._session = session
@@ -229,7 +229,7 @@ class HistoryCore:
         return row, reach, plan_fork(entries, at=reach, deltas=deltas)
 
     def _late(self, reader: Reader, entries: Sequence[e.Entry]) -> list[e.Entry]:
-        """What came for these entries after the last of them."""
+        """Find what came for these entries after the last of them."""
         fold = Messages()
         for entry in entries:
             fold.take(entry)
@@ -245,13 +245,13 @@ class HistoryCore:
         return self._session.row(reader)
 
     def _turn_at(self, reader: Reader, seq: int) -> int:
-        """Where the turn began that ran at this seq, or ran last before it."""
+        """Return where the turn began that ran at this seq, or ran last before it."""
         turns = reader.marked_entries(self._key, TURNS)
         starts = [entry.seq for entry in turns if isinstance(entry.body, e.TurnStarted)]
         return max((start for start in starts if start <= seq), default=1)
 
     def _turn_around(self, reader: Reader, seq: int) -> tuple[int, int | None]:
-        """From where to where the turn reaches that ran at this seq, or ran last before it."""
+        """Return begin and end of the turn that ran at this seq, or ran last before it."""
         begin = self._turn_at(reader, seq)
         started = reader.entries(self._key, after=begin - 1, limit=1)[0].body
         if not isinstance(started, e.TurnStarted):

@@ -115,9 +115,9 @@ def _changes(session: SessionCore, reader: Reader, after: int) -> Changes:
 def _beginning(
     reader: Reader, key: int, tail: list[e.Entry], running: int | None, since: int
 ) -> int:
-    """Where to begin to read, so that whatever the tail is about has its start in it."""
-    started = {one.body.turn_id for one in tail if isinstance(one.body, e.TurnStarted)}
-    named = {getattr(one.body, "turn_id", None) for one in tail} - started - {None}
+    """Return where to begin to read, so that whatever the tail is about has its start in it."""
+    started = {entry.body.turn_id for entry in tail if isinstance(entry.body, e.TurnStarted)}
+    named = {getattr(entry.body, "turn_id", None) for entry in tail} - started - {None}
     begin = since if running is None else min(since, running - 1)
     if named:
         for entry in reader.marked_entries(key, TURNS):
@@ -175,7 +175,7 @@ def openings(opening: StoreOpening, session_ids: Sequence[str]) -> Flow[dict[str
 
 
 def _openings(tenant: str, reader: Reader, session_ids: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    openings: dict[str, str] = {}
     for session_id in session_ids:
         key = reader.find_key(tenant, session_id)
         try:
@@ -183,8 +183,8 @@ def _openings(tenant: str, reader: Reader, session_ids: Sequence[str]) -> dict[s
         except SessionDamaged:
             continue  # the others are whole
         if text:
-            found[session_id] = text
-    return found
+            openings[session_id] = text
+    return openings
 
 
 def _opening(reader: Reader, key: int) -> str:
@@ -345,7 +345,7 @@ WAIT_SECONDS: Final = 0.1
 
 _CATCH_UP_ENTRIES: Final = 500
 _CATCH_UP_SECONDS: Final = 0.01
-"""Somebody waits for these slices, so they are larger than those that are made when it is quiet."""
+"""A caller waits for these slices, so they are larger than those of idle moments."""
 
 _SUBSTRING_CHARS_MIN: Final = 3
 
@@ -416,7 +416,7 @@ def _substring(text: str) -> str:
 
 
 def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
-    """What this process has written is found, unless there is too much of it.
+    """Index what is missing, so that this process finds its own writes, unless it is too much.
 
     A store that cannot be written is searched as it is; what is wrong with an index shows there.
     """
@@ -439,7 +439,7 @@ def _index(entries: int, seconds: float) -> Flow[bool]:
 
 
 def _tell(error: SearchDamaged) -> Flow[None]:
-    """Let the others know, if that is possible: nobody indexes what cannot be searched."""
+    """Record the damage if possible, so that no process goes on indexing."""
     if error.__cause__ is None:
         return
     reason = str(error.__cause__)
@@ -467,5 +467,5 @@ def rebuild_search(
             if progress is not None:
                 progress(max(0, total - behind), total)
     finally:
-        runtime.writer.index_soon()  # whoever is interrupted here leaves the rest to idle moments
+        runtime.writer.index_soon()  # if interrupted: the rest is left to idle moments
     return total

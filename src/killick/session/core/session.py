@@ -112,7 +112,7 @@ def read_blob(opening: StoreOpening, name: str) -> Flow[bytes]:
 
 
 def read_deltas(reader: Reader, key: int, seq: int) -> list[e.Delta]:
-    """What is stored of the stream that began at this seq."""
+    """Return what is stored of the stream that began at this seq."""
     return [delta for _, flush in reader.deltas(key, seq) for delta in flush]
 
 
@@ -176,7 +176,7 @@ class SessionCore:
     # -- reading -------------------------------------------------------------------------------
 
     def row(self, reader: Reader) -> SessionRow:
-        """What is known of the session now."""
+        """Return what is known of the session now."""
         row = reader.session(self.key)
         if row is None:
             raise SessionNotFound(f"session {self.id!r} does not exist any more; it was erased")

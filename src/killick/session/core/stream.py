@@ -35,7 +35,7 @@ ToolType = Literal["function", "custom", "mcp", "hosted"]
 
 
 class ModelCall:
-    """What one request to a model was made with; the system prompt and tools become blobs."""
+    """One request to a model; its system prompt and tools become blobs."""
 
     __slots__ = ("attempt", "model", "provider", "retry_of", "role", "settings", "system", "tools")
 
@@ -94,7 +94,7 @@ class StreamCore:
         self._calls: dict[str, _Call] = {}
         self._cut: str | None = None
         self.tool_calls: list[ToolCall] = []
-        self._told: list[Callable[[ToolCall], object]] = []
+        self._listeners: list[Callable[[ToolCall], object]] = []
 
     # -- the block -----------------------------------------------------------------------------
 
@@ -108,10 +108,10 @@ class StreamCore:
         if self._entered:
             raise HandleClosed("a stream is entered once; its turn has another for the next answer")
         self._entered = True
-        said, offered, taken = call.system, call.tools, 0
+        prompt, offered, redacted = call.system, call.tools, 0
         if turn.runtime.redactor is not None:
-            said, offered, taken = turn.runtime.redactor.request(said, offered)
-        system = None if said is None else (yield from turn.put_blob(to_bytes(said)))
+            prompt, offered, redacted = turn.runtime.redactor.request(prompt, offered)
+        system = None if prompt is None else (yield from turn.put_blob(to_bytes(prompt)))
         tools = None if offered is None else (yield from turn.put_blob(encode(offered)))
         receipt = yield turn.append(
             e.ModelCallStarted(
@@ -124,7 +124,7 @@ class StreamCore:
                 settings=call.settings,
                 system=system,
                 tools=tools,
-                redacted=taken,
+                redacted=redacted,
             ),
             e.MessageStarted(
                 id=self.id,
@@ -277,7 +277,7 @@ class StreamCore:
     def finish(
         self, reason: str | None, usage: e.Usage | None, provider_ids: dict[str, str] | None
     ) -> None:
-        """What the provider said at the end; checked now, recorded when the block is left."""
+        """Check what the provider reported at the end; it is recorded when the block is left."""
         self._inside()
         ended = e.ModelCallEnded(
             id=self.model_call_id,
@@ -300,7 +300,7 @@ class StreamCore:
         """Be told of each call as it becomes whole, and at once of those that are."""
         with self._mutex:
             known = list(self.tool_calls)
-            self._told.append(tell)
+            self._listeners.append(tell)
         for call in known:
             tell(call)
 
@@ -308,12 +308,12 @@ class StreamCore:
         whole = ToolCall(call_id, call.name, "".join(call.pieces), call.tool_type)
         with self._mutex:
             self.tool_calls.append(whole)
-            told = list(self._told)
-        for tell in told:
+            listeners = list(self._listeners)
+        for tell in listeners:
             tell(whole)
 
     def _seal(self, buffer: StreamBuffer, call_id: str) -> None:
-        """Make the call durable at once, without waiting: whoever starts its tool comes after."""
+        """Make the call durable at once, without waiting: the start of its tool comes after."""
         turn = self.turn
         name = self._calls[call_id].name
         body = e.ToolCalled(
@@ -338,14 +338,14 @@ class StreamCore:
         return buffer
 
     def _inside(self) -> StreamBuffer:
-        """What is said outside of the block would be recorded nowhere."""
+        """Raise HandleClosed outside of the block, where nothing would be recorded."""
         if self._buffer is None:
             raise HandleClosed("the stream is closed; what it is given belongs inside its block")
         return self._buffer
 
 
 class Deltas:
-    """What can be handed over while an answer streams: plain calls on both faces, none waits."""
+    """Takes an answer as it streams: plain calls on both faces, none waits."""
 
     _core: StreamCore
 
@@ -359,13 +359,13 @@ class Deltas:
         return self._core.model_call_id
 
     def text(self, text: str) -> None:
-        """A piece of the answer."""
+        """Add a piece of the answer."""
         self._core.text(text)
 
     def reasoning(
         self, text: str = "", *, signature: str | None = None, encrypted: str | None = None
     ) -> None:
-        """A piece of reasoning; its signature or encrypted content closes the part."""
+        """Add a piece of reasoning; its signature or encrypted content closes the part."""
         self._core.reasoning(text, signature, encrypted)
 
     def tool_call(
@@ -377,18 +377,18 @@ class Deltas:
         tool_type: ToolType = "function",
         done: bool = False,
     ) -> None:
-        """A tool call, or a piece of its arguments: after the first piece the id is enough.
+        """Begin a tool call, or add to its arguments: after the first piece the id is enough.
 
         As soon as the arguments are a whole JSON object, or `done` says so, its tool may start.
         """
         self._core.tool_call(call_id, name, arguments, tool_type, done=done)
 
     def part(self, part: Part) -> None:
-        """A whole part: an image, a file, or a provider's opaque data."""
+        """Add a whole part: an image, a file, or a provider's opaque data."""
         self._core.part(part)
 
     def end_part(self) -> None:
-        """The open part is over: text or reasoning that follows begins one of its own."""
+        """End the open part: text or reasoning that follows begins one of its own."""
         self._core.end_part()
 
     @property
@@ -415,5 +415,5 @@ class Deltas:
         usage: e.Usage | None = None,
         provider_ids: dict[str, str] | None = None,
     ) -> None:
-        """What the provider said at the end; recorded when the block is left."""
+        """Keep what the provider reported at the end; recorded when the block is left."""
         self._core.finish(finish_reason, usage, provider_ids)

@@ -36,7 +36,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.25
 
 
 class TurnOptions:
-    """How a turn is to begin."""
+    """Options with which a turn begins."""
 
     __slots__ = ("continues", "if_busy", "key", "retry_of", "wait_seconds")
 
@@ -67,7 +67,7 @@ class TurnOptions:
 class _Append:
     """The commonest write. Closures would be ten objects for the garbage collector, for each.
 
-    It does not hold the turn: a turn that nobody else holds is over.
+    It does not hold the turn: a turn without another holder is over.
     """
 
     __slots__ = ("_at_us", "_bodies", "_claim", "_session")
@@ -156,7 +156,7 @@ class TurnCore:
             raise
 
     def _end_what_began(self, undo: Callable[[EngineState], object]) -> Flow[None]:
-        """Nobody is given the turn. A store that fails owes its ending."""
+        """End a turn that no caller was given; if the store fails, as soon as it can write."""
         try:
             yield from write(undo)
         except GeneratorExit:
@@ -269,13 +269,13 @@ class TurnCore:
         except GeneratorExit:
             raise  # as above
         except BaseException as cut:
-            # Until the ending is with the writer the turn runs: whoever closes the store, or
-            # collects the turn as garbage, ends it then.
+            # Until the ending is with the writer the turn runs: closing the store, or
+            # dropping the turn, ends it then.
             owed = _store_failed(cut)
             if owed:
                 self.runtime.writer.retry_until_written(self._end_write(body))
             if owed or self._ending is not None:
-                # It may fail yet. Then it ends when nobody holds the block any more.
+                # It may fail yet. Then it ends when the block is dropped.
                 self._is_over(self._ending, self._outcome if cut.__cause__ is None else None)
             raise
         self._ended(body, outcome)
@@ -309,7 +309,7 @@ class TurnCore:
     def _ended(
         self, body: e.TurnEnding | None = None, outcome: Receipt | TurnEnded | None = None
     ) -> None:
-        """It is over: with the ending that was wanted, with that of somebody else, or who knows."""
+        """Note the ending: the one that was wanted, another process's, or an unknown one."""
         self._is_over(body, outcome)
         parting, self._parting = self._parting, None
         if parting is not None:
@@ -331,21 +331,21 @@ class TurnCore:
         self.status, self.reason, self.cause = body.status, body.reason, body.cause
 
     def close_write(self, reason: str) -> Callable[[EngineState], object]:
-        """The store is being closed, or nobody holds the turn any more: end it as interrupted."""
+        """End the turn as interrupted, for a store that is closed."""
         self.over = True
         body = interrupted(self.claim.turn_id, "terminated", reason)
         self._note_ending(body)
         return self._end_write(body)
 
     def held_by(self, holder: object) -> None:
-        """Let the turn last no longer than `holder` does, unless somebody holds it already."""
+        """Let the turn last no longer than `holder` does, unless it has a holder already."""
         if self._parting is None or self._parting() is None:
             self._parting = self.runtime.writer.run_when_dropped(holder, self._end_abandoned)
 
     def _end_abandoned(self, engine: EngineState) -> None:
-        """Nobody will leave the block any more. Behind all that was handed over for the turn."""
+        """End a turn whose block was dropped, behind all that was handed over for it."""
         if self._attempt is not None:
-            self.claim = self._attempt  # whoever was interrupted in beginning it may not know
+            self.claim = self._attempt  # a caller that was interrupted in beginning it may not know
         elif self.over:
             return  # it was never begun
         body = interrupted(self.claim.turn_id, "abandoned")
@@ -442,5 +442,5 @@ class TurnCore:
 
 
 def _store_failed(error: BaseException) -> bool:
-    """Whether the store could not write; an interruption has that for its cause."""
+    """Return whether the store could not write; an interruption has that for its cause."""
     return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)

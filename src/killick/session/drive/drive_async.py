@@ -21,7 +21,7 @@ from killick.stores.engine.state import Op, WaitingCaller, finish
 
 T = TypeVar("T")
 Submit = Callable[[WaitingCaller], Op[Any]]
-"""Starts an operation that somebody waits for on an event loop."""
+"""Starts an operation that a caller waits for on an event loop."""
 
 
 def settle(runtime: Services, flow: Flow[T] | Write[T]) -> Coroutine[Any, Any, T]:
@@ -87,13 +87,13 @@ class _AsyncioLoop:
         """Called on the writer's or a reader's thread."""
         loop = self._loop()
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was closed: nobody waits there any more
+            with contextlib.suppress(RuntimeError):  # it was closed: no caller waits there any more
                 loop.call_soon_threadsafe(self._answer, waiting)
 
     def _answer(self, waiting: Sequence["_Wait"]) -> None:
-        for one in waiting:
-            if not one.future.done():
-                one.future.set_result(None)
+        for caller in waiting:
+            if not caller.future.done():
+                caller.future.set_result(None)
 
 
 class _Wait:
@@ -158,8 +158,8 @@ class _TrioLoop:
                 token.run_sync_soon(self._answer, waiting)
 
     def _answer(self, waiting: Sequence["_TrioWait"]) -> None:
-        for one in waiting:
-            one.event.set()
+        for caller in waiting:
+            caller.event.set()
 
 
 class _TrioWait:
@@ -212,7 +212,7 @@ async def _pause(runtime: Services, step: Pause) -> None:
 
 
 def _caller() -> Callable[[Callable[[], None]], None]:
-    """How any thread can have a function called on this event loop, as long as it runs."""
+    """Return how any thread can have a function called on this event loop."""
     call_soon: Callable[[Callable[[], None]], object]
     if in_trio():
         import trio
@@ -256,7 +256,7 @@ class StopScope:
         self._cancelling = 0 if self._task is None else self._task.cancelling()
 
     def fire(self) -> None:
-        """Somebody asked for a stop; called on any thread."""
+        """Deliver a stop; called on any thread."""
         self._call_soon(self._cancel)
 
     def _cancel(self) -> None:
@@ -269,7 +269,7 @@ class StopScope:
             self._task.cancel("killick: the turn was asked to stop")
 
     def leave(self, error: BaseException | None) -> bool:
-        """Whether what leaves the block is this scope's own cancellation, and nothing else's."""
+        """Return whether what leaves the block is this scope's own cancellation."""
         self._left = True
         if self._trio_scope is not None:
             return self._leave_trio(error)
@@ -287,7 +287,7 @@ class StopScope:
         return bool(self._trio_scope.__exit__(kind, error, trace)) and error is not None
 
     def absorb(self, cancellation: BaseException) -> bool:
-        """Whether a cancellation that came too late, while the block was being left, is ours."""
+        """Return whether a cancellation that came while the block was left is ours."""
         if not self._undelivered or not isinstance(cancellation, asyncio.CancelledError):
             return False
         self._undelivered = False

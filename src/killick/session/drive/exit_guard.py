@@ -1,4 +1,4 @@
-"""How a turn ends when an exception leaves its block."""
+"""Endings of a turn by the exception that leaves its block."""
 
 import sys
 from collections.abc import Callable
@@ -43,8 +43,8 @@ def ending(turn_id: str, error: BaseException | None, cause: Cause | None = None
 def interruption(error: BaseException) -> tuple[str, str] | None:
     """Return cause and reason, if this exception interrupts; groups by all their leaves."""
     if isinstance(error, BaseExceptionGroup):
-        found = [interruption(inner) for inner in error.exceptions]
-        return None if None in found else found[0]
+        leaves_of = [interruption(inner) for inner in error.exceptions]
+        return None if None in leaves_of else leaves_of[0]
     if isinstance(error, TurnStopped):
         return error.cause, error.reason or error.cause
     if isinstance(error, KeyboardInterrupt):
@@ -57,7 +57,7 @@ def interruption(error: BaseException) -> tuple[str, str] | None:
 
 
 def _is_timeout(error: BaseException | None) -> bool:
-    """Whether this is a TimeoutError, or was raised from one."""
+    """Return whether this is a TimeoutError, or was raised from one."""
     for _ in range(_CHAIN_MAX):
         if error is None or isinstance(error, TimeoutError):
             break

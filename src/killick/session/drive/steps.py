@@ -51,8 +51,8 @@ class Read(Generic[T]):
 class Work(Generic[T]):
     """Work on the database as a whole that may take long.
 
-    What keeps others from writing meanwhile is `exclusive`, and cannot be interrupted in between:
-    whoever is, may not get to let go of the lock.
+    Work that keeps others from writing is `exclusive`: it is not interrupted in between, where an
+    interrupted caller might not release the lock.
     """
 
     __slots__ = ("exclusive", "work")
@@ -220,7 +220,7 @@ file descriptor for each of a thousand threads would be missed elsewhere."""
 class WakeupFd:
     """One file descriptor that a thread sleeps at.
 
-    It may ring for an operation that nobody waits for any more. So a ring says "look", never
+    It may ring for an operation that its caller no longer waits for. So a ring says "look", never
     "it is done".
     """
 
@@ -231,12 +231,12 @@ class WakeupFd:
         self._forget = forget
 
     def __del__(self) -> None:
-        # Whoever may still ring it holds it, so nobody writes to a number that is another's by now.
+        # What may still ring it holds it, so no write goes to a number that was reused.
         self._forget(self._fd)
 
     @property
     def loop(self) -> Self:
-        """It is told by nobody else, so it stands for an event loop of its own."""
+        """It stands for an event loop of its own: it wakes one caller."""
         return self
 
     def wake(self, _waiting: Sequence[object]) -> None:
@@ -251,7 +251,7 @@ _ONE: Final = (1).to_bytes(8, sys.byteorder)
 
 
 def _threads_are_the_systems() -> bool:
-    """Whoever replaces threads replaces their locks."""
+    """Return whether threads are real: a library that replaces them replaces their locks."""
     return type(threading.Lock()).__module__ == "_thread"
 
 
@@ -291,6 +291,6 @@ class Bells:
             return None
         try:
             return WakeupFd(os.eventfd(0), forget)
-        except OSError:  # no descriptor is left; whoever needs one more urgently may have it
+        except OSError:  # no descriptor is left: the lock has to do
             places.append(True)
             return None
