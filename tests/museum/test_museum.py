@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.museum.museum import PIECES, copy_and_compile, hang, load, visit
+from killick.testing.conformance import CHECKS
+from tests.museum.museum import PIECES, ROOT, SOURCE, copy_and_compile, hang, load, visit
 
 ENOUGH = 30
 
@@ -36,3 +37,16 @@ def test_there_are_enough_pieces_and_each_says_where_it_comes_from() -> None:
         assert "#" in piece.report or ": " in piece.report
         assert piece.breaks.endswith(".")
         assert (piece.caught_by.campaign is None) != (piece.caught_by.test is None)
+
+
+@pytest.mark.parametrize("path", PIECES, ids=lambda path: path.stem)
+def test_the_piece_applies_and_names_a_test_that_exists(path: Path) -> None:
+    """The quick half of the test above, for those who move code."""
+    piece = load(path)
+    for change in piece.change:
+        assert (SOURCE / change.file).read_text(encoding="utf-8").count(change.old) == 1
+    file, _, name = (piece.caught_by.test or "").partition("::")
+    if name.startswith("test_conformance["):
+        assert name[17:-1].removesuffix("-sync") in {check.__name__ for check in CHECKS}
+    elif file:
+        assert f"def {name}" in (ROOT / file).read_text(encoding="utf-8")
