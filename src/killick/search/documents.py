@@ -1,4 +1,4 @@
-"""What of a journal can be searched: the documents that entries make.
+"""Makes documents of entries, and indexes them behind the writers.
 
 A document is a message as it is found. It is made by one entry, the one that made the message what
 it is: recorded it, ended it, gave a tool's result or a late text. A later one for the same place
@@ -36,7 +36,7 @@ Lookup = Callable[[str], e.Entry | None]
 
 
 def document(entry: e.Entry, find: Lookup) -> Document | None:
-    """The document that this entry makes, if it makes one."""
+    """Return the document that this entry makes, if it makes one."""
     match entry.body:
         case e.MessageRecorded() as body:
             return _document(entry, entry.seq, body.id, body.turn_id, body.role, body.parts)
@@ -44,15 +44,14 @@ def document(entry: e.Entry, find: Lookup) -> Document | None:
             started = _started(find, body.id)
             if started is None:
                 return None
-            place, role = started
-            parts = body.parts
-            return _document(entry, place, body.id, body.turn_id, role, parts, body.state)
+            seq, role = started
+            return _document(entry, seq, body.id, body.turn_id, role, body.parts, body.state)
         case e.LateText(call_id=None) as body:
             return _late(entry, body, find)
         case e.ToolFinished() | e.LateResult() as body:
             message_id = f"{body.message_id}/{body.result.call_id}"
-            place = body.started or entry.seq
-            return _document(entry, place, message_id, body.turn_id, "tool", (body.result,))
+            seq = body.started or entry.seq
+            return _document(entry, seq, message_id, body.turn_id, "tool", (body.result,))
         case e.Compacted() as body:
             return _document(entry, entry.seq, body.id, None, "summary", (Text(body.summary),))
         case _:
@@ -63,12 +62,12 @@ def _late(entry: e.Entry, body: e.LateText, find: Lookup) -> Document | None:
     started = _started(find, body.message_id)
     if started is None:
         return None
-    place, role = started
+    seq, role = started
     ended = find(message_end_identity(body.message_id))
     stored = ended.body.parts if ended and isinstance(ended.body, e.MessageEnded) else ()
     parts = assemble(body.deltas, onto=stored)
     state: Literal["complete", "partial"] = "complete" if body.whole else "partial"
-    return _document(entry, place, body.message_id, body.turn_id, role, parts, state)
+    return _document(entry, seq, body.message_id, body.turn_id, role, parts, state)
 
 
 def _started(find: Lookup, message_id: str) -> tuple[int, FoundRole] | None:
@@ -80,7 +79,7 @@ def _started(find: Lookup, message_id: str) -> tuple[int, FoundRole] | None:
 
 def _document(
     entry: e.Entry,
-    place: int,
+    began: int,
     message_id: str,
     turn_id: str | None,
     role: FoundRole,
@@ -91,7 +90,7 @@ def _document(
     text = "\n".join(piece for part in parts for piece in _pieces(part))
     reasoning = "\n".join(part.text for part in parts if isinstance(part, Reasoning))
     return Document(
-        place=place,
+        place=began,
         seq=entry.seq,
         at_us=entry.at_us,
         id=message_id,
@@ -104,7 +103,7 @@ def _document(
 
 
 def _pieces(part: Part | Text | Image | File) -> Iterator[str]:
-    """What a person could look for in a part; reasoning is kept apart."""
+    """Yield the texts of a part that a person could look for, reasoning aside."""
     match part:
         case Text():
             yield part.text
@@ -114,7 +113,7 @@ def _pieces(part: Part | Text | Image | File) -> Iterator[str]:
         case ToolResult(content=str() as content):
             yield content[:RESULT_CHARS]
         case ToolResult():
-            inside = (piece for one in part.content for piece in _pieces(one))  # type: ignore[arg-type]
+            inside = (piece for inner in part.content for piece in _pieces(inner))  # type: ignore[arg-type]
             yield "\n".join(inside)[:RESULT_CHARS]
         case Image(alt=str() as alt):
             yield alt
@@ -125,7 +124,7 @@ def _pieces(part: Part | Text | Image | File) -> Iterator[str]:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """Names and values without JSON around them, in which a line break is a letter n."""
+    """Yield names and values without JSON around them, in which a line break is a letter n."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -136,45 +135,46 @@ def _arguments(text: str) -> Iterator[str]:
 def _leaves(value: Any) -> Iterator[str]:
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += [piece for pair in reversed(one.items()) for piece in reversed(pair)]
-        elif isinstance(one, list):
-            waiting += reversed(one)
-        elif one is not None:
-            yield str(one)
+        leaf = waiting.pop()
+        if isinstance(leaf, dict):
+            waiting += [piece for pair in reversed(leaf.items()) for piece in reversed(pair)]
+        elif isinstance(leaf, list):
+            waiting += reversed(leaf)
+        elif leaf is not None:
+            yield str(leaf)
 
 
 # -- the index ---------------------------------------------------------------------------------
 
 
 def read_batch(reader: JournalReader, limit: int = SLICE_ENTRIES) -> Batch:
-    """What the next slice indexes. Raises SearchDamaged."""
+    """Read what the next slice indexes. Raises SearchDamaged."""
     waiting = reader.unindexed(limit)
-    return Batch(reader.index_mark(), [(one, _made(reader, one)) for one in waiting])
+    return Batch(reader.index_mark(), [(entry, _made(reader, entry)) for entry in waiting])
 
 
-def _made(reader: JournalReader, one: Unindexed) -> Document | None:
-    """A damaged entry has no document, and keeps no other from having one."""
-    if one.entry is None:
+def _made(reader: JournalReader, unindexed: Unindexed) -> Document | None:
+    """Make an entry's document; a damaged entry has none, and others are not kept from theirs."""
+    entry, key = unindexed.entry, unindexed.key
+    if entry is None:
         return None
     try:
-        made = document(one.entry, lambda identity: reader.find_entry(one.key, identity))
+        made = document(entry, lambda identity: reader.find_entry(key, identity))
     except SessionDamaged:
         return None
     return made if made is not None and (made.text or made.reasoning) else None
 
 
 def index_batch(tx: SearchTransaction, batch: Batch, over: Callable[[], bool]) -> bool:
-    """Index what was read, until time is over; whether anything was. Raises SearchDamaged."""
+    """Index what was read, until time is over; True if anything was. Raises SearchDamaged."""
     ours = tx.take_slice(batch) if batch.entries else ()
     if not ours:
-        return False  # nothing is missing, or somebody else was quicker
+        return False  # nothing is missing, or another process was quicker
     done = []
-    for one, made in ours:
+    for entry, made in ours:
         if made is not None:
-            tx.put_document(one.key, made)
-        done.append(one)
+            tx.put_document(entry.key, made)
+        done.append(entry)
         if over():
             break
     tx.index_reached(done)

@@ -1,4 +1,4 @@
-"""The contract of a search index: what every database must do to be searched.
+"""The contract of a search index, which every database fulfils.
 
 The index is derived from the journals and behind them: an append does not touch it. It is brought
 up to date in slices, each a transaction of its own, in the order in which entries were committed;
@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # a program that does not search does not import it
 Order = Literal["newest", "best"]
 SLICE_ENTRIES: Final = 200
 SLICE_SECONDS: Final = 0.005
-"""What one slice takes, about: then whoever waits for the lock comes first."""
-
+"""About what one slice takes; then the next writer that waits for the lock has its turn."""
 
 FoundRole = Literal["user", "assistant", "tool", "system", "summary"]
 """The roles of messages; and `summary` for that of a compaction."""
@@ -41,7 +40,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for, and where; None filters nothing. `query` is text for a substring."""
+    """A query and its filters; None filters nothing. `query` is text for a substring."""
 
     tenant: str
     query: "Query | str"
@@ -78,10 +77,9 @@ Made = Sequence[tuple[Unindexed, Document | None]]
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a slice is going to index: read before its transaction begins, which is short then.
+    """The entries of one slice, read before its transaction begins, which is short then.
 
-    `mark` is how far the index was when it was read. An entry without anything to find has no
-    document, and is passed over.
+    `mark` is how far the index was when they were read.
     """
 
     mark: int
@@ -89,32 +87,24 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class SearchReader(Protocol):
-    """What a database must do to be searched, as of one moment."""
+    """A database that can be searched, as of one moment."""
 
     def index_behind(self) -> int:
-        """How many entries the index does not have, about; 0 only when it has all.
-
-        Raises SearchDamaged.
-        """
-        ...
+        """Count the entries that the index lacks, about; 0 only for none. Raises SearchDamaged."""
 
     def index_mark(self) -> int:
-        """How far the index is: moves with every slice. Raises SearchDamaged."""
-        ...
+        """Return how far the index is; it moves with every slice. Raises SearchDamaged."""
 
     def unindexed(self, limit: int) -> list[Unindexed]:
-        """The next entries that the index does not have, in the order of their commits."""
-        ...
+        """Return the next entries that the index lacks, in the order of their commits."""
 
     def has_substrings(self) -> bool:
-        """Whether this store can be searched for parts of words."""
-        ...
+        """Return True if this store can be searched for parts of words."""
 
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
     ) -> list[tuple[int, int]]:
-        """The session and the entry of each document, in order. Raises SearchDamaged."""
-        ...
+        """Return the session and the entry of each document, in order. Raises SearchDamaged."""
 
 
 class SearchedSession(Protocol):
@@ -141,22 +131,16 @@ class JournalReader(SearchReader, Protocol):
 
 
 class SearchTransaction(SearchReader, Protocol):
-    """What a database must do to be indexed."""
+    """A database that can be indexed."""
 
     def put_document(self, key: int, document: Document) -> None:
-        """Make a document findable, in place of one that has the same place.
-
-        Unless the entry that made it is gone: it may have been erased since it was read.
-        """
-        ...
+        """Index a document in place of one with the same place, unless its entry was erased."""
 
     def take_slice(self, batch: Batch) -> Made:
-        """What of this the index still lacks, and nobody else indexes meanwhile."""
-        ...
+        """Return what of this the index still lacks and no other process indexes meanwhile."""
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
-        """The index has these, which come in the order in which they were found."""
-        ...
+        """Move the mark behind these, which come in the order in which they were found."""
 
     def unindex(self, key: int) -> None:
         """Take a session's documents out of the index: for erasing it, in the same transaction.
@@ -165,20 +149,16 @@ class SearchTransaction(SearchReader, Protocol):
         the transaction can still do that; otherwise rebuild it, then erase. The words are in the
         file until `tidy_index` and a VACUUM.
         """
-        ...
 
     def tidy_index(self) -> None:
-        """Rewrite the index without what was taken out of it; as long as all of it takes."""
-        ...
+        """Rewrite the whole index without what was taken out of it."""
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
-        """An empty index in place of whatever there is; all entries are then unindexed.
+        """Empty the index; all entries are then unindexed.
 
-        Raises SearchDamaged when what is there is too damaged to be taken apart: `forget` it then,
-        in another transaction.
+        Raises SearchDamaged if it is too damaged to be taken apart: then `forget` it, in another
+        transaction.
         """
-        ...
 
     def index_is_damaged(self, reason: str) -> None:
         """Remember that the index must not be used until it is rebuilt."""
-        ...

@@ -1,4 +1,4 @@
-"""What a person types into a search, understood or refused with one error, never a syntax error.
+"""Parses what a person types into a search; refuses it with one error, never a syntax error.
 
     linker error        both words
     "linker error"      one after the other; so is what has no spaces: `ld.so`, `no_such_file`
@@ -55,15 +55,15 @@ _Operand = tuple[Query, bool]
 
 
 def parse(text: str) -> Query:
-    """The query that a text means. Raises InvalidQuery, which says what to do."""
+    """Return the query that a text means. Raises InvalidQuery, which says what to do."""
     if len(text) > QUERY_CHARS_MAX:
         raise InvalidQuery(
             f"the query has {len(text):,} characters; at most {QUERY_CHARS_MAX:,} are understood"
         )
-    found = _Parser(text).either(0)
-    if found is None:
+    operand = _Parser(text).either(0)
+    if operand is None:
         raise InvalidQuery(f"nothing to search for in {_short(text)}: name at least one word")
-    query, unwanted = found
+    query, unwanted = operand
     if unwanted:
         raise InvalidQuery(
             f"{_short(text)} says only what is not wanted; name a word that is, as in: word NOT "
@@ -75,32 +75,32 @@ def parse(text: str) -> Query:
 
 
 def phrase(text: str, *, prefix: bool = False) -> Phrase | None:
-    """The words of a text as they stand in an index; None when there are none."""
-    found = list(words(text))
-    if not found:
+    """Return the words of a text as they stand in an index; None when there are none."""
+    indexed = list(words(text))
+    if not indexed:
         return None
-    *before, last = found
+    *before, last = indexed
     if last.kind == "last":
         # A run without spaces may go on after what was asked for, so its last pair is the end;
         # a single character is the beginning of some pair, or stands alone.
         prefix = not (before and before[-1].kind == "pair")
-        found = found if prefix else before
-    return Phrase(tuple(word.text for word in found), prefix)
+        indexed = indexed if prefix else before
+    return Phrase(tuple(word.text for word in indexed), prefix)
 
 
 def phrases(query: Query) -> list[Phrase]:
-    """All that is looked for, without what is not wanted."""
+    """Return all that is looked for, without what is not wanted."""
     match query:
         case Phrase():
             return [query]
         case Every():
-            return [one for part in query.wanted for one in phrases(part)]
+            return [each for part in query.wanted for each in phrases(part)]
         case Either():
-            return [one for part in query.choices for one in phrases(part)]
+            return [each for part in query.choices for each in phrases(part)]
 
 
 def count(query: Query) -> int:
-    """How many words a query has."""
+    """Count the words of a query."""
     match query:
         case Phrase():
             return len(query.words)
@@ -111,23 +111,23 @@ def count(query: Query) -> int:
 
 
 def holds(query: Query, has: Callable[[Phrase], bool]) -> bool:
-    """Whether a query is true of something that has these phrases and not those."""
+    """Return True if a query is true of something with the phrases for which `has` is."""
     match query:
         case Phrase():
             return has(query)
         case Every():
-            wanted = all(holds(one, has) for one in query.wanted)
-            return wanted and not any(holds(one, has) for one in query.unwanted)
+            wanted = all(holds(part, has) for part in query.wanted)
+            return wanted and not any(holds(part, has) for part in query.unwanted)
         case Either():
-            return any(holds(one, has) for one in query.choices)
+            return any(holds(part, has) for part in query.choices)
 
 
-def occurs(wanted: Phrase, found: Sequence[str], at: int) -> bool:
-    """Whether a phrase begins at this place of a list of words."""
+def occurs(wanted: Phrase, among: Sequence[str], at: int) -> bool:
+    """Return True if a phrase begins at this index of a list of words."""
     last = at + len(wanted.words) - 1
-    if last >= len(found) or tuple(found[at:last]) != wanted.words[:-1]:
+    if last >= len(among) or tuple(among[at:last]) != wanted.words[:-1]:
         return False
-    word = found[last]
+    word = among[last]
     return word.startswith(wanted.words[-1]) if wanted.prefix else word == wanted.words[-1]
 
 
@@ -142,9 +142,9 @@ class _Parser:
         """An operator or a parenthesis; "" for a word, and "end"."""
         if self._at == len(self._tokens):
             return "end"
-        found = self._tokens[self._at]
-        sign: str = found[3] or ""
-        return sign or (found[4] if found[4] in _OPERATORS else "")
+        token = self._tokens[self._at]
+        sign: str = token[3] or ""
+        return sign or (token[4] if token[4] in _OPERATORS else "")
 
     def either(self, depth: int) -> _Operand | None:
         if depth > QUERY_DEPTH_MAX:
@@ -182,26 +182,26 @@ class _Parser:
             return None
         if self._peek() == "(":
             self._at += 1
-            found = self.either(depth + 1)
+            operand = self.either(depth + 1)
             if self._peek() == ")":
                 self._at += 1
         else:
-            found = self._phrase()
-        return None if found is None else (found[0], found[1] != turned)
+            operand = self._phrase()
+        return None if operand is None else (operand[0], operand[1] != turned)
 
     def _phrase(self) -> _Operand | None:
         token = self._tokens[self._at]
         self._at += 1
         if token[4] is not None:
-            found = phrase(token[4], prefix=token[4].endswith("*"))
+            parsed = phrase(token[4], prefix=token[4].endswith("*"))
         else:
-            found = phrase(token[1], prefix=bool(token[2]))
-        return None if found is None else (found, False)
+            parsed = phrase(token[1], prefix=bool(token[2]))
+        return None if parsed is None else (parsed, False)
 
 
 def _every(operands: Sequence[_Operand]) -> _Operand | None:
-    wanted = tuple(one for one, unwanted in operands if not unwanted)
-    unwanted = tuple(one for one, unwanted in operands if unwanted)
+    wanted = tuple(query for query, unwanted in operands if not unwanted)
+    unwanted = tuple(query for query, unwanted in operands if unwanted)
     if len(operands) < 2:
         return operands[0] if operands else None
     if not wanted:  # none of these is: not any of these
@@ -212,8 +212,8 @@ def _every(operands: Sequence[_Operand]) -> _Operand | None:
 def _either(choices: Sequence[_Operand]) -> _Operand | None:
     if len(choices) < 2:
         return choices[0] if choices else None
-    wanted = tuple(one for one, unwanted in choices if not unwanted)
-    unwanted = tuple(one for one, unwanted in choices if unwanted)
+    wanted = tuple(query for query, unwanted in choices if not unwanted)
+    unwanted = tuple(query for query, unwanted in choices if unwanted)
     if unwanted:  # this, or not that: not (that without this)
         return Every(unwanted, wanted), True
     return Either(wanted), False

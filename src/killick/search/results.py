@@ -1,4 +1,4 @@
-"""What a search finds."""
+"""Searches the index, and shows what was found in snippets."""
 
 import re
 from collections import deque
@@ -50,11 +50,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime:
-        """When the message was recorded, or ended."""
+        """The time at which the message was recorded, or ended."""
         return moment(self.at_us)
 
     def marked(self, before: str, after: str) -> str:
-        """The snippet with something before and after each match."""
+        """Return the snippet with something before and after each match."""
         pieces, at = [], 0
         for start, end in self.matches:
             pieces += [self.snippet[at:start], before, self.snippet[start:end], after]
@@ -63,7 +63,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hits(Sequence[Hit]):
-    """What a search found, in order.
+    """The hits of a search, in order.
 
     `behind` is how many entries the index does not have yet, so that they could not be found; 0
     when it is complete. `damaged` are sessions with a hit that could not be read.
@@ -105,7 +105,7 @@ def _unprintable() -> re.Pattern[str]:
 
 
 def snippet(text: str, wanted: Sequence[Phrase]) -> tuple[str, Ranges] | None:
-    """A piece around the first of these phrases, and where they are in it; None without any."""
+    """Cut a piece around the first of these phrases, with their ranges; None without any."""
     places = _places(text, wanted)
     first = next(places, None)
     if first is None:
@@ -113,26 +113,26 @@ def snippet(text: str, wanted: Sequence[Phrase]) -> tuple[str, Ranges] | None:
     start = max(0, first[0] - _BEFORE)
     end = start + SNIPPET_CHARS
     shown = [first]
-    for place in places:
-        if place[1] > end:
+    for span in places:
+        if span[1] > end:
             break
-        shown.append(place)
+        shown.append(span)
     return cut(text, start, end, shown)
 
 
 def substring_snippet(text: str, wanted: str) -> tuple[str, Ranges] | None:
-    """The same for a text that was looked for as it is, but for case and accents."""
+    """Do the same for a text that was looked for as it is, but for case and accents."""
     if wanted not in unbroken(text):
         return None
-    found = re.compile(re.escape(wanted), re.IGNORECASE).search(text)
-    # Folding may change lengths; where the place cannot be told, the beginning is shown.
-    start, end = found.span() if found else (0, 0)
+    match = re.compile(re.escape(wanted), re.IGNORECASE).search(text)
+    # Folding may change lengths; where the range cannot be told, the beginning is shown.
+    start, end = match.span() if match else (0, 0)
     first = max(0, start - _BEFORE)
-    return cut(text, first, first + SNIPPET_CHARS, [(start, end)] if found else [])
+    return cut(text, first, first + SNIPPET_CHARS, [(start, end)] if match else [])
 
 
 def cut(text: str, start: int, end: int, places: Sequence[tuple[int, int]]) -> tuple[str, Ranges]:
-    """A piece of a text, fit to be printed, with the places in it."""
+    """Cut a piece of a text, fit to be printed, with the ranges in it."""
     pieces: list[str] = ["…"] if start else []
     length = len(pieces)
     ranges: list[tuple[int, int]] = []
@@ -142,10 +142,10 @@ def cut(text: str, start: int, end: int, places: Sequence[tuple[int, int]]) -> t
         pieces.append(between)
         length += len(between)
         if last is not None:
-            found = printable(text[first : min(last, end)])
-            pieces.append(found)
-            ranges.append((length, length + len(found)))
-            length += len(found)
+            match = printable(text[first : min(last, end)])
+            pieces.append(match)
+            ranges.append((length, length + len(match)))
+            length += len(match)
             at = min(last, end)
     if end < len(text):
         pieces.append("…")
@@ -153,17 +153,17 @@ def cut(text: str, start: int, end: int, places: Sequence[tuple[int, int]]) -> t
 
 
 def printable(text: str) -> str:
-    """Text in one line, without what is no character or moves the others about."""
+    """Put a text in one line, without what is no character or moves the others about."""
     shown = _unprintable().sub(" ", text)
     return shown.encode("utf-8", "replace").decode("utf-8") if not shown.isascii() else shown
 
 
 def _places(text: str, wanted: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
-    """Where the phrases are, in order, without overlaps."""
+    """Yield the ranges of the phrases, in order, without overlaps."""
     # Nearly every word is none that a phrase ends with, and is passed over at once.
-    exact = frozenset(one.words[-1] for one in wanted if not one.prefix)
-    begin = tuple(one.words[-1] for one in wanted if one.prefix)
-    longest_first = sorted(wanted, key=lambda one: -len(one.words))
+    exact = frozenset(phrase.words[-1] for phrase in wanted if not phrase.prefix)
+    begin = tuple(phrase.words[-1] for phrase in wanted if phrase.prefix)
+    longest_first = sorted(wanted, key=lambda phrase: -len(phrase.words))
     window: deque[Word] = deque(maxlen=len(longest_first[0].words))
     reached = 0
     for word in words(text):
@@ -176,11 +176,11 @@ def _places(text: str, wanted: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
 
 
 def _start(window: Sequence[Word], wanted: Sequence[Phrase]) -> int | None:
-    """Where the longest phrase begins that ends with the last of these words."""
+    """Return where the longest phrase begins that ends with the last of these words."""
     texts = [word.text for word in window]
-    for one in wanted:
-        at = len(texts) - len(one.words)
-        if at >= 0 and occurs(one, texts, at):
+    for phrase in wanted:
+        at = len(texts) - len(phrase.words)
+        if at >= 0 and occurs(phrase, texts, at):
             return window[at].start
     return None
 
@@ -189,7 +189,7 @@ def _start(window: Sequence[Word], wanted: Sequence[Phrase]) -> int | None:
 
 
 def search(reader: JournalReader, wanted: Search) -> Hits:
-    """What is found, as of one moment. Raises SearchDamaged, SessionNotFound."""
+    """Return the hits, as of one moment. Raises SearchDamaged, SessionNotFound."""
     lineage, asked = None, None
     if wanted.session is not None:
         asked = reader.find_session(wanted.tenant, wanted.session)
@@ -211,16 +211,16 @@ def search(reader: JournalReader, wanted: Search) -> Hits:
 
 
 def _lineage(reader: JournalReader, row: SearchedSession) -> list[Lineage]:
-    """The session and those whose entries it begins with, each as far as it reaches."""
-    reach, found = row.head, []
+    """Return the session and those whose entries it begins with, each as far as it reaches."""
+    reach, lineage = row.head, []
     current: SearchedSession | None = row
     while current is not None:
-        found.append(Lineage(current.key, reach))
+        lineage.append(Lineage(current.key, reach))
         if current.base is None:
             break
         reach = min(reach, current.base_seq)
         current = reader.session(current.base)
-    return found
+    return lineage
 
 
 class _Shown:
@@ -235,7 +235,7 @@ class _Shown:
         self._sessions: dict[int, tuple[SearchedSession, History]] = {}
 
     def hit(self, key: int, seq: int) -> Hit | None:
-        # Who searches a fork is shown what it has inherited under its own name.
+        # What a fork has inherited is shown under the name of the fork.
         row, history = self._session(key if self._asked is None else self._asked.key)
         entries = self._reader.entries(key, after=seq - 1, limit=1)
         if not entries or entries[0].seq != seq:
@@ -273,9 +273,9 @@ class _Shown:
         texts = [made.text, made.reasoning] if self._wanted.reasoning else [made.text]
         for text in texts:
             if isinstance(query, str):
-                found = substring_snippet(text, query)
+                shown = substring_snippet(text, query)
             else:
-                found = snippet(text, phrases(query))
-            if found is not None:
-                return found
+                shown = snippet(text, phrases(query))
+            if shown is not None:
+                return shown
         return cut(texts[0], 0, SNIPPET_CHARS, [])

@@ -50,7 +50,7 @@ class Word(NamedTuple):
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """Made when first needed: importing the package does not pay for them."""
+    """Compile the patterns when they are first needed, not when the package is imported."""
     return (
         re.compile(f"[a-z0-9]{{1,{WORD_CHARS_MAX}}}"),
         re.compile(rf"(?:[^\W_]|[{_INDIC}{_UNSPACED}{_MARKS}])+"),
@@ -60,7 +60,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.P
 
 
 def fold(text: str) -> str:
-    """Text without what a search does not regard: case, accents, widths. Its length may change."""
+    """Remove what a search does not regard: case, accents, widths. The length may change."""
     if text.isascii():
         return text.lower()
     marks = _patterns()[3]
@@ -69,43 +69,43 @@ def fold(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """A text in which pieces are looked for whatever stands around them, as it is indexed."""
+    """Return a text as it is indexed to be searched for parts of words."""
     return fold(text).replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def words(text: str) -> Iterator[Word]:
-    """The words of a text in order."""
+    """Yield the words of a text in order."""
     plain, runs, _, _ = _patterns()
     if text.isascii():
-        for found in plain.finditer(text.lower()):
-            yield Word(found[0], found.start(), found.end())
+        for match in plain.finditer(text.lower()):
+            yield Word(match[0], match.start(), match.end())
         return
-    for found in runs.finditer(text):
-        yield from _cut(found[0], found.start())
+    for match in runs.finditer(text):
+        yield from _cut(match[0], match.start())
 
 
 def indexed(text: str) -> str:
-    """The words of a text with spaces between them: what an index is given."""
+    """Return the words of a text with spaces between them, for an index."""
     if text.isascii():
         return " ".join(_patterns()[0].findall(text.lower()))
     return " ".join(word.text for word in words(text))
 
 
 def _cut(run: str, start: int) -> Iterator[Word]:
-    """One run as it stands in the text, which may be in several scripts."""
+    """Cut one run of a text, which may be in several scripts, into words."""
     if run.isascii():
         for piece in _patterns()[0].finditer(run.lower()):
             yield Word(piece[0], start + piece.start(), start + piece.end())
         return
     folded = fold(run)
     exact = len(folded) == len(run)
-    for found in _patterns()[2].finditer(folded):
-        first = start + found.start() if exact else start
-        last = start + found.end() if exact else start + len(run)
-        if not found[1]:
-            yield Word(found[0], first, last)
+    for match in _patterns()[2].finditer(folded):
+        first = start + match.start() if exact else start
+        last = start + match.end() if exact else start + len(run)
+        if not match[1]:
+            yield Word(match[0], first, last)
             continue
-        characters = found[1]
+        characters = match[1]
         for number in range(len(characters) - 1):
             at = first + number
             end = at + 2 if exact else last
