@@ -58,34 +58,14 @@ class Kind(NamedTuple):
 # -- identities --------------------------------------------------------------------------------
 
 
-def turn_identity(turn_id: str) -> str:
-    return f"{_safe(turn_id)}/turn"
-
-
-def ending_identity(turn_id: str) -> str:
-    return f"{_safe(turn_id)}/turn-end"
-
-
-def message_identity(message_id: str) -> str:
-    return f"{_safe(message_id)}/message"
-
-
-def message_end_identity(message_id: str) -> str:
-    return f"{_safe(message_id)}/message-end"
-
-
-def late_text_identity(message_id: str) -> str:
-    return f"{_safe(message_id)}/late_text"
-
-
-def result_identity(message_id: str, call_id: str) -> str:
-    """Return the key of a call's one result, recorded in its turn or late."""
-    return f"{_safe(message_id)}/result/{_safe(call_id)}"
-
-
-def named_identity(entry_id: str, kind: str) -> str:
-    """Return the key of an entry that has an id of its own."""
-    return f"{_safe(entry_id)}/{kind}"
+def _safe(text: str) -> str:
+    """Escape an id, which comes from outside, so that it is one part of a key."""
+    try:
+        if "/" in text or "%" in text:
+            return text.replace("%", "%25").replace("/", "%2F")
+    except (TypeError, AttributeError):
+        raise InvalidEntry(f"an id is text, and this is a {type(text).__name__}") from None
+    return text
 
 
 def _key(suffix: str, of: Reader = _ID) -> Reader:
@@ -112,16 +92,6 @@ def _unknown_key(body: e.Unknown) -> str:
     return f"{blake2b(body.data, digest_size=16).hexdigest()}/{_safe(body.name)}"
 
 
-def _safe(text: str) -> str:
-    """Escape an id, which comes from outside, so that it is one part of a key."""
-    try:
-        if "/" in text or "%" in text:
-            return text.replace("%", "%25").replace("/", "%2F")
-    except (TypeError, AttributeError):
-        raise InvalidEntry(f"an id is text, and this is a {type(text).__name__}") from None
-    return text
-
-
 # -- blobs -------------------------------------------------------------------------------------
 
 
@@ -131,14 +101,6 @@ def _blobs_of_parts(body: e.MessageRecorded | e.MessageEnded | e.PromptWaiting) 
         if type(part) is not Text:
             names += _blobs_of_part(part)
     return names
-
-
-def _blobs_of_result(body: e.ToolFinished | e.LateResult) -> list[str]:
-    return _blobs_of_part(body.result)
-
-
-def _blobs_of_request(body: e.ModelCallStarted) -> list[str]:
-    return [name for name in (body.system, body.tools) if name is not None]
 
 
 def _blobs_of_part(part: Part) -> list[str]:
@@ -162,7 +124,7 @@ _TOOL_RESULT: Final = Kind(
     subject=_RESULT,
     message=_MESSAGE,
     redacts=("result", "output"),
-    blobs=_blobs_of_result,
+    blobs=lambda body: _blobs_of_part(body.result),
     compares=("result",),
 )
 
@@ -205,7 +167,7 @@ KINDS: Final[dict[type, Kind]] = {
         fenced=True,
         in_summary=True,
         redacts=("settings",),
-        blobs=_blobs_of_request,
+        blobs=lambda body: [name for name in (body.system, body.tools) if name is not None],
     ),
     e.ModelCallEnded: Kind(_key("model_call_ended"), fenced=True, redacts=("error",)),
     e.MessageRecorded: Kind(
@@ -245,11 +207,6 @@ def message_of(body: e.Body) -> str | None:
     return None if read is None else read(body)
 
 
-def is_fenced(body: e.Body) -> bool:
-    """Return True for an entry that only the holder of the running turn writes."""
-    return KINDS[type(body)].fenced
-
-
 def lookup_class(body: e.Body) -> int | None:
     """Return TURNS or HISTORY for an entry that is found by it."""
     return KINDS[type(body)].lookup
@@ -269,7 +226,28 @@ def same_content(stored: e.Body, offered: e.Body) -> bool:
     return stored == offered
 
 
-# -- names made here ---------------------------------------------------------------------------
+# -- identities and names made here ------------------------------------------------------------
+
+
+def _named(suffix: str) -> Callable[[str], str]:
+    return lambda name: f"{_safe(name)}/{suffix}"
+
+
+turn_identity: Final = _named("turn")
+ending_identity: Final = _named("turn-end")
+message_identity: Final = _named("message")
+message_end_identity: Final = _named("message-end")
+late_text_identity: Final = _named("late_text")
+
+
+def result_identity(message_id: str, call_id: str) -> str:
+    """Return the key of a call's one result, recorded in its turn or late."""
+    return f"{_safe(message_id)}/result/{_safe(call_id)}"
+
+
+def named_identity(entry_id: str, kind: str) -> str:
+    """Return the key of an entry that has an id of its own."""
+    return f"{_safe(entry_id)}/{kind}"
 
 
 def keyed_id(prefix: str, session_id: str, key: str) -> str:

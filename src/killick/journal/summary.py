@@ -61,14 +61,6 @@ def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     return True
 
 
-def derive(entries: Iterable[e.Entry]) -> Derived:
-    """Fold a session's own entries, without those of the session it was forked from."""
-    derived = Derived()
-    for entry in entries:
-        advance(derived, entry.seq, entry.at_us, entry.body)
-    return derived
-
-
 def describe(about: Description, body: e.Body, at_us: int) -> Description:
     """Return the session's description after one more entry."""
     match body:

@@ -188,7 +188,7 @@ def test_a_redaction_touches_every_field_with_text_from_outside(kind: type[msgsp
 
 
 def test_only_kinds_that_name_their_turn_are_fenced() -> None:
-    fenced = {type(body) for body, *_ in STORED if kinds.is_fenced(body)}
+    fenced = {type(body) for body, *_ in STORED if KINDS[type(body)].fenced}
     assert all("turn_id" in kind.__annotations__ for kind in fenced)
 
 

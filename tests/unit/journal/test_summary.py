@@ -1,9 +1,16 @@
 """What is derived from a journal: how the session is described, and what runs."""
 
-from killick.journal.summary import Derived, advance, derive, describe
+from killick.journal.summary import Derived, advance, describe
 from killick.model import entries as e
 from killick.model.sessions import Description, Fork, Project
 from tests.unit.journal.making import TURN, begun, ended, entries, said
+
+
+def derive(journal: list[e.Entry]) -> Derived:
+    derived = Derived()
+    for entry in journal:
+        advance(derived, entry.seq, entry.at_us, entry.body)
+    return derived
 
 
 def described(*bodies: e.Body) -> Description:
