@@ -159,7 +159,7 @@ def test_what_the_system_refuses_names_the_file(
 
 def test_a_lock_file_that_may_not_be_written_is_named_with_what_to_do(path: Path) -> None:
     fill(path)
-    said = rf"\({path}-lock\); whoever writes to a store .* or name another file"
+    said = rf"\({path}-lock\); writing to a store .* or name another file"
     with read_only(Path(f"{path}-lock")), pytest.raises(StoreReadOnly, match=said):
         Store(path)
 

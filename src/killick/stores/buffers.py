@@ -14,18 +14,18 @@ from killick.model.messages import Opaque
 from killick.stores.contract import Claim
 
 _STREAM_BYTES_MAX: Final = BODY_BYTES_MAX // 2
-"""What a stream may become; encoded as an entry it is at most about twice as long."""
+"""The most a stream may become; encoded as an entry it is at most about twice as long."""
 
 
 class Wake(Protocol):
-    """How a buffer tells the writer that it has something in it."""
+    """Tells the writer that a buffer has something in it."""
 
     def within_window(self, buffer: "StreamBuffer") -> None: ...
     def at_once(self) -> None: ...
 
 
 class StreamBuffer:
-    """What one stream was given and the disk does not have yet."""
+    """The deltas of one stream that are not on the disk yet."""
 
     __slots__ = (
         "_added",
@@ -72,7 +72,7 @@ class StreamBuffer:
         self._written = 0
 
     def admit(self, delta: Delta) -> int:
-        """How large a delta is that may be added. Raises when the disk cannot keep up or failed."""
+        """Return the size of a delta that may be added. Raises if the disk is behind or failed."""
         if self.error is not None:
             raise self.error.with_traceback(None)
         text = delta.text
@@ -95,12 +95,11 @@ class StreamBuffer:
     def add(self, delta: Delta, size: int) -> None:
         """Hand a delta over that was admitted; does not wait.
 
-        If interrupted: the delta was handed over or it was not. Whoever counts what was handed over
-        counts it before: text that overlaps would be passed over, a gap is none when it is read.
+        If interrupted: the delta was handed over or it was not. The caller counts its text before
+        it calls: text that overlaps would be passed over, a gap is none when it is read.
         """
         self._pending.append((delta, size))
-        # Asked only now: the writer first closes, then takes, so what it closed before this it may
-        # not have seen.
+        # Checked only now: the writer closes before it takes, so it may not have seen this delta.
         if self.closed:
             raise HandleClosed("the stream was ended on another thread; this delta may be lost")
         self._added += size
@@ -116,7 +115,7 @@ class StreamBuffer:
             self._wake.at_once()
 
     def take(self) -> list[Delta]:
-        """What is not on the disk and was not taken in this transaction. Only for the writer."""
+        """Take what is not on the disk nor taken in this transaction. Only for the writer."""
         self.armed = self.urgent = False
         fresh = []
         while self._pending:
@@ -126,13 +125,13 @@ class StreamBuffer:
         return [delta for delta, _ in fresh]
 
     def give_back(self) -> None:
-        """What was taken last was not written: it waits again, before what came since."""
+        """Put what was taken last back, before what came since: it was not written."""
         fresh = self._taken.pop()
         self._pending.extendleft(reversed(fresh))
         self.number -= bool(fresh)
 
     def settle(self) -> None:
-        """The transaction has committed: what was taken is durable."""
+        """Drop what was taken: its transaction has committed."""
         for fresh in self._taken:
             for _, size in fresh:
                 self._written += size

@@ -1,4 +1,4 @@
-"""The contract of a store: what the engine and the readers need of a database.
+"""The contract of a store: all that the engine and the readers need of a database.
 
 A database is thin. It keeps rows, enforces that an identity occurs once in a session, and makes a
 transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
@@ -18,18 +18,18 @@ from killick.search.port import SearchReader, SearchTransaction
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a holder shows with every fenced write."""
+    """The turn and fence that a holder shows with every fenced write."""
 
     turn_id: str
     fence: int
 
 
 Flush = tuple[int, int, int, bytes]
-"""What one flush keeps of a stream: its session's key, its seq, the flush's number, the deltas."""
+"""One flush of a stream: its session's key, its seq, the flush's number, the deltas."""
 
 
 class SessionRow(Derived, kw_only=True):
-    """What is kept of a session beside its journal: derived from it, so that writes are cheap.
+    """The row of a session beside its journal: derived from it, so that writes are cheap.
 
     A fork's journal begins with the entries of the session `base`, up to `base_seq`.
     """
@@ -44,7 +44,7 @@ class SessionRow(Derived, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list, newest first; `before` continues after the last one shown.
+    """A filter on sessions, listed newest first; `before` continues after the last one shown.
 
     `since` and `until` are about the time of the last change. None filters nothing.
     """
@@ -68,7 +68,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which model calls to count; None counts all. Days are numbered from 1970, in UTC."""
+    """A filter on model calls; None counts all. Days are numbered from 1970, in UTC."""
 
     tenant: str
     session: str | None = None
@@ -79,9 +79,9 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traces(msgspec.Struct, frozen=True):
-    """Where bytes that should be gone were looked for, and which were found in which file.
+    """The files in which bytes that should be gone were looked for, and the bytes found in each.
 
-    `unverified` is what of this database cannot be looked at from here.
+    `unverified` names the parts of this database that cannot be looked at from here.
     """
 
     files: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class BackupReceipt(msgspec.Struct, frozen=True):
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """How many values were at most each of `bounds`; the last of `counts` are those beyond."""
+    """Counts of values of at most each of `bounds`; the last of `counts` are those beyond."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -123,11 +123,11 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How often a database wants to be asked for its change mark, in seconds between two looks."""
+    """The seconds between two looks at a database's change mark."""
 
     busy: float = 0.010
     quiet: float = 0.030
-    """When the mark has not moved for a while: less than anybody notices who waits."""
+    """When the mark has not moved for a while: less than a person who waits notices."""
 
 
 class LocksNeeded(Exception):
@@ -139,9 +139,9 @@ class LocksNeeded(Exception):
 
 
 class SessionLocked(Exception):
-    """Somebody else keeps a session locked that an operation needs: others go first, it comes back.
+    """Another process keeps a session locked: other operations go first, this one comes back.
 
-    After `seconds` whoever waits for it is told.
+    After `seconds` its caller is told.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -150,82 +150,82 @@ class SessionLocked(Exception):
 
 
 class RetryTransaction(Exception):
-    """Nothing of this transaction is stored; whoever ran it runs it again, from its beginning."""
+    """Nothing of this transaction is stored; the writer runs it again, from its beginning."""
 
 
 class Reader(SearchReader, Protocol):
     """Reads as of one moment."""
 
     def is_alive(self, holder: str) -> bool:
-        """Whether the store opening behind this name still has its right to run turns."""
+        """True if the store opening of this name still has its right to run turns."""
         ...
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
     def session(self, key: int) -> SessionRow | None: ...
     def stopping(self) -> list[tuple[int, int]]:
-        """The sessions whose running turn was asked to stop, each with the seq of that entry."""
+        """Return the sessions whose running turn was asked to stop, each with that entry's seq."""
         ...
 
     def session_keys(self) -> list[int]:
-        """Every session there is, of any tenant, deleted ones too."""
+        """Return every session there is, of any tenant, deleted ones too."""
         ...
 
     def origin(self, key: int) -> SessionRow:
-        """What of a session's row is not derived from its journal; the rest is empty."""
+        """Return a session's row with only what is not derived from its journal."""
         ...
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
-        """The session's key, also when what is derived of it is damaged."""
+        """Return the session's key, also when what is derived of it is damaged."""
         ...
 
     def head_of(self, key: int) -> int: ...
     def labels(self, key: int) -> list[tuple[str, str]]: ...
     def usage_of(self, key: int) -> list[Spent]: ...
     def streams(self, key: int) -> list[int]:
-        """Where the streams began that have deltas."""
+        """Return the seqs at which the streams began that have deltas."""
         ...
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        """Ids of sessions that begin like this, in order, deleted ones too."""
+        """Return ids of sessions that begin like this, in order, deleted ones too."""
         ...
 
     def forks_of(self, key: int) -> list[int]: ...
     def unscrubbed(self, tenant: str) -> list[str]:
-        """Sessions that were erased and whose bytes may still be in the file."""
+        """Return sessions that were erased and whose bytes may still be in the file."""
         ...
 
     def sessions(self, listing: Listing) -> list[SessionInfo]: ...
     def entries(
         self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
     ) -> list[Entry]:
-        """Entries in order. Raises SessionDamaged at the first that does not verify."""
+        """Return entries in order. Raises SessionDamaged at the first that does not verify."""
         ...
 
     def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
-        """The last `limit` entries below `before`, in order."""
+        """Return the last `limit` entries below `before`, in order."""
         ...
 
     def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
-        """The entries with this mark (`journal.derived`), in order."""
+        """Return the entries of this lookup class (`journal.kinds`), in order."""
         ...
 
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
-        """The flushes of the stream that started at `seq`, each with its number, in order."""
+        """Return the flushes of the stream that started at `seq`, with their numbers, in order."""
         ...
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        """What was spent, with the session's id and project, a row for each day and model."""
+        """Return usage with the session's id and project, a row for each day and model."""
         ...
 
     def holds(self, fragment: bytes) -> bool:
-        """Whether any row that is left holds these bytes. Reads everything."""
+        """True if any row that is left holds these bytes. Reads everything."""
         ...
 
     def blob(self, tenant: str, digest: str) -> bytes | None: ...
     def has_blob(self, tenant: str, digest: str) -> bool: ...
     def counts(self) -> dict[str, int]:
-        """Rows by table: for tests, `status` and people."""
+        """Return the number of rows by table: for tests, `status` and people."""
         ...
 
 
@@ -233,27 +233,28 @@ class Transaction(Reader, SearchTransaction, Protocol):
     """Reads and writes that become durable together or not at all."""
 
     may_lose_end: bool
-    """Whether what was committed can be missing later, from a journal's end: after a failover."""
+    """True if committed entries can be missing later from a journal's end: after a failover."""
 
     @property
     def writes(self) -> int:
-        """How many statements have written so far: whether a refused operation left a trace."""
+        """Count the statements that wrote so far: did a refused operation leave a trace?"""
         ...
 
-    def stamp(self, key: int, expected: int | None = None) -> int:
-        """What is known of this session is still true as long as this number is the same.
+    def version(self, key: int, expected: int | None = None) -> int:
+        """Return a number that changes when another process may have changed the session.
 
-        What the caller expects may be taken for granted, if the commit then makes sure of it.
-        Raises Unlocked where sessions are locked one by one, before anything is written, and Held.
+        The version that the caller expects may be returned unread, if the commit then checks it.
+        Raises LocksNeeded, before anything is written, where sessions are locked one by one, and
+        SessionLocked.
         """
         ...
 
     def need(self, keys: Collection[int]) -> None:
-        """Say at once all that an operation is about. Raises Unlocked, as `stamp` does."""
+        """Name at once all sessions of an operation. Raises LocksNeeded, as `version` does."""
         ...
 
     def lock(self, keys: Collection[int]) -> None:
-        """Keep others from writing to these sessions. Raises Restart if that must come first."""
+        """Lock these sessions. Raises RetryTransaction if that must come first."""
         ...
 
     def create_session(self, row: SessionRow) -> int: ...
@@ -278,15 +279,15 @@ class Transaction(Reader, SearchTransaction, Protocol):
         blob: str | None,
         mark: int | None,
     ) -> bool:
-        """False, and nothing written, when the session has this identity already."""
+        """Append a row; False, and nothing written, if the session has this identity already."""
         ...
 
     def erase_session(self, key: int) -> int:
-        """Remove everything of a session but its blobs; how many entries there were."""
+        """Remove everything of a session but its blobs; return how many entries there were."""
         ...
 
     def drop_loose_blobs(self, key: int) -> int:
-        """Remove the blobs that this session alone refers to, and its references; how many."""
+        """Remove the blobs that this session alone refers to, and its references; count them."""
         ...
 
     def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None: ...
@@ -297,7 +298,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
     def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
     def drop_deltas(self, key: int, seq: int) -> None: ...
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
-        """Whether the blob is there; if so, it stays at least until this holder is gone."""
+        """True if the blob is there; then it stays at least until this holder is gone."""
         ...
 
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
@@ -308,7 +309,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
     def collect_blobs(self, *, if_due: bool = False) -> int:
         """Remove blobs that nothing refers to and whose writer is gone; returns how many.
 
-        `if_due` is said by whoever closes a store: where it takes long, others may have done it.
+        `if_due` is given when a store is closed: where it takes long, it may have been done lately.
         """
         ...
 
@@ -320,34 +321,34 @@ class Database(Protocol):
     """Names this opening of the store; part of every lease it takes."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Commit as the last step, roll back on any exception. Raises StoreError, Restart."""
+        """Commit last, roll back on any exception. Raises StoreError, RetryTransaction."""
         ...
 
     def reading(self) -> AbstractContextManager[Reader]: ...
     def explain(self, error: BaseException) -> BaseException:
-        """An error of the driver as one of ours; any other as it is."""
+        """Return an error of the driver as one of ours, any other as it is."""
         ...
 
     def change_mark(self) -> int:
-        """A number that moves when anybody, in any process, has changed what is watched."""
+        """Return a number that moves when any process has changed what is watched."""
         ...
 
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
-        """Somebody here waits for every change of some sessions, and for stops in others.
+        """Watch every change of the followed sessions, and stops in the running ones.
 
-        Does not wait itself. If the database is told of a change it calls `notice`, from any
-        thread, and is asked for its mark at once.
+        Does not wait. A database that is told of a change calls `notice`, from any thread, and is
+        asked for its mark at once.
         """
         ...
 
     def pace(self) -> Pace:
-        """How often it must be asked, as things are now."""
+        """Return how often it must be asked, as things are now."""
         ...
 
     def check(self) -> list[str]:
-        """What is wrong with the file itself; nothing when it is sound."""
+        """Return what is wrong with the file itself; nothing when it is sound."""
         ...
 
     def reindex(self) -> None:
@@ -355,7 +356,7 @@ class Database(Protocol):
         ...
 
     def scrub(self) -> bool:
-        """Make sure that no free space holds what was removed; False when others prevent it."""
+        """Clear removed bytes from free space; False when another process prevents it."""
         ...
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
@@ -375,7 +376,7 @@ class JournalReader:
     def own_entries(
         self, key: int, *, after: int, through: int | None, limit: int | None
     ) -> list[Entry]:
-        """The session's own rows, in order. Raises SessionDamaged where one is missing."""
+        """Return the session's own rows, in order. Raises SessionDamaged where one is missing."""
         raise NotImplementedError
 
     def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
@@ -388,7 +389,7 @@ class JournalReader:
         raise NotImplementedError
 
     def base_of(self, key: int) -> tuple[int, int] | None:
-        """The session that this one was forked from, and how far it reaches."""
+        """Return the session that this one was forked from, and how far it reaches."""
         raise NotImplementedError
 
     def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
@@ -439,9 +440,9 @@ class JournalReader:
         return [*(entry for entry in inherited if entry.seq <= reach), *own]
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
-        found = self.own_entry(key, identity)
-        if found is not None:
-            return found
+        own = self.own_entry(key, identity)
+        if own is not None:
+            return own
         base = self.base_of(key)
         if base is None:
             return None

@@ -1,4 +1,4 @@
-"""Searching a store without an index, by reading all of it: what every index is compared with."""
+"""A store in memory, for tests. It searches by reading: every index is compared with it."""
 
 import itertools
 import threading
@@ -51,25 +51,26 @@ class MemorySearch:
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
     ) -> list[tuple[int, int]]:
-        found = [
+        hits = [
             (key, made)
             for key, made in self._documents()
             if _is_among(self._disk.rows[key], made, search, key, lineage)
             and _matches(made, search)
         ]
-        found.reverse()
+        hits.reverse()
         if search.order == "best":
-            found.sort(key=lambda one: -_worth(one[1], search))
-        return [(key, made.seq) for key, made in found[: search.limit]]
+            hits.sort(key=lambda hit: -_worth(hit[1], search))
+        return [(key, made.seq) for key, made in hits[: search.limit]]
 
     def _documents(self) -> Iterator[tuple[int, Document]]:
-        """One for each place, in the order in which they were first made."""
+        """Yield one document for each place, in the order in which they were first made."""
         made: dict[tuple[int, int], Document] = {}
         for key, seq in self._disk.order:
-            one = document(self._entry(key, seq), lambda name, key=key: self.find_entry(key, name))  # type: ignore[misc]
-            if one is not None and (one.text or one.reasoning):
-                made[key, one.place] = one
-        return ((key, one) for (key, _), one in made.items())
+            found_by = partial(self.find_entry, key)
+            doc = document(self._entry(key, seq), found_by)
+            if doc is not None and (doc.text or doc.reasoning):
+                made[key, doc.place] = doc
+        return ((key, doc) for (key, _), doc in made.items())
 
     # -- there is nothing to keep up -----------------------------------------------------------
 
@@ -77,25 +78,25 @@ class MemorySearch:
         return []
 
     def put_document(self, key: int, document: Document) -> None:
-        """Found by reading."""
+        """Do nothing: documents are found by reading."""
 
     def take_slice(self, batch: Batch) -> Made:
         return ()
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
-        """There is no mark."""
+        """Do nothing: there is no mark."""
 
     def unindex(self, key: int) -> None:
-        """What is not on the disk is not found."""
+        """Do nothing: only what is on the disk is found."""
 
     def tidy_index(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: nothing is left behind."""
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
-        """There is nothing to begin anew."""
+        """Do nothing: there is no index."""
 
     def index_is_damaged(self, reason: str) -> None:
-        """There is nothing that could be."""
+        """Do nothing: there is no index."""
 
 
 def _is_among(
@@ -103,7 +104,7 @@ def _is_among(
 ) -> bool:
     about = row.about
     if lineage is not None:
-        among = any(one.key == key and made.seq <= one.through for one in lineage)
+        among = any(line.key == key and made.seq <= line.through for line in lineage)
     else:
         among = row.tenant == search.tenant and not about.deleted
     return (
@@ -127,20 +128,20 @@ def _matches(made: Document, search: Search) -> bool:
     if isinstance(query, str):
         return any(query in unbroken(text) for text in texts)
     lists = [[word.text for word in words(text)] for text in texts]
-    return holds(query, lambda wanted: any(_times(wanted, found) for found in lists))
+    return holds(query, lambda wanted: any(_times(wanted, texts) for texts in lists))
 
 
-def _times(wanted: Phrase, found: Sequence[str]) -> int:
-    return sum(occurs(wanted, found, at) for at in range(len(found)))
+def _times(wanted: Phrase, text: Sequence[str]) -> int:
+    return sum(occurs(wanted, text, at) for at in range(len(text)))
 
 
 def _worth(made: Document, search: Search) -> float:
-    """How well a document fits, roughly: how much of it is what was looked for."""
+    """Rate a document roughly: how much of it is what was looked for."""
     query = search.query
     lists = [[word.text for word in words(text)] for text in _texts(made, search)]
     if isinstance(query, str):
         return 0.0
-    times = sum(_times(wanted, found) for wanted in phrases(query) for found in lists)
+    times = sum(_times(wanted, text) for wanted in phrases(query) for text in lists)
     return times / (1 + sum(map(len, lists)))
 
 
@@ -171,7 +172,7 @@ class MemoryDisk:
 
 
 class MemoryReader(MemorySearch, JournalReader):
-    """Reads of the rows as they are; the disk's lock is held by whoever made this."""
+    """Reads of the rows as they are; the database holds the disk's lock."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
@@ -227,8 +228,8 @@ class MemoryReader(MemorySearch, JournalReader):
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
         rows = self._disk.rows.values()
-        found = [one.id for one in rows if one.tenant == tenant and one.id.startswith(prefix)]
-        return sorted(found, key=lambda one: one.encode("utf-8", "surrogatepass"))[:limit]
+        ids = [row.id for row in rows if row.tenant == tenant and row.id.startswith(prefix)]
+        return sorted(ids, key=lambda id_: id_.encode("utf-8", "surrogatepass"))[:limit]
 
     def forks_of(self, key: int) -> list[int]:
         return [row.key for row in self._disk.rows.values() if row.base == key]
@@ -239,7 +240,7 @@ class MemoryReader(MemorySearch, JournalReader):
         ]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
-        found = [
+        listed = [
             SessionInfo(
                 id=row.id,
                 about=row.about,
@@ -250,8 +251,8 @@ class MemoryReader(MemorySearch, JournalReader):
             for row in self._disk.rows.values()
             if _is_listed(row, listing)
         ]
-        found.sort(key=lambda info: (info.updated_at_us, info.id), reverse=True)
-        return found[: listing.limit]
+        listed.sort(key=lambda info: (info.updated_at_us, info.id), reverse=True)
+        return listed[: listing.limit]
 
     def own_entries(
         self, key: int, *, after: int, through: int | None, limit: int | None
@@ -264,7 +265,7 @@ class MemoryReader(MemorySearch, JournalReader):
         return [self._entry(key, seq) for seq in range(after + 1, last + 1)]
 
     def check_dense(self, key: int, entries: list[Entry], after: int) -> None:
-        """A list has no gaps."""
+        """Do nothing: a list has no gaps."""
 
     def own_newest(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
         first, head = self._reach(key)
@@ -285,7 +286,7 @@ class MemoryReader(MemorySearch, JournalReader):
         return None if row is None or row.base is None else (row.base, row.base_seq)
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        found = []
+        rows = []
         for (key, *_), spent in self._disk.usage.items():
             row = self._disk.rows[key]
             project = None if row.about.project is None else row.about.project.root
@@ -297,8 +298,8 @@ class MemoryReader(MemorySearch, JournalReader):
                 and (query.since_day is None or spent.day >= query.since_day)
                 and (query.until_day is None or spent.day <= query.until_day)
             ):
-                found.append((row.id, project, spent))
-        return sorted(found, key=lambda one: (one[2].day, one[0], one[2].provider, one[2].model))
+                rows.append((row.id, project, spent))
+        return sorted(rows, key=lambda row: (row[2].day, row[0], row[2].provider, row[2].model))
 
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         flushes = self._disk.deltas.get((key, seq), {})
@@ -309,8 +310,8 @@ class MemoryReader(MemorySearch, JournalReader):
         return any(fragment in body for body in bodies)
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
-        found = self._disk.blobs.get((tenant, digest))
-        return None if found is None else found[1]
+        stored = self._disk.blobs.get((tenant, digest))
+        return None if stored is None else stored[1]
 
     def has_blob(self, tenant: str, digest: str) -> bool:
         return (tenant, digest) in self._disk.blobs
@@ -325,7 +326,7 @@ class MemoryReader(MemorySearch, JournalReader):
         }
 
     def _reach(self, key: int) -> tuple[int, int]:
-        """The seq before a session's own entries, and that of the last one."""
+        """Return the seq before a session's own entries, and that of the last one."""
         base = self.base_of(key)
         first = 0 if base is None else base[1]
         return first, first + len(self._disk.entries.get(key, []))
@@ -349,14 +350,14 @@ class MemoryTransaction(MemoryReader):
     def writes(self) -> int:
         return len(self.undo)
 
-    def stamp(self, _key: int, _expected: int | None = None) -> int:
+    def version(self, _key: int, _expected: int | None = None) -> int:
         return self._generation
 
     def need(self, _keys: Collection[int]) -> None:
-        """All sessions are there for whoever has the disk's lock."""
+        """Do nothing: the transaction has the disk's lock."""
 
     def lock(self, _keys: Collection[int]) -> None:
-        """The whole disk is."""
+        """Do nothing: the whole disk is locked."""
 
     def create_session(self, row: SessionRow) -> int:
         key: int = next(self._disk.keys)
@@ -371,7 +372,7 @@ class MemoryTransaction(MemoryReader):
         self.undo.append(lambda: self._disk.rows.__setitem__(row.key, before))
 
     def save_labels(self, row: SessionRow) -> None:
-        """Tags and models are looked up in the row itself."""
+        """Do nothing: tags and models are looked up in the row itself."""
 
     def drop_usage(self, key: int) -> None:
         self._pop(self._disk.usage, [name for name in self._disk.usage if name[0] == key])
@@ -532,7 +533,7 @@ class MemoryDatabase:
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
-        """Every commit moves the mark."""
+        """Do nothing: every commit moves the mark."""
 
     def pace(self) -> Pace:
         return Pace()
@@ -541,7 +542,7 @@ class MemoryDatabase:
         return []
 
     def reindex(self) -> None:
-        """There is none."""
+        """Do nothing: there is no index."""
 
     def scrub(self) -> bool:
         return True

@@ -9,7 +9,7 @@ from killick.model.sessions import Description
 
 
 def parse(text: str) -> dict[str, str]:
-    """Blocks by name: a line `-- name --` opens one, other comments are left out."""
+    """Return blocks by name: a line `-- name --` opens one, other comments are left out."""
     blocks: dict[str, list[str]] = {}
     current: list[str] = []
     for line in text.splitlines():
@@ -27,15 +27,15 @@ class Migration(NamedTuple):
 
 
 def numbered(package: str) -> list[Migration]:
-    """All migrations of this package, in order; their numbers are 1, 2, 3 …"""
+    """Return all migrations of this package, in order; their numbers are 1, 2, 3 …"""
     folder = files(package).joinpath("migrations")
-    found = sorted(
+    scripts = sorted(
         (item.name, item.read_text(encoding="utf-8"))
         for item in folder.iterdir()
         if item.name.endswith(".sql")
     )
-    all_ = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in found]
-    assert [one.number for one in all_] == list(range(1, len(all_) + 1))
+    all_ = [Migration(int(name[:4]), name.removesuffix(".sql"), sql) for name, sql in scripts]
+    assert [migration.number for migration in all_] == list(range(1, len(all_) + 1))
     return all_
 
 
@@ -51,12 +51,12 @@ def as_bytes(text: str | None) -> bytes | None:
 
 
 def folded(title: str | None) -> bytes | None:
-    """A title as it is searched: without regard to case."""
+    """Return a title as it is searched: without regard to case."""
     return None if title is None else to_bytes(title.casefold())
 
 
 def shown(about: bytes) -> Description:
-    """A damaged session is listed all the same, and says so when it is opened."""
+    """Decode a row; a damaged session is listed all the same, and raises when it is opened."""
     try:
         return decode(about, Description)
     except ValueError:

@@ -8,7 +8,7 @@ writer's thread, inside a transaction:
 Rule 1: an operation decides first and writes afterwards. It refuses before its first write, so that
         a refusal leaves nothing behind for the others in its commit.
 Rule 2: an operation decides on what it reads in its transaction, or on what was read in an earlier
-        one if no other process has written since (`Transaction.stamp`).
+        one if no other process has written since (`Transaction.version`).
 Rule 3: the engine knows no clock and mints no ids; both come with the operation.
 Rule 4: a repeated write changes nothing and says so in its receipt.
 Rule 5: an operation that keeps something although it lost (a late text) returns the error instead

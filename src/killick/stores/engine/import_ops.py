@@ -1,4 +1,4 @@
-"""Entries that were made elsewhere, with their own times: the way in for imports.
+"""Operations on entries that were made elsewhere, with their own times: imports.
 
 They come in whole turns. A turn that is imported was over before it came here, so no lease is taken
 for it, and an import that dies leaves no turn behind that seems to run.
@@ -21,15 +21,15 @@ from killick.stores.engine.turn_ops import session_busy
 def import_entries(
     engine: EngineState, session_id: str, tenant: str, entries: Sequence[e.Entry]
 ) -> Receipt:
-    """Append entries in the places that they name, all or none; the last of them.
+    """Append entries at the seqs that they name, all or none; return the last one's receipt.
 
     An entry at seq 1 begins the session. Entries that are there already, in these places,
     change nothing.
     """
-    found = engine.tx.find_session(tenant, session_id)
-    if found is None:
+    existing = engine.tx.find_session(tenant, session_id)
+    if existing is None:
         return _import_new(engine, session_id, tenant, entries)
-    state = engine.state(found.key)
+    state = engine.state(existing.key)
     row = state.row
     if entries[0].seq <= row.head:
         return _already(engine, state, entries)
@@ -74,7 +74,7 @@ def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.En
 def _admit_import(
     engine: EngineState, state: SessionState | None, entries: Sequence[e.Entry]
 ) -> None:
-    """Everything that can be wrong is found before the first is written."""
+    """Refuse all that can be wrong before the first entry is written."""
     deleted = state is not None and state.row.about.deleted
     for entry in entries:
         if state is not None:
@@ -118,7 +118,7 @@ def _is_queued(engine: EngineState, state: SessionState | None, prompt_id: str) 
 
 
 def _already(engine: EngineState, state: SessionState, entries: Sequence[e.Entry]) -> Receipt:
-    """What is there already, if it is all of it. Raises IdConflict."""
+    """Return the last receipt if all entries are there already. Raises IdConflict."""
     for entry in entries:
         body = decode_body(encode(engine.redacted(entry.body)))
         stored = engine.tx.find_entry(state.row.key, identity(body))

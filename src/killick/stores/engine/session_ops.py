@@ -36,9 +36,9 @@ def create_session(
 
     A fork has a `base`, and begins by closing what was open there (`carried`).
     """
-    found = engine.tx.find_session(tenant, session_id)
-    if found is not None:
-        stored = engine.tx.find_entry(found.key, identity(created))
+    existing = engine.tx.find_session(tenant, session_id)
+    if existing is not None:
+        stored = engine.tx.find_entry(existing.key, identity(created))
         offered = decode_body(encode(engine.redacted(created)))
         if stored is not None and same_content(stored.body, offered):
             return None
@@ -77,7 +77,7 @@ def about(engine: EngineState, key: int, body: e.Body, at_us: int) -> tuple[Rece
 def compact(
     engine: EngineState, key: int, body: e.Compacted, head: int, at_us: int
 ) -> Receipt | None:
-    """Append a compaction that was planned at `head`; None when others rewound since."""
+    """Append a compaction that was planned at `head`; None if the session was rewound since."""
     state = engine.live(key)
     since = engine.tx.marked_entries(key, HISTORY, after=head)
     if any(isinstance(entry.body, e.Rewound | e.Undone) for entry in since):
@@ -121,7 +121,7 @@ def delete_session(
 def erase(
     engine: EngineState, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
 ) -> tuple[int, int]:
-    """Remove sessions for good, forks before what they are made of; entries and blobs gone."""
+    """Remove sessions for good, forks first; return how many entries and blobs are gone."""
     engine.need(keys)
     rows = [_erasable(engine, key) for key in keys]
     for row in rows:
@@ -141,7 +141,7 @@ def erase(
 
 
 def _erasable(engine: EngineState, key: int) -> SessionRow:
-    """A session in which nobody works; a damaged one can be erased too, as it is told to be."""
+    """Return the row of a session in which no turn runs; a damaged one can be erased too."""
     try:
         state = engine.state(key)
     except SessionDamaged:
@@ -153,14 +153,14 @@ def _erasable(engine: EngineState, key: int) -> SessionRow:
 
 
 def scrubbed(engine: EngineState, tenant: str, sessions: Sequence[str], at_us: int) -> None:
-    """What was erased of these sessions is gone from the file too."""
+    """Note that what was erased of these sessions is gone from the file too."""
     for session_id in sessions:
         engine.tx.scrubbed(tenant, session_id, at_us)
 
 
 def rebuild(engine: EngineState, key: int) -> None:
     """Derive anew what is kept beside a session's journal."""
-    engine.tx.stamp(key)  # nobody else appends between reading it and saving what comes of it
+    engine.tx.version(key)  # no other process appends between reading and saving
     save_derived(engine.tx, key)
     engine.forget(key)
 
@@ -176,7 +176,7 @@ def collect_blobs(engine: EngineState, *, if_due: bool = False) -> int:
 
 
 def index(engine: EngineState, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
-    """Index what was read; whether anything was. Raises SearchDamaged."""
+    """Index a batch; True if anything was written. Raises SearchDamaged."""
     end = time.monotonic() + seconds
     return index_batch(engine.tx, batch, lambda: time.monotonic() >= end)
 
@@ -187,12 +187,12 @@ def reset_index(engine: EngineState, *, substrings: bool | None, forget: bool = 
 
 
 def index_is_damaged(engine: EngineState, reason: str) -> None:
-    """Let every process know that the index must be rebuilt."""
+    """Tell every process that the index must be rebuilt."""
     engine.tx.index_is_damaged(reason)
 
 
 def tidy_index(engine: EngineState) -> None:
-    """Let nothing of erased documents stand in the search index. Raises SearchDamaged."""
+    """Remove the rest of erased documents from the search index. Raises SearchDamaged."""
     engine.tx.tidy_index()
 
 
@@ -211,7 +211,7 @@ def has_forks(session_id: str, reader: Reader, forks: Sequence[int]) -> SessionH
 
 
 def derived(reader: Reader, key: int) -> tuple[SessionRow, list[Spent]]:
-    """What a session's own entries amount to. Raises SessionDamaged when one cannot be read."""
+    """Return the row and usage that a session's own entries amount to. Raises SessionDamaged."""
     row = reader.origin(key)
     entries = reader.entries(key, after=row.base_seq)
     for entry in entries:
@@ -221,13 +221,13 @@ def derived(reader: Reader, key: int) -> tuple[SessionRow, list[Spent]]:
 
 
 def labels_of(row: SessionRow) -> list[tuple[str, str]]:
-    """What a session is found by: the kind of each label, and the label."""
+    """Return the tags and models that a session is found by, each with its kind."""
     tags = [("tag", tag) for tag in row.about.tags]
     return [*tags, *(("model", model) for model in row.about.models)]
 
 
 def save_derived(tx: Transaction, key: int) -> None:
-    """Save it in place of what was saved.
+    """Derive row, labels and usage of a session anew and save them.
 
     Raises SessionDamaged, with nothing changed. If interrupted: rolled back with its transaction.
     """

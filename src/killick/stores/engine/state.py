@@ -1,9 +1,13 @@
-"""What the writer knows of a session while it writes, and how one entry is appended.
+"""The state that all operations of the engine are functions of.
 
-A `SessionState` is the session's row and its running turn, folded. It is kept between transactions
-and is valid as long as its stamp is the same; otherwise it is read again, or caught up
-with. It is never written back: what is derived from the journal is saved by the operation that
-appended to it.
+An append must not read its session anew, so the writer keeps a `SessionState` for each: its row,
+and its running turn folded. Other processes write too, so a state is only valid while the session's
+version is the same; else it is read again, or caught up with. A commit may fail, so the states that
+a transaction touched are forgotten when it is rolled back, and streams get back what was taken from
+them. A state is a cache and never written back: the operation that appends an entry also saves what
+is derived from it.
+
+`Op` is one operation on its way through the writer, with its outcome.
 """
 
 import threading
@@ -39,7 +43,7 @@ T = TypeVar("T")
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a write did: the entry's place, and whether it was there before."""
+    """The outcome of a write: the entry's seq, and whether it was there before."""
 
     seq: int
     repeated: bool = False
@@ -58,12 +62,12 @@ class StoreBodyFirst(Exception):
 class SessionState:
     """One session as the writer knows it: its row, and the running turn folded."""
 
-    __slots__ = ("last", "row", "stamp", "turn")
+    __slots__ = ("last", "row", "turn", "version")
 
-    def __init__(self, row: SessionRow, turn: TurnState | None, stamp: int) -> None:
+    def __init__(self, row: SessionRow, turn: TurnState | None, version: int) -> None:
         self.row = row
         self.turn = turn
-        self.stamp = stamp
+        self.version = version
         self.last = ""  # the identity of the last entry that was folded, if this writer wrote it
 
     def claimed(self, claim: Claim) -> TurnState:
@@ -75,7 +79,7 @@ _STATES_MAX = 4_096
 
 
 class EngineState:
-    """The sessions that a writer has to do with; the engine's operations build on it."""
+    """The transaction, and the sessions that the writer thread knows."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         self.redactor = redactor
@@ -94,31 +98,31 @@ class EngineState:
             self._states.clear()
 
     def committed(self) -> None:
-        """What was taken from streams is durable."""
+        """Settle the streams: what was taken from them is durable."""
         for buffer, _ in self._taken:
             buffer.settle()
         # The next transaction may fail before it begins: it has nothing to give back.
         self._taken.clear()
 
     def rolled_back(self) -> None:
-        """Forget what was folded from entries that are not in the journal after all."""
+        """Forget sessions whose state holds entries that are not in the journal after all."""
         for key in self._touched:
             self._states.pop(key, None)
         self.give_back(0)
 
     def savepoint(self) -> int:
-        """Where an operation begins, so that what it takes can be given back if it is refused."""
+        """Return where an operation begins, for `give_back` if it is refused."""
         return len(self._taken)
 
-    def give_back(self, mark: int) -> None:
-        """What was taken from streams since the mark was not written; they have it again."""
-        while len(self._taken) > mark:
+    def give_back(self, savepoint: int) -> None:
+        """Return to streams what was taken from them since the savepoint."""
+        while len(self._taken) > savepoint:
             buffer, was_closed = self._taken.pop()
             buffer.give_back()
             buffer.closed = was_closed
 
     def need(self, keys: Collection[int]) -> None:
-        """An operation on several sessions begins with saying which."""
+        """Name the sessions of an operation on several, before it reads or writes."""
         unknown = [key for key in keys if key not in self._states]
         if unknown:
             self.tx.need(unknown)
@@ -126,33 +130,34 @@ class EngineState:
     # -- sessions and turns --------------------------------------------------------------------
 
     def state(self, key: int) -> SessionState:
+        """Return the session as of this transaction. Raises SessionNotFound."""
         known = self._states.get(key)
-        stamp = self.tx.stamp(key, None if known is None else known.stamp)
+        version = self.tx.version(key, None if known is None else known.version)
         self._touched.add(key)
-        if known is not None and known.stamp == stamp:
+        if known is not None and known.version == version:
             return known
         row = self.tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
         if known is not None and known.row.turn_seq == row.turn_seq and self._goes_on(known, row):
-            return self._catch_up(known, row, stamp)
-        state = SessionState(row, self._fold_running(row), stamp)
+            return self._catch_up(known, row, version)
+        state = SessionState(row, self._fold_running(row), version)
         self._states[key] = state
         return state
 
     def _goes_on(self, known: SessionState, row: SessionRow) -> bool:
-        """Whether the journal is what is known of it, and perhaps more."""
+        """True if the journal begins with the entries that are known."""
         if known.turn is None or not self.tx.may_lose_end:
             return True
-        found = self.tx.find_entry(row.key, known.last) if known.last else None
-        return found is not None and found.seq == known.row.head
+        last = self.tx.find_entry(row.key, known.last) if known.last else None
+        return last is not None and last.seq == known.row.head
 
-    def _catch_up(self, known: SessionState, row: SessionRow, stamp: int) -> SessionState:
-        """The same turn runs, or none: fold only what others have appended since."""
+    def _catch_up(self, known: SessionState, row: SessionRow, version: int) -> SessionState:
+        """Fold only the entries that other processes appended: the same turn runs, or none."""
         if known.turn is not None and known.row.head < row.head:
             for entry in self.tx.entries(row.key, after=known.row.head):
                 known.turn.apply(entry.seq, entry.body)
-        known.row, known.stamp, known.last = row, stamp, ""
+        known.row, known.version, known.last = row, version, ""
         return known
 
     def _fold_running(self, row: SessionRow) -> TurnState | None:
@@ -163,7 +168,7 @@ class EngineState:
 
     def adopt(self, row: SessionRow) -> SessionState:
         """Return the state of a session that this transaction has created."""
-        state = SessionState(row, None, self.tx.stamp(row.key))
+        state = SessionState(row, None, self.tx.version(row.key))
         self._states[row.key] = state
         self._touched.add(row.key)
         return state
@@ -193,9 +198,9 @@ class EngineState:
     # -- entries -------------------------------------------------------------------------------
 
     def write(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
-        """Append one entry, or find that it is there already.
+        """Append one entry, unless it is there already.
 
-        Raises InvalidEntry for what could not be read back as it is, and IdConflict.
+        Raises IdConflict, and InvalidEntry for a body that could not be read back as it is.
         """
         if self.redactor is not None:
             body = self.redactor.body(body)
@@ -243,14 +248,14 @@ class EngineState:
             repeat = self._repeat_of(state, body)
             assert repeat is not None
             return repeat
-        row.head, state.stamp, state.last = seq, self.tx.stamp(row.key), name
+        row.head, state.version, state.last = seq, self.tx.version(row.key), name
         self._derive(state, seq, body, at_us)
         if state.turn is not None:
             state.turn.apply(seq, body)
         return Receipt(seq)
 
     def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:
-        """Keep up what is derived from the journal, in the transaction that appends to it."""
+        """Save what is derived from the journal, in the transaction that appends to it."""
         labels = (state.row.about.tags, state.row.about.models)
         if advance(state.row, seq, at_us, body):
             self.tx.save_session(state.row)
@@ -270,7 +275,7 @@ class EngineState:
         return name
 
     def repeat(self, state: SessionState, body: e.Body) -> Receipt | None:
-        """Where this entry is recorded already, if it is. Raises IdConflict."""
+        """Return the receipt of an entry that is recorded already. Raises IdConflict."""
         return self._repeat_of(state, self.redacted(body))
 
     def _repeat_of(self, state: SessionState, body: e.Body) -> Receipt | None:
@@ -289,14 +294,14 @@ class EngineState:
     def deltas(
         self, state: SessionState, seq: int | None, buffer: StreamBuffer | None
     ) -> list[e.Delta]:
-        """Everything a stream was given, to be folded into the entry that ends it."""
+        """Return all deltas of a stream, to be folded into the entry that ends it."""
         if seq is None:
             return []
         stored = self.stored_deltas(state, seq)
         return stored if buffer is None else [*stored, *self.take(buffer, last=True)]
 
     def stored_deltas(self, state: SessionState, seq: int) -> list[e.Delta]:
-        """What of a stream is on the disk."""
+        """Return the deltas of a stream that are on the disk."""
         flushes = self.tx.deltas(state.row.key, seq)
         return [delta for _, flush in flushes for delta in flush]
 
@@ -304,7 +309,7 @@ class EngineState:
         self.tx.drop_deltas(state.row.key, seq)
 
     def flush_of(self, buffer: StreamBuffer) -> Flush | None:
-        """What a stream was given since its last flush, as the one row that it becomes."""
+        """Return the row of what a stream was given since its last flush."""
         deltas = self.take(buffer, last=False)
         if not deltas:
             return None
@@ -314,7 +319,7 @@ class EngineState:
         return buffer.key, buffer.seq, buffer.number, encode(merged)
 
     def take(self, buffer: StreamBuffer, *, last: bool) -> Sequence[e.Delta]:
-        """What a stream holds; the `last` time, when it is being ended, it is closed as well."""
+        """Take what a stream holds; the `last` time it is closed as well."""
         self._taken.append((buffer, buffer.closed))
         buffer.closed = buffer.closed or last
         return buffer.take()

@@ -74,7 +74,7 @@ def _start_late(
 def _apply_late(
     engine: EngineState, state: SessionState, turn: TurnState, call: CallState, start: e.ToolStarted
 ) -> None:
-    """What came for a call after its turn had ended: its start, its result."""
+    """Apply what came for a call after its turn had ended: its start, its result."""
     result = result_identity(call.message_id, call.call_id)
     for name in (identity(start), result):
         entry = engine.tx.find_entry(state.row.key, name)
@@ -85,7 +85,7 @@ def _apply_late(
 def _decision(
     engine: EngineState, state: SessionState, call: CallState
 ) -> e.ApprovalDecided | None:
-    """What a person has said about a call, also after its turn had ended."""
+    """Return a person's decision on a call, also one made after its turn had ended."""
     if call.asked is None:
         return None
     name = named_identity(call.asked, "approval_decided")
@@ -105,7 +105,7 @@ def finish_tool(
     """Record a call's one result: in its turn, or as late when the turn has ended.
 
     Without a result, what the tool printed is the result. No fence is asked for: a call has
-    one result, and whoever has it tells the truth about a side effect.
+    one result, and its giver knows the truth about a side effect.
     """
     state = engine.live(key)
     turn = state.turn
@@ -139,7 +139,7 @@ def finish_tool(
 def leave_tool(
     engine: EngineState, key: int, claim: Claim, call_id: str, buffer: StreamBuffer, at_us: int
 ) -> TurnEnded | None:
-    """A tool was left without a result: keep what it printed."""
+    """Keep what a tool printed that was left without a result."""
     state = engine.live(key)
     try:
         turn = state.claimed(claim)
@@ -159,7 +159,7 @@ def leave_tool(
 def _left_output(
     engine: EngineState, state: SessionState, turn: TurnState, message_id: str, call_id: str
 ) -> list[e.Delta]:
-    """What was kept of a tool's output when it was left, or its turn was ended."""
+    """Return what was kept of a tool's output when it was left, or its turn was ended."""
     if (message_id, call_id) not in turn.left:
         return []
     body = e.ToolOutput(turn_id=turn.id, message_id=message_id, call_id=call_id, output="")
@@ -178,7 +178,7 @@ def ask_approval(
     arguments: str,
     at_us: int,
 ) -> tuple[e.ApprovalAsked, Receipt]:
-    """A call waits for a person, bound to the hash of its arguments, as they are recorded."""
+    """Let a call wait for a person, bound to the hash of its recorded arguments."""
     state = engine.live(key)
     call = rules.require_call(state.claimed(claim), call_id)
     made = _arguments(engine, state, call)
@@ -198,7 +198,7 @@ def ask_approval(
 
 
 def _arguments(engine: EngineState, state: SessionState, call: CallState) -> str:
-    """What the model wrote for this call, in a message that is whole or still streams."""
+    """Return the arguments that the model wrote, in a message that is whole or streams."""
     key = state.row.key
     for name in (message_end_identity(call.message_id), message_identity(call.message_id)):
         entry = engine.tx.find_entry(key, name)
@@ -216,7 +216,7 @@ def _arguments(engine: EngineState, state: SessionState, call: CallState) -> str
 
 
 def decide_approval(engine: EngineState, key: int, body: e.ApprovalDecided, at_us: int) -> Receipt:
-    """A person's decision on the exact call that was asked about."""
+    """Record a person's decision on the exact call that was asked about."""
     state = engine.live(key)
     asked = engine.tx.find_entry(key, named_identity(body.id, "approval_asked"))
     if asked is None or not isinstance(asked.body, e.ApprovalAsked):

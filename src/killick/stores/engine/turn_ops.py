@@ -1,14 +1,4 @@
-"""Every write there is, as one operation inside one transaction.
-
-Rule 1: an operation decides first and writes afterwards. Whatever it refuses, it refuses before
-        its first write, so that a refusal leaves nothing behind for the others in its commit.
-Rule 2: what an operation decides on is read in the same transaction, or was, and nobody else has
-        written since (`Transaction.stamp`).
-Rule 3: the engine knows no clock and mints no ids; both come with the operation.
-Rule 4: a repeated write changes nothing and says so in its receipt.
-Rule 5: an operation that keeps something although it lost (a late text) returns the error instead
-        of raising it, so that what it kept is committed; the face raises it afterwards.
-"""
+"""Operations on a turn: begin, stop and end it, write its messages, keep its prompts."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -72,7 +62,7 @@ class TurnEntered(msgspec.Struct, frozen=True):
 
 
 def start_turn(engine: EngineState, key: int, start: TurnStart, at_us: int) -> TurnEntered:
-    """Take the lease and record the prompt, or say who has it."""
+    """Take the lease and record the prompt; if another turn runs, do as `if_busy` says."""
     state = engine.live(key)
     body = e.TurnStarted(
         turn_id=start.turn_id,
@@ -123,10 +113,10 @@ def _begin_turn(
 def _prompt_of(
     engine: EngineState, state: SessionState, queued: Message, turn_id: str
 ) -> e.MessageRecorded:
-    """A prompt that waited, as a message of the turn that takes it.
+    """Return a prompt that waited as a message of the turn that takes it.
 
-    Somebody may have recorded another message under its id meanwhile. It gets another one then:
-    a prompt that could never be taken would keep every later turn from beginning.
+    Another message may have been recorded under its id meanwhile. It gets another one then: a
+    prompt that could never be taken would keep every later turn from beginning.
     """
     message = e.MessageRecorded(
         id=queued.id, turn_id=turn_id, role=queued.role, parts=tuple(queued.parts)
@@ -140,7 +130,7 @@ def _prompt_of(
 def _turn_of_key(
     engine: EngineState, state: SessionState, start: TurnStart, body: e.TurnStarted
 ) -> e.TurnStarted:
-    """A prompt that was queued under this key ran in the turn that took it."""
+    """Return the turn that took the prompt if it was queued under this key; else `body`."""
     if start.prompt is None:
         return body
     name = named_identity(start.prompt.id, "prompt_taken")
@@ -226,7 +216,7 @@ def _waiting_prompts(engine: EngineState, state: SessionState) -> dict[str, Mess
 
 
 def stop(engine: EngineState, key: int, body: e.StopAsked, at_us: int) -> tuple[str, int] | None:
-    """Ask the running turn to stop: its id and where, or None when it runs no more."""
+    """Ask the running turn to stop; return its id and the seq, or None if it runs no more."""
     state = engine.live(key)
     turn = state.turn
     if turn is None or body.turn_id not in ("", turn.id):
@@ -305,7 +295,7 @@ def end_message(
 ) -> Receipt | TurnEnded:
     """Fold a stream's deltas into its message.
 
-    When the turn was ended by somebody else meanwhile, what was not stored yet is kept as
+    When another process has ended the turn meanwhile, what was not stored yet is kept as
     late text, and TurnEnded or StaleFence is returned.
     """
     state = engine.live(key)
@@ -364,7 +354,7 @@ def _admit_flush(engine: EngineState, buffer: StreamBuffer) -> None:
 def add_late_text(
     engine: EngineState, key: int, turn_id: str, message_id: str, text: str, at_us: int
 ) -> Receipt:
-    """The whole text of an answer that was cut off, from elsewhere: keep what is new in it."""
+    """Keep what is new in the whole text, from elsewhere, of an answer that was cut off."""
     state = engine.live(key)
     turn = engine.past_turn(state, turn_id)
     rules.admit(turn, e.LateText(turn_id=turn_id, message_id=message_id, deltas=()))
@@ -382,7 +372,7 @@ def add_late_text(
 
 
 def _beyond(engine: EngineState, known: str, text: str) -> str | None:
-    """What of a text is not stored yet; None when it is another text."""
+    """Return the part of a text that is not stored yet; None when it is another text."""
     if engine.redactor is not None:
         return engine.redactor.rest(known, text)
     return text[len(known) :] if text.startswith(known) else None
@@ -404,15 +394,14 @@ def close_turn(
     at_us: int,
     buffers: Sequence[StreamBuffer] = (),
 ) -> int:
-    """End the running turn; the seq of its ending."""
+    """End the running turn; return the seq of its ending."""
     turn = state.turn
     assert turn is not None
     waiting = {buffer.seq: buffer for buffer in buffers}
     streams = open_streams(turn)
     bodies = closing(turn, ending, lambda seq: engine.deltas(state, seq, waiting.get(seq)))
     for body in bodies:
-        # What a turn has open has no end in the journal, unless that is damaged. Then too the
-        # turn ends.
+        # Only in a damaged journal has something that is open an end. Then too the turn ends.
         with suppress(IdConflict):
             engine.write_closing(state, body, at_us)
     for seq in streams:
@@ -429,7 +418,7 @@ def keep_rest(
     at_us: int,
     lost: TurnEnded,
 ) -> TurnEnded:
-    """The turn was ended by somebody else: what its streams still held is late text."""
+    """Keep what its streams still hold as late text: another process has ended the turn."""
     turn = engine.past_turn(state, claim.turn_id)
     if turn.ended is not None:
         lost.status, lost.reason = turn.ended.status, turn.ended.reason
@@ -443,7 +432,7 @@ def keep_rest(
             )
             try:
                 engine.write_closing(state, body, at_us)
-            except IdConflict as conflict:  # whoever was late before us may have known less
+            except IdConflict as conflict:  # an earlier late text may be shorter
                 lost.add_note(f"what came after its end was not kept: {conflict}")
     return lost
 

@@ -294,7 +294,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
 
     # -- locks ---------------------------------------------------------------------------------
 
-    def stamp(self, key: int, expected: int | None = None) -> int:
+    def version(self, key: int, expected: int | None = None) -> int:
         own = self._stamps.get(key)
         if own is not None:
             return own
@@ -307,7 +307,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             raise SessionLocked(self._wait_seconds)
         if expected is None or expected == _GONE or self._first:
             self.need((key,))
-            return self.stamp(key)
+            return self.version(key)
         return self._assumed.setdefault(key, expected)
 
     def need(self, keys: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""Opening a connection the one way we do, and SQLite's errors in our words."""
+"""Open a file and a connection the one way we do; translate SQLite's errors into ours."""
 
 import os
 import re
@@ -32,10 +32,10 @@ _CHECKPOINT_PAGES: Final = 4_000
 
 def check_library(version: int | None = None) -> None:
     """Refuse a SQLite with the WAL-reset bug."""
-    found = apsw.SQLITE_VERSION_NUMBER if version is None else version
-    if found < _SQLITE_OLDEST:
+    actual = apsw.SQLITE_VERSION_NUMBER if version is None else version
+    if actual < _SQLITE_OLDEST:
         raise SqliteTooOld(
-            f"SQLite {found} can corrupt a store that several connections write to; "
+            f"SQLite {actual} can corrupt a store that several connections write to; "
             "install apsw 3.51.3 or newer"
         )
 
@@ -43,7 +43,7 @@ def check_library(version: int | None = None) -> None:
 def connect(
     path: Path, *, durability: Durability, wait_seconds: float, writable: bool
 ) -> apsw.Connection:
-    """A connection with our settings. `writable` is for the writer; readers may only read."""
+    """Return a connection with our settings; only the writer's is `writable`."""
     connection = _open_file(path)
     connection.set_busy_timeout(int(wait_seconds * 1000))
     connection.pragma("trusted_schema", 0)
@@ -65,14 +65,14 @@ def _open_file(path: Path) -> apsw.Connection:
         return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     if Path(f"{path}-wal").exists():
         return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    # Without a log nothing is outstanding, and nobody who could write one is expected here:
+    # Without a log nothing is outstanding, and no process that could write one is expected here:
     # SQLite need not make the files beside the store, which it may not.
     address = f"file:{quote(str(path))}?immutable=1"
     return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def translate_error(error: apsw.Error, what: str) -> StoreError:
-    """The error of ours that says what to do about one of SQLite's."""
+    """Return the error of ours that says what to do about one of SQLite's."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(
@@ -124,21 +124,21 @@ Inode = tuple[int, int]
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Say of what the system refuses which file it was, and what to do."""
+    """Raise what the system refuses as our error, with the file and what to do."""
     try:
         yield
     except OSError as error:
-        said = f"cannot open {path}: {error.strerror} ({error.filename})"
+        message = f"cannot open {path}: {error.strerror} ({error.filename})"
         if error.errno in (EACCES, EPERM, EROFS):
             raise StoreReadOnly(
-                f"{said}; whoever writes to a store writes to the files beside it: change its "
+                f"{message}; writing to a store writes to the files beside it: change its "
                 "permissions, or name another file"
             ) from error
-        raise StoreError(said) from error
+        raise StoreError(message) from error
 
 
 def prepare(path: Path, *, network: bool) -> Path:
-    """The real path of the store's file, made with mode 0600 if it is not there yet."""
+    """Return the real path of the store's file, made with mode 0600 if it is not there yet."""
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise StoreError(f"the folder {path.parent} does not exist; make it first")
@@ -159,7 +159,7 @@ def prepare(path: Path, *, network: bool) -> Path:
 
 
 def refuse_network(path: Path, mounts: str | None = None) -> None:
-    """SQLite's locks do not hold across hosts: a store there is corrupted, sooner or later."""
+    """Raise StoreOnNetwork: SQLite's locks do not hold across hosts and corrupt a store there."""
     kind = file_system(path, _read_mounts() if mounts is None else mounts)
     if kind in _NETWORK:
         raise StoreOnNetwork(
@@ -169,7 +169,7 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
 
 
 def file_system(path: Path, mounts: str) -> str | None:
-    """The type of the file system that a path lies on, from the text of mountinfo."""
+    """Return the type of the file system that a path lies on, from the text of mountinfo."""
     best, kind = -1, None
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -189,20 +189,20 @@ def inode(path: Path) -> Inode:
 
 
 def change_mark(path: Path) -> int:
-    """A number that moves when the store was written to, for those who may not open it to ask."""
+    """Return a number that moves when the store was written to, without opening it."""
     marks: list[tuple[int, int] | None] = []
     for file in (path, Path(f"{path}-wal")):
         try:
-            found = file.stat()
+            status = file.stat()
         except FileNotFoundError:
             marks.append(None)
         else:
-            marks.append((found.st_mtime_ns, found.st_size))
+            marks.append((status.st_mtime_ns, status.st_size))
     return hash(tuple(marks))
 
 
 def has_log(path: Path) -> bool:
-    """Whether the last to close the store has left SQLite's log behind."""
+    """True if the last process to close the store has left SQLite's log behind."""
     try:
         return Path(f"{path}-wal").stat().st_size > 0
     except FileNotFoundError:

@@ -59,7 +59,7 @@ class Gate:
         self._shut = False
 
     def enter(self) -> None:
-        """For the writer's thread, which nothing interrupts."""
+        """Enter on the writer thread, which nothing interrupts."""
         with self._mutex:
             while self._shut:
                 self._changed.wait()
@@ -73,10 +73,10 @@ class Gate:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """The same on a thread that may be interrupted anywhere, so nothing is counted.
+        """Enter on a thread that may be interrupted anywhere, so it is named, not counted.
 
-        Who was interrupted on the way in or out, and is still taken for inside, is not after the
-        next time, nor when it is this thread that forks.
+        A thread that was interrupted on its way in or out, and is still taken for inside, is not
+        after its next visit, nor when it is the thread that forks.
         """
         thread = threading.get_ident()
         self._come_in(thread)
@@ -112,7 +112,7 @@ class Gate:
             self._changed.notify_all()
 
     def reset(self) -> None:
-        """In the child: nobody else is there."""
+        """Begin anew in the child, which has no other threads."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -148,7 +148,7 @@ def check_same(path: str, opened: Inode) -> None:
 
 
 class _Writing:
-    """One transaction. A class, because on this path a generator would be felt."""
+    """One transaction. A class, because on this path a generator costs too much."""
 
     __slots__ = ("_database", "_tx")
 
@@ -230,7 +230,7 @@ class SqliteDatabase:
     # -- transactions --------------------------------------------------------------------------
 
     def writing(self) -> "_Writing":
-        """The one place that begins and commits. Only the writer's thread comes here.
+        """Begin and commit a transaction, here only. For the writer thread.
 
         If interrupted: rolled back, or committed as a whole; the commit is the last step.
         """
@@ -255,7 +255,7 @@ class SqliteDatabase:
             if isinstance(error, apsw.Error):
                 raise self.explain(error) from error
             raise
-        # Whether anybody else has committed since this connection's own last commit.
+        # True if another connection has committed since this one's own last commit.
         self._generation += self._version != connection.data_version()
         tx = self._tx
         if tx is None or tx.connection is not connection:
@@ -284,7 +284,7 @@ class SqliteDatabase:
             self._poisoned = translate_error(cause, "writing")
 
     def _sound_connection(self) -> apsw.Connection:
-        """The writer's connection, opened and verified again after a failure.
+        """Return the writer's connection, opened and verified again after a failure.
 
         After a failed fsync the kernel may have dropped what it could not write and call the next
         fsync a success. So nothing more is acknowledged on that connection: the file is opened
@@ -315,7 +315,7 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[SqliteReader]:
-        """One consistent moment. Never held open across a yield to a caller."""
+        """Read as of one moment. Never held open across a yield to a caller."""
         check_same(self._path, self._inode)
         with gate(), translated(f"reading {self.path}"):
             connection = self._take_reader()
@@ -339,7 +339,7 @@ class SqliteDatabase:
         except apsw.Error:
             connection.close()
             return
-        # Who may not write may have opened the file as one that nobody changes: for this read only.
+        # A read-only opening may have opened the file as immutable: for this read only.
         if len(self._readers) < _READERS_IDLE and not self._closed and not self.read_only:
             self._readers.append(connection)
         else:
@@ -380,7 +380,7 @@ class SqliteDatabase:
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
-        """Every commit moves the mark, whatever it is about; nobody is told of it."""
+        """Do nothing: every commit moves the mark, whatever it is about."""
 
     def pace(self) -> Pace:
         return Pace()
@@ -412,7 +412,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _alone_writing(self) -> Iterator[apsw.Connection]:
-        """With the turn to write; everybody else who writes waits meanwhile."""
+        """Yield a connection with the turn to write; other writers wait meanwhile."""
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
         self._lock.acquire_turn(self._wait_seconds)
@@ -424,7 +424,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _alone(self, *, writable: bool = False) -> Iterator[apsw.Connection]:
-        """A connection for one piece of work that takes long; fork() waits for its end."""
+        """Yield a connection for one piece of work that takes long; fork() waits for its end."""
         check_same(self._path, self._inode)
         with gate(), translated(f"looking after {self.path}"):
             connection = self._connect(writable=writable)
@@ -460,7 +460,7 @@ class SqliteDatabase:
             self._lock.release_turn()
 
     def _copy_back(self, connection: apsw.Connection) -> None:
-        """Copy a log that nobody has open into the database, before anything is added to it.
+        """Copy a log that no process has open into the database, before anything is added to it.
 
         It was left by a crash, or by a disk that failed. Then it may be in the kernel's memory
         only: what could not be synced reads well, and is gone after a power cut with all behind it.
@@ -470,14 +470,12 @@ class SqliteDatabase:
         except apsw.BusyError:
             return  # another program reads; it is not kept from that
         except apsw.FullError as error:
-            self._poisoned = translate_error(
-                error, "opening"
-            )  # it can be read, and is mended first
+            self._poisoned = translate_error(error, "opening")  # readable; mended before a write
 
     def _discard_writer(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            # What closing cannot do, as copying the log back, is done by whoever opens next.
+            # What closing cannot do, as copying the log back, the next opening does.
             with contextlib.suppress(apsw.Error):
                 writer.close(force=True)
 

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from errno import EDEADLK
+from os.path import samestat
 from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, Final
@@ -64,17 +65,17 @@ class LockFile:
 
     @classmethod
     def _find(cls, path: Path) -> "LockFile | None":
-        """The same file under another name: a folder that is mounted twice, letters of any case."""
+        """Return the same file under another name: a folder mounted twice, letters of any case."""
         try:
             wanted = path.stat()
         except FileNotFoundError:
             return None
-        found = (one for one in cls._open.values() if os.path.samestat(os.fstat(one._fd), wanted))
-        return next(found, None)
+        same = (lock for lock in cls._open.values() if samestat(os.fstat(lock._fd), wanted))
+        return next(same, None)
 
     @classmethod
     def forget_inherited(cls) -> None:
-        """In a child after fork(): the parent's locks are not ours, its descriptors stay open."""
+        """Begin anew in a child after fork(): the parent's locks are not ours."""
         cls._open = {}
         cls._registry = threading.Lock()
 
@@ -88,7 +89,7 @@ class LockFile:
                     self._forget()
 
     def _forget_unused(self) -> bool:
-        """False when somebody has opened the file again meanwhile."""
+        """Close the file; False when this process has opened it again meanwhile."""
         with self._registry:
             if self._users == 0:
                 self._forget()
@@ -127,12 +128,12 @@ class LockFile:
         except BaseException:  # no thread could be started
             self._turn.release()
             raise
-        # The helper keeps the turn's mutex until its lock comes. If nobody waits for it any more by
-        # then, it gives up both.
+        # The helper keeps the turn's mutex until its lock comes. If no thread waits for it by then,
+        # it gives up both.
         request = self._helper.request(self._turn.release)
         try:
             request.wait(seconds)
-        except BaseException:  # interrupted, as whoever opens a store can be
+        except BaseException:  # interrupted, as a thread that opens a store can be
             if request.give_up():
                 self.release_turn()
             raise
@@ -169,18 +170,18 @@ class LockFile:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDERS + number)
 
     def is_alive(self, holder: str) -> bool:
-        """Whether the opening with this name still exists, in this process or another."""
+        """True if the opening with this name still exists, in this process or another."""
         number = _number_of(holder)
         if number is None:
             return False
         return number in self._holders or self._locker(_HOLDERS + number) is not None
 
     def is_alone(self) -> bool:
-        """Whether the store has no opening, in this process or another, that took a holder."""
+        """True if the store has no opening, in this process or another, that took a holder."""
         return not self._holders and self._locker(_HOLDERS, length=0) is None
 
     def _locker(self, byte: int, *, length: int = 1) -> int | None:
-        """The pid that another process's lock is reported with; asking takes no lock.
+        """Return the pid that holds another process's lock; asking takes no lock.
 
         A length of 0 asks about that byte and all behind it.
         """
@@ -196,7 +197,7 @@ class LockFile:
 
 
 class _Request:
-    """One wait for the turn: granted, refused, or given up by whoever asked."""
+    """One thread's wait for the turn: granted, refused or given up."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -209,13 +210,13 @@ class _Request:
         self._answered.wait(seconds)
 
     def give_up(self) -> bool:
-        """Wait no longer; whether the turn has come by now."""
+        """Wait no longer; True if the turn has come by now."""
         with self._mutex:
             self._given_up = True
             return self._granted
 
     def answer(self, refused: OSError | None) -> bool:
-        """Whether whoever asked has the turn now."""
+        """Answer the waiting thread; True if it has the turn now."""
         with self._mutex:
             self.refused = refused
             self._granted = refused is None and not self._given_up
@@ -233,7 +234,7 @@ class _Blocking:
         threading.Thread(target=self._run, name="killick-turn", daemon=True).start()
 
     def request(self, give_up: Callable[[], None]) -> _Request:
-        """Ask for the turn; `give_up` is called if it is not given to whoever asked."""
+        """Ask for the turn; `give_up` is called if the asking thread does not get it."""
         request = _Request()
         self._requests.put((request, give_up))
         return request
@@ -256,7 +257,7 @@ class _Blocking:
             give_up()
 
     def _take(self) -> OSError | None:
-        """Block until the turn is this process's; what kept it from that, if anything did."""
+        """Block until the turn is this process's; return the error that kept it from that."""
         while True:
             try:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
@@ -272,7 +273,7 @@ class _Blocking:
 
 
 def describe_process(pid: int) -> str:
-    """A process as a person would look for it."""
+    """Describe a process as a person would look for it."""
     if pid <= 0:
         return "a process in another container"
     try:
@@ -283,7 +284,7 @@ def describe_process(pid: int) -> str:
 
 
 def locker_of(path: Path) -> str:
-    """Who holds a lock on a file that is not ours to open: closing it would drop our own locks."""
+    """Describe the process that locks a file which we must not open: closing it drops our locks."""
     try:
         status = path.stat()
         locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")

@@ -15,11 +15,11 @@ _PIECE: Final = 4 * 1024 * 1024
 _PAGES_A_STEP: Final = 4_096
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, of how much."""
+"""Called with how much is done, of how much."""
 
 
 def check(connection: apsw.Connection) -> list[str]:
-    """What SQLite finds wrong with the file; nothing when it is sound.
+    """Return what SQLite finds wrong with the file; nothing when it is sound.
 
     Each table is checked apart: a damaged page of one ends its check and hides nothing of others.
     """
@@ -27,21 +27,21 @@ def check(connection: apsw.Connection) -> list[str]:
         tables = [name for (name,) in connection.execute(_TABLES)]
     except apsw.Error as error:
         return [str(error)]
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for table in tables:
         try:
             for (text,) in connection.execute(f"PRAGMA integrity_check('{table}')"):
-                found.update(dict.fromkeys(str(text).splitlines()))
+                lines.update(dict.fromkeys(str(text).splitlines()))
         except apsw.Error as error:
-            found[f"{table}: {error}"] = None
-    return [line for line in found if line != "ok" and not line.startswith("*** in database")]
+            lines[f"{table}: {error}"] = None
+    return [line for line in lines if line != "ok" and not line.startswith("*** in database")]
 
 
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 
 def scrub(connection: apsw.Connection) -> bool:
-    """Write the file anew without free space, and empty its log; False when others keep the log.
+    """Write the file anew without free space, and empty its log; False if others keep the log.
 
     If interrupted: the file is as it was, or written anew; nothing that is stored is lost.
     """
@@ -54,17 +54,17 @@ def scrub(connection: apsw.Connection) -> bool:
 
 
 def find_traces(path: Path, needles: Sequence[bytes]) -> Traces:
-    """Where in the store's files these bytes still stand."""
+    """Return the files of the store in which these bytes still stand."""
     files = [path, Path(f"{path}-wal"), *sorted(path.parent.glob(f"{path.name}-backup-*"))]
     there = [file for file in files if file.exists() and file.stat().st_size]
-    found = {file.name: _find(file, needles) for file in there}
+    by_file = {file.name: _find(file, needles) for file in there}
     return Traces(
-        files=tuple(found), found={name: tuple(which) for name, which in found.items() if which}
+        files=tuple(by_file), found={name: tuple(which) for name, which in by_file.items() if which}
     )
 
 
 def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:
-    """Which of the needles are in a file.
+    """Return the needles that are in a file.
 
     The file is read through SQLite's own layer: a process that opens and closes a database file in
     any other way gives up the locks that SQLite holds on it.

@@ -27,7 +27,7 @@ _DERIVES: Final = frozenset({2})
 
 
 def migrations() -> list[Migration]:
-    """All migrations, in order."""
+    """Return all migrations, in order."""
     return numbered("killick.stores.sqlite")
 
 
@@ -38,7 +38,7 @@ def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
     If interrupted: each migration has happened with its record, or not at all.
     """
     at = _version(connection, path)
-    pending = [one for one in migrations() if one.number > at]
+    pending = [migration for migration in migrations() if migration.number > at]
     if not pending:
         return
     if at == 0:
@@ -46,12 +46,12 @@ def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
         connection.pragma("journal_mode", "wal")
     else:
         _back_up(connection, Path(f"{path}-backup-{at}"))
-    for one in pending:
-        _apply(connection, one)
+    for migration in pending:
+        _apply(connection, migration)
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
-    """The newest migration the store has; 0 for an empty file. Refuses what is not ours."""
+    """Return the newest migration the store has; 0 for an empty file. Raises StoreNotOurs."""
     empty = connection.pragma("page_count") == 0
     ours = connection.pragma("application_id") == APPLICATION_ID
     if empty or (ours and not connection.table_exists("main", "meta")):
@@ -68,19 +68,19 @@ def _version(connection: apsw.Connection, path: Path) -> int:
     return int(stored["version"])
 
 
-def _apply(connection: apsw.Connection, one: Migration) -> None:
+def _apply(connection: apsw.Connection, migration: Migration) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute(one.sql)
-        if one.number in _DERIVES:
+        connection.execute(migration.sql)
+        if migration.number in _DERIVES:
             _rebuild_all(connection)
         connection.execute(
             "INSERT INTO migrations (number, name, at_us, build) VALUES (?, ?, ?, ?)",
-            (one.number, one.name, time.time_ns() // 1000, build()),
+            (migration.number, migration.name, time.time_ns() // 1000, build()),
         )
         connection.execute(
             "INSERT OR REPLACE INTO meta (name, value) VALUES ('version', ?), ('oldest', ?)",
-            (one.number, OLDEST),
+            (migration.number, OLDEST),
         )
     except BaseException:
         connection.execute("ROLLBACK")

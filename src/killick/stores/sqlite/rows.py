@@ -1,4 +1,4 @@
-"""Rows of the SQLite store in and out, on a connection that somebody else has opened."""
+"""Read and write the rows of the SQLite store, on a connection that the database opened."""
 
 import re
 import zlib
@@ -34,7 +34,7 @@ _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
 class SqliteReader(SqliteSearch, JournalReader):
-    """Reads on one connection, inside the transaction that whoever made it has opened."""
+    """Reads on one connection, inside the transaction that the database has begun."""
 
     def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
         self.connection = connection
@@ -74,15 +74,15 @@ class SqliteReader(SqliteSearch, JournalReader):
             raise self._damaged(key, None, error) from error
 
     def stopping(self) -> list[tuple[int, int]]:
-        found: list[Any] = self._execute(SQL.stopping).fetchall()
-        return found
+        rows: list[Any] = self._execute(SQL.stopping).fetchall()
+        return rows
 
     def session_keys(self) -> list[int]:
         return [key for (key,) in self._execute(SQL.session_keys)]
 
     def origin(self, key: int) -> SessionRow:
-        found: Any = self._execute(SQL.origin, (key,)).fetchone()
-        session_id, tenant, created_at_us, base, base_seq = found
+        row: Any = self._execute(SQL.origin, (key,)).fetchone()
+        session_id, tenant, created_at_us, base, base_seq = row
         return SessionRow(
             key=key,
             id=to_text(session_id),
@@ -117,14 +117,17 @@ class SqliteReader(SqliteSearch, JournalReader):
         return [seq for (seq,) in self._execute(SQL.streams, (key,))]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        found = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
-        return [to_text(session_id) for (session_id,) in found]
+        ids = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
+        return [to_text(session_id) for (session_id,) in ids]
 
     def forks_of(self, key: int) -> list[int]:
         return [fork for (fork,) in self._execute(SQL.forks_of, (key,))]
 
     def unscrubbed(self, tenant: str) -> list[str]:
-        return [to_text(one) for (one,) in self._execute(SQL.unscrubbed, (to_bytes(tenant),))]
+        return [
+            to_text(session_id)
+            for (session_id,) in self._execute(SQL.unscrubbed, (to_bytes(tenant),))
+        ]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (_EVERYTHING, "")
@@ -182,12 +185,12 @@ class SqliteReader(SqliteSearch, JournalReader):
         return self._entries(key, sql, (key, after), None)
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
-        found = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
-        return found[0] if found else None
+        entries = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
+        return entries[0] if entries else None
 
     def base_of(self, key: int) -> tuple[int, int] | None:
-        found: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
-        return found
+        base: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
+        return base
 
     def _entries(
         self, key: int, sql: str, bindings: Sequence[Any], near: int | None
@@ -208,8 +211,8 @@ class SqliteReader(SqliteSearch, JournalReader):
         return entries
 
     def _damaged(self, key: int, seq: int | None, error: Exception) -> SessionDamaged:
-        found = self._execute("SELECT id FROM sessions WHERE key = ?", (key,)).get
-        session_id = to_text(found) if isinstance(found, bytes) else f"number {key}"
+        stored = self._execute("SELECT id FROM sessions WHERE key = ?", (key,)).get
+        session_id = to_text(stored) if isinstance(stored, bytes) else f"number {key}"
         return SessionDamaged(
             f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
             "unaffected",
@@ -273,8 +276,8 @@ class SqliteReader(SqliteSearch, JournalReader):
 class SqliteTransaction(SqliteIndex, SqliteReader):
     """Reads and writes on the writer's connection: one object for all transactions on it.
 
-    `generation` counts the commits of others; whoever begins a transaction sets it, and forgets
-    what was known in the last one.
+    `generation` counts the commits of others; the database sets it when it begins a transaction,
+    and forgets what was known in the last one.
     """
 
     may_lose_end = False
@@ -284,14 +287,14 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self.generation = 0
         self.writes = 0
 
-    def stamp(self, _key: int, _expected: int | None = None) -> int:
+    def version(self, _key: int, _expected: int | None = None) -> int:
         return self.generation
 
     def need(self, _keys: Collection[int]) -> None:
-        """All sessions are there for whoever has the turn to write."""
+        """Do nothing: a process with the turn to write has all sessions."""
 
     def lock(self, _keys: Collection[int]) -> None:
-        """The whole file is."""
+        """Do nothing: the whole file is locked."""
 
     def create_session(self, row: SessionRow) -> int:
         self._write(
@@ -385,7 +388,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
                 ),
             )
         except apsw.CorruptError as error:
-            self.writes += 1  # whatever it has left behind must not be committed with the others
+            self.writes += 1  # its traces must not be committed with the others
             raise self._damaged(key, seq, error) from error
         inserted = self.connection.changes() == 1
         self.writes += inserted
@@ -461,7 +464,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
 
 
 def identity_key(session: int, identity: str) -> bytes:
-    """An identity as the index holds it; the schema says why it has this shape."""
+    """Return an identity as the index holds it; the schema says why it has this shape."""
     data = to_bytes(identity)
     hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
     minted = _MINTED.match(data)

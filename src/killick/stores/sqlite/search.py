@@ -31,7 +31,7 @@ _TABLES: Final = ("search_words", "search_substrings", "search_documents", "sear
 
 
 class SqliteSearch:
-    """Searching, on a connection that somebody else has opened."""
+    """Searches, on a connection that the database opened."""
 
     connection: apsw.Connection
 
@@ -53,7 +53,7 @@ class SqliteSearch:
         return state
 
     def _mark(self) -> tuple[int, int]:
-        """The row of the last entry that was indexed, and that of the newest.
+        """Return the row of the last entry that was indexed, and that of the newest.
 
         Rows may have been renumbered, or removed and their numbers given out again. The mark is
         taken for what it says only if that row is still the same entry; else all are looked at
@@ -80,27 +80,27 @@ class SqliteSearch:
             return [self._one_row(row) for row in range(mark + 1, last + 1)]
 
     def _next_rows(self, mark: int, limit: int) -> list[Unindexed]:
-        found: list[Unindexed] = []
+        waiting: list[Unindexed] = []
         size = 0
         for row in self.connection.execute(SQL.unindexed, (mark, limit)):
-            one, length = self._unindexed(row)
-            found.append(one)
+            entry, length = self._unindexed(row)
+            waiting.append(entry)
             size += length
             if size > _BATCH_BYTES:
                 break
-        return found
+        return waiting
 
     def _one_row(self, row: int) -> Unindexed:
-        """Where a page of the journal is damaged: an entry, if it can still be read."""
+        """Return an entry near a damaged page of the journal, if it can still be read."""
         try:
-            found = self.connection.execute(SQL.unindexed_one, (row,)).fetchone()
+            stored = self.connection.execute(SQL.unindexed_one, (row,)).fetchone()
         except apsw.CorruptError:
-            found = None
-        return Unindexed(row, 0, 0, None) if found is None else self._unindexed(found)[0]
+            stored = None
+        return Unindexed(row, 0, 0, None) if stored is None else self._unindexed(stored)[0]
 
     def _unindexed(self, row: Any) -> tuple[Unindexed, int]:
-        """An entry that waits, and how large it is."""
-        place, key, seq, at_us, crc, body, blob = row
+        """Return an entry that waits, and its size."""
+        number, key, seq, at_us, crc, body, blob = row
         entry = None
         try:
             if blob is not None:
@@ -108,8 +108,8 @@ class SqliteSearch:
             if body is not None and zlib.crc32(body) == crc:
                 entry = Entry(seq, at_us, decode_body(body))
         except (CodecError, apsw.CorruptError):
-            pass  # whoever reads the session is told
-        return Unindexed(place, key, seq, entry), len(body or b"")
+            pass  # reading the session raises
+        return Unindexed(number, key, seq, entry), len(body or b"")
 
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
@@ -129,26 +129,25 @@ class SqliteSearch:
             if reach is None:
                 return []
             bindings = {**_filters(search), **reach, "words": words}
-            found: Any = self.connection.execute(sql, bindings).fetchall()
-            return list(found)
+            rows: Any = self.connection.execute(sql, bindings).fetchall()
+            return list(rows)
 
     def _reach(self, lineage: Sequence[Lineage] | None) -> dict[str, Any] | None:
-        """The sessions to look in, and the numbers their documents lie between; None for none."""
+        """Return the sessions to look in, with the range of their documents; None for none."""
         if lineage is None:
             return {"lineage": None, "first": 0, "last": _LARGEST}
-        pairs = json.dumps([(one.key, one.through) for one in lineage])
-        found: Any = self.connection.execute(SQL.reach_of_session, (pairs,)).fetchone()
-        if found[0] is None:
-            return None
-        return {"lineage": pairs, "first": found[0], "last": found[1]}
+        pairs = json.dumps([(session.key, session.through) for session in lineage])
+        reach: Any = self.connection.execute(SQL.reach_of_session, (pairs,)).fetchone()
+        first, last = reach
+        return None if first is None else {"lineage": pairs, "first": first, "last": last}
 
 
 class SqliteIndex(SqliteSearch):
-    """Indexing, on the writer's connection, inside of a transaction."""
+    """Writes to the index, on the writer's connection, inside a transaction."""
 
     writes: int
     known_substrings: bool | None = None
-    """Whether there is an index of parts of words, once it was asked for in this transaction."""
+    """True if there is an index of parts of words; None until this transaction has looked."""
 
     def put_document(self, key: int, document: Document) -> None:
         about = (document.seq, document.at_us, _ROLES.index(document.role))
@@ -156,14 +155,14 @@ class SqliteIndex(SqliteSearch):
         with _damage():
             if self.connection.execute(SQL.row_of_entry, (key, document.seq)).get is None:
                 return
-            found: Any = self.connection.execute(
+            stored: Any = self.connection.execute(
                 SQL.find_document, (key, document.place)
             ).fetchone()
-            if found is None:
+            if stored is None:
                 self._change(SQL.put_document, (key, document.place, *about, partial))
                 number = self.connection.last_insert_rowid()
-            elif found[1] < document.seq:
-                number = found[0]
+            elif stored[1] < document.seq:
+                number = stored[0]
                 self._change(SQL.replace_document, (*about, partial, number))
             else:
                 return  # it is there, as it is or as something later made it
@@ -232,7 +231,7 @@ class SqliteIndex(SqliteSearch):
             self._change(SQL.save_substrings, (1,))
 
     def _kept_setting(self) -> bool:
-        """Whether there was an index of parts of words, also when the state cannot be read."""
+        """True if there was an index of parts of words, also when the state cannot be read."""
         names = [name for (name,) in self.connection.execute(SQL.search_schema)]
         return "search_substrings" in names
 
@@ -241,7 +240,7 @@ class SqliteIndex(SqliteSearch):
             self._change(f"DROP TABLE IF EXISTS {name}", ())
 
     def _forget(self) -> None:
-        """For what is too damaged to be taken apart. Its pages are free after the next VACUUM.
+        """Drop tables that are too damaged for DROP; their pages are free after the next VACUUM.
 
         A DROP that failed would leave a transaction in which nothing works any more, this neither.
         """
@@ -265,7 +264,7 @@ _REBUILD: Final = "writing and reading go on; store.rebuild_search() makes it an
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """What SQLite says of a broken index, in our words; a full disk stays a full disk."""
+    """Raise SQLite's errors of a broken index as SearchDamaged; a full disk stays one."""
     try:
         yield
     except (apsw.CorruptError, apsw.SQLError, apsw.FormatError, apsw.MismatchError) as error:
@@ -286,7 +285,7 @@ def _for_substrings(sql: str) -> str:
 
 
 def _compiled(search: Search) -> str:
-    """A query in FTS5's language. Every word is quoted, so none is taken for a part of it."""
+    """Compile a query for FTS5. Every word is quoted, so none is taken for an operator."""
     query = search.query
     if isinstance(query, str):
         quoted = query.replace('"', '""')

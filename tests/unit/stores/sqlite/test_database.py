@@ -146,17 +146,17 @@ def test_a_commit_of_another_connection_is_noticed_and_an_own_one_is_not(
     database: SqliteDatabase, path: Path
 ) -> None:
     with database.writing() as tx:
-        before = tx.stamp(1)
+        before = tx.version(1)
     create(database, row())
     with database.writing() as tx:
-        assert tx.stamp(1) == before
+        assert tx.version(1) == before
     other = SqliteDatabase(path)
     create(other, row("other"))
     with database.writing() as tx:
-        after = tx.stamp(1)
+        after = tx.version(1)
         assert after != before
     with database.writing() as tx:
-        assert tx.stamp(1) == after
+        assert tx.version(1) == after
     other.close()
 
 
