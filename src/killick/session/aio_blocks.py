@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from killick.errors import TurnEnded, TurnStopped
+from killick.errors import KillickError, TurnEnded, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
@@ -107,8 +107,8 @@ class AsyncToolRun:
         printed: list[str] = []
         try:
             result = await self._call(call, tool, printed)
-        except (TurnStopped, TurnEnded):
-            raise
+        except KillickError:
+            raise  # about the store or the turn, and not what the tool did
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
             result = failure(error)
         await tool.finish(result.content, is_error=result.is_error, structured=result.structured)

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from killick.errors import HandleClosed, TurnEnded, TurnStopped
+from killick.errors import HandleClosed, KillickError, TurnEnded, TurnStopped
 from killick.journal.assembly import is_whole_object
 from killick.model import entries as e
 from killick.model.causes import Cause
@@ -214,8 +214,8 @@ class ToolRun:
                 value = _print_all(value, tool, printed)
             _refuse_asynchronous(call, value)
             result = outcome(value)
-        except (TurnStopped, TurnEnded):
-            raise
+        except KillickError:
+            raise  # about the store or the turn, and not what the tool did
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
             result = failure(error)
         tool.finish(result.content, is_error=result.is_error, structured=result.structured)

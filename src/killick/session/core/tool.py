@@ -2,7 +2,13 @@
 
 import threading
 
-from killick.errors import ForeignHandle, HandleClosed, KillickError, ToolNotFinished
+from killick.errors import (
+    ForeignHandle,
+    HandleClosed,
+    KillickError,
+    StoreError,
+    ToolNotFinished,
+)
 from killick.journal import checks
 from killick.model import entries as e
 from killick.model.messages import Json
@@ -12,7 +18,7 @@ from killick.session.drive.exit_guard import attach, describe, interruption
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
-from killick.stores.engine.state import Receipt
+from killick.stores.engine.state import EngineState, Receipt
 
 
 class ToolCore:
@@ -24,6 +30,7 @@ class ToolCore:
         self._of = of if of != turn.claim.turn_id else None
         self._entered = False
         self.finished: Receipt | None = None
+        self._pending = False  # a result was given that the store could not write yet
         self._buffer: StreamBuffer | None = None
         self._length = 0
         self._mutex = threading.Lock()
@@ -73,7 +80,9 @@ class ToolCore:
     def finish(self, content: Content | None, *, is_error: bool, structured: Json) -> Flow[Receipt]:
         """Record the result, durable on return; after Stop it is kept as late.
 
-        If interrupted: the result is written all the same; only the wait for it is given up.
+        Raises what the store raises; the result is then written as soon as the store can, while
+        this process lives. If interrupted: the result is written all the same; only the wait for
+        it is given up.
         """
         turn = self.turn
         if not turn.runtime.is_ours():
@@ -87,23 +96,37 @@ class ToolCore:
                 structured=structured,
             )
         at, buffer = turn.runtime.clock(), self._buffer
-        receipt = yield from write(
-            lambda engine: ops.finish_tool(
-                engine, turn.key, self._of or turn.claim.turn_id, self.call_id, result, buffer, at
-            )
-        )
+
+        def apply(engine: EngineState) -> Receipt:
+            of = self._of or turn.claim.turn_id
+            return ops.finish_tool(engine, turn.key, of, self.call_id, result, buffer, at)
+
+        try:
+            receipt = yield from write(apply)
+        except StoreError:
+            # What the tool did is known here alone: the store keeps it, as it keeps an ending.
+            turn.runtime.writer.retry_until_written(apply)
+            self._pending = True
+            raise
         self.finished = receipt
         self._close()
         turn.session.saw(receipt.seq)
         return receipt
 
     def leave(self, error: BaseException | None) -> Flow[None]:
-        """Record what an exception that leaves the block means for the call."""
+        """Record what an exception that leaves the block means for the call.
+
+        An error of ours says nothing about the tool, so it is no result: the outcome is the one
+        that `finish` was given, or unknown.
+        """
         if self.finished is not None or not self._entered or not self.turn.runtime.is_ours():
             return
         self._entered = False
         try:
-            if error is not None and interruption(error) is None:
+            if self._pending:
+                self._close()
+                return
+            if error is not None and not _says_nothing(error):
                 yield from self.finish(describe(error), is_error=True, structured=None)
                 return
             yield from self._leave_unfinished()
@@ -135,3 +158,8 @@ class ToolCore:
         if self._buffer is not None:
             self.turn.close_buffer(self._buffer)
             self._buffer = None
+
+
+def _says_nothing(error: BaseException) -> bool:
+    """Tell whether an exception is about this process or the store, and not about the tool."""
+    return isinstance(error, KillickError) or interruption(error) is not None

@@ -1,0 +1,126 @@
+"""An error of ours is never a tool's result; what the tool gave is written when the store can."""
+
+# ruff: noqa: PT012, SIM117  (the blocks that an exception leaves are what is tested)
+
+import asyncio
+
+import pytest
+
+from killick import AsyncStore, KillickError, Session, Store, StoreDegraded, Turn
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import Failpoints
+
+PAID = "paid, receipt 4711"
+
+
+def call_in(turn: Turn) -> None:
+    with turn.stream() as reply:
+        reply.tool_call("c", name="pay", arguments="{}")
+
+
+def pay_on_a_failing_disk(session: Session, disk: Failpoints) -> None:
+    with session.turn("pay") as turn:
+        call_in(turn)
+        with turn.tool("c") as call:
+            disk.fail_at = 0
+            call.finish(PAID)
+
+
+def results(session: Session) -> list[tuple[object, bool]]:
+    tools = [message for message in session.messages() if message.role == "tool"]
+    return [(part.content, part.is_error) for tool in tools for part in tool.parts]  # type: ignore[union-attr]
+
+
+def test_a_result_that_could_not_be_written_is_written_later() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+    with Store(disk) as store:
+        session = store.create_session()
+        with pytest.raises(StoreDegraded):
+            pay_on_a_failing_disk(session, disk)
+        disk.fail_at = None
+        with session.turn("next"):
+            pass
+        assert results(session) == [(PAID, False)]
+        assert store.counts()["deltas"] == 0
+
+
+def test_the_same_result_again_is_the_same() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+    with Store(disk) as store:
+        session = store.create_session()
+        with session.turn("pay") as turn:
+            call_in(turn)
+            with turn.tool("c") as call:
+                disk.fail_at = 0
+                with pytest.raises(StoreDegraded):
+                    call.finish(PAID)
+                disk.fail_at = None
+                call.finish(PAID)
+        assert results(session) == [(PAID, False)]
+        assert [turn.status for turn in session.turns()] == ["completed"]
+
+
+def test_a_block_whose_result_waits_may_be_left() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+    with Store(disk) as store:
+        session = store.create_session()
+        with session.turn("pay") as turn:
+            call_in(turn)
+            with turn.tool("c") as call:
+                disk.fail_at = 0
+                with pytest.raises(StoreDegraded):
+                    call.finish(PAID)
+            disk.fail_at = None
+        assert results(session) == [(PAID, False)]
+
+
+@pytest.mark.parametrize("error", [StoreDegraded("/a/path"), KillickError("ours")])
+def test_an_error_of_ours_leaves_the_outcome_unknown(error: KillickError) -> None:
+    with Store(MemoryDisk().open()) as store:
+        session = store.create_session()
+        with pytest.raises(KillickError), session.turn("pay") as turn:
+            call_in(turn)
+            with turn.tool("c"):
+                raise error
+        assert results(session) == []
+        assert "outcome is unknown" in " ".join(map(str, session.context("anthropic").repairs))
+
+
+def test_tools_that_are_run_keep_their_results_too() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+
+    def pay() -> str:
+        disk.fail_at = 0
+        return PAID
+
+    with Store(disk) as store:
+        session = store.create_session()
+        with pytest.raises(StoreDegraded), session.turn("pay") as turn:
+            with turn.stream() as reply, turn.run_tools(reply, {"pay": pay}):
+                reply.tool_call("c", name="pay", arguments="{}")
+        disk.fail_at = None
+        with session.turn("next"):
+            pass
+        assert results(session) == [(PAID, False)]
+
+
+def test_both_faces_keep_a_result_that_waits() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+
+    async def pay() -> None:
+        async with AsyncStore(disk) as store:
+            session = await store.create_session(id="s")
+            with pytest.raises(StoreDegraded):
+                async with session.turn("pay") as turn:
+                    async with turn.stream() as reply:
+                        reply.tool_call("c", name="pay", arguments="{}")
+                    async with turn.tool("c") as call:
+                        disk.fail_at = 0
+                        await call.finish(PAID)
+            disk.fail_at = None
+            async with session.turn("next"):
+                pass
+            found = [m.parts[0] for m in await session.messages() if m.role == "tool"]
+            assert [part.content for part in found] == [PAID]  # type: ignore[union-attr]
+
+    asyncio.run(pay())
