@@ -238,3 +238,8 @@ class SessionDamaged(KillickError):
 
 class SearchDamaged(KillickError):
     """The search index cannot be used; store.rebuild_search() makes it anew from the journals."""
+
+
+def install_hint(extra: str) -> str:
+    """Say how the packages of an extra are installed, from a clone too."""
+    return f"killick[{extra}] has it; in a clone of Killick: pip install '.[{extra}]'"

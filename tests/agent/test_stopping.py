@@ -9,6 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from killick import AsyncStore
 from killick.agent import Agent
+from killick.cli.chat.slash import run_command
 from killick.cli.chat.talk import Talk
 from killick.stores.memory import MemoryDisk
 from killick.testing.faults import Failpoints
@@ -29,7 +30,9 @@ def test_a_turn_is_stopped_though_the_store_cannot_be_asked(
 
         async with AsyncStore(disk) as store:
             session = await store.create_session()
-            talk = Talk(session, Agent(FunctionModel(stream_function=thinks)), url=None)
+            talk = Talk(
+                session, Agent(FunctionModel(stream_function=thinks)), run_command, url=None
+            )
             talk.begin("Go.")
             await asked.wait()
             disk.fail_at = 0

@@ -171,8 +171,8 @@ def test_a_store_that_may_not_be_written_is_said_to_be(readable_only: Sample, wo
     before = readable_only.path.read_bytes()
     arguments = [readable_only.build if word == "ID" else word for word in words.split()]
     program = (
-        "import os, sys; from killick.cli import app, main; import killick.stores.sqlite\n"
-        "for name in app.MODULES: app.make_group().get_command(None, name)\n"
+        "import os, sys; from killick.cli import argv, main; import killick.stores.sqlite\n"
+        "for name in argv.MODULES: argv.make_group().get_command(None, name)\n"
         "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
         f"sys.exit(main({['--store', str(readable_only.path), *arguments]!r}))"
     )

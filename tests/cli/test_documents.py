@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from killick import Delta, FollowedDelta
-from killick.cli.documents import followed_shape
+from killick.cli.render import followed_shape
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 from tests.docs.pages import DOCS, PAGES, blocks

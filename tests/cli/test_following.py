@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 
 from killick import Delta, Entry, FollowedDelta, Text, ToolCall, ToolResult
-from killick.cli.render import Teller
+from killick.cli.render import FollowRenderer
 from killick.model import entries as e
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def told(*items: e.Entry | e.FollowedDelta) -> str:
-    teller = Teller(NOW)
-    return "".join(span.text for item in items for span in teller.tell(item))
+    renderer = FollowRenderer(NOW)
+    return "".join(span.text for item in items for span in renderer.render(item))
 
 
 def entry(seq: int, body: e.Body) -> e.Entry:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from killick.cli.app import MODULES, make_group
+from killick.cli.argv import MODULES, make_group
 from killick.cli.invocation import Command
 from tests.cli.running import Runner
 from tests.cli.sample import Sample

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from killick.cli.parameters import lasting, parse_length, parse_moment, told
+from killick.cli.invocation import parse_length, parse_moment
+from killick.cli.render import duration_text, short_time
 
 ZONE = timezone(timedelta(hours=2))
 NOW = datetime(2026, 11, 15, 14, 30, tzinfo=ZONE)
@@ -50,7 +51,7 @@ def test_a_length_of_time_is_understood() -> None:
     ],
 )
 def test_a_time_is_told_as_short_as_it_is_understood(at: datetime, shown: str) -> None:
-    assert told(at, NOW) == shown
+    assert short_time(at, NOW) == shown
 
 
 @pytest.mark.parametrize(
@@ -65,4 +66,4 @@ def test_a_time_is_told_as_short_as_it_is_understood(at: datetime, shown: str) -
     ],
 )
 def test_a_duration_is_told_in_its_own_unit(seconds: float | None, shown: str) -> None:
-    assert lasting(seconds) == shown
+    assert duration_text(seconds) == shown

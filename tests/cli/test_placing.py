@@ -8,9 +8,8 @@ import click
 import pytest
 
 from killick.cli import main
-from killick.cli.app import MODULES, make_group
-from killick.cli.invocation import Frame
-from killick.cli.parameters import DAY, LENGTH, MOMENT
+from killick.cli.argv import MODULES, make_group
+from killick.cli.invocation import DAY, LENGTH, MOMENT, Invocation
 from tests.cli.running import run_process
 
 GROUP = make_group()
@@ -50,10 +49,10 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Parsed:
 
         def tell(**given: Any) -> None:
             context = click.get_current_context()
-            frame = context.find_object(Frame)
-            assert frame is not None
+            invocation = context.find_object(Invocation)
+            assert invocation is not None
             plain = {name: getattr(one, "name", one) for name, one in given.items()}
-            told.append((str(context.info_name), plain, frame.named, frame.json))
+            told.append((str(context.info_name), plain, invocation.named, invocation.json))
 
         for name in MODULES:
             monkeypatch.setattr(GROUP.get_command(CONTEXT, name), "callback", tell)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from killick.cli.output import clean, clean_json, clean_line, one_line
+from killick.cli.output import escape, escape_json, escape_line, one_line
 from tests.cli.running import ESCAPES, Runner, run_in_terminal
 from tests.cli.sample import FORBIDDEN, HOSTILE, Sample
 
@@ -20,29 +20,29 @@ EVERY_WAY = [
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
-    assert clean("a\x1b[2Jb") == "a\\x1b[2Jb"
-    assert clean("\u202e\x9b\ud800") == "\\u202e\\x9b\\ud800"
+    assert escape("a\x1b[2Jb") == "a\\x1b[2Jb"
+    assert escape("\u202e\x9b\ud800") == "\\u202e\\x9b\\ud800"
 
 
 def test_newlines_and_tabs_stay_in_a_text_and_not_in_a_line() -> None:
-    assert clean("a\tb\r\nc\n") == "a\tb\nc\n"
-    assert clean_line("a\tb\nc") == "a\\tb\\nc"
+    assert escape("a\tb\r\nc\n") == "a\tb\nc\n"
+    assert escape_line("a\tb\nc") == "a\\tb\\nc"
     assert one_line(" a\n  b ") == "a b"
 
 
 def test_letters_of_all_scripts_and_joined_emoji_stay() -> None:
     text = "日本語 עברית می‌خواهم 👩‍💻 é"
-    assert clean_line(text) == text
+    assert escape_line(text) == text
 
 
 @given(st.text(st.characters()))
 def test_no_text_leaves_anything_hostile(text: str) -> None:
-    assert not any(char in clean_line(text) for char in (*FORBIDDEN, "\n", "\t", "\r"))
+    assert not any(char in escape_line(text) for char in (*FORBIDDEN, "\n", "\t", "\r"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_json_made_harmless_is_the_same_json(text: str) -> None:
-    assert json.loads(clean_json(json.dumps(text, ensure_ascii=False))) == text
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
 @pytest.mark.parametrize("words", [*EVERY_WAY, "sessions", "stats", "stats --by session"])

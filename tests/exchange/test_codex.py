@@ -387,7 +387,7 @@ def test_without_the_library_it_says_what_to_install(
     (tmp_path / f"{NAME}.zst").write_bytes(packed(everything().data()))
     report = import_paths(store, [tmp_path], clock=lambda: NOW)
     assert report.sessions == []
-    assert "pip install 'killick[zstd]'" in report.skipped[0].reason
+    assert "pip install '.[zstd]'" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize("mode", ["legacy", "paginated"])

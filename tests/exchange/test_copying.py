@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from killick import Image, Message, Store, Text, ToolCall
-from killick.cli.app import make_group
+from killick.cli.argv import make_group
 from killick.exchange.copy import copy_sessions
 from killick.exchange.formats.jsonl import export_lines
 from tests.crash.processes import Channel, Nursery

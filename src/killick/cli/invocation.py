@@ -1,21 +1,28 @@
-"""What a failure is called in one line, and its exit code."""
+"""One run of the command: its store and output, its failures, its parameters."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from killick import errors as e
-from killick.cli.output import OutputLine, Printer, clean_line, complain, line, printer_for
-from killick.errors import StoreError
+from killick.cli.output import OutputLine, Printer, complain, escape_line, line, printer_for
+from killick.errors import KillickError, StoreError
+from killick.model.sessions import moment
 from killick.session.open import default_path, file_path
+from killick.session.runtime import system_clock
 from killick.session.sync import Session, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -168,7 +175,7 @@ class Where(NamedTuple):
         return file_path(self.url) if is_file else None
 
 
-class Frame:
+class Invocation:
     """One run of the command."""
 
     def __init__(self) -> None:
@@ -229,11 +236,11 @@ class Frame:
             return
         if self.json or not sys.stdin.isatty():
             raise click.UsageError(f"{question} Nobody can be asked here: say --yes to do it.")
-        if not click.confirm(clean_line(question), err=True):
+        if not click.confirm(escape_line(question), err=True):
             raise click.ClickException("not done: nothing was changed")
 
 
-pass_frame = click.make_pass_decorator(Frame, ensure=True)
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
 def find(store: Store, prefix: str) -> str:
@@ -250,12 +257,12 @@ def open_session(store: Store, prefix: str) -> Session:
 
 def _choose_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.ensure_object(Frame).named = value
+        ctx.ensure_object(Invocation).named = value
 
 
 def _choose_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
     if value:
-        ctx.ensure_object(Frame).json = True
+        ctx.ensure_object(Invocation).json = True
 
 
 def shared_options() -> list[click.Parameter]:
@@ -314,7 +321,7 @@ def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Comman
             cls=Command,
             examples=[Example(*one) for one in examples],
             context_settings={"help_option_names": ["-h", "--help"]},
-        )(pass_frame(function))
+        )(pass_invocation(function))
 
     return make
 
@@ -324,9 +331,9 @@ Tell = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(frame: Frame, label: str) -> Iterator[Tell | None]:
+def progress(invocation: Invocation, label: str) -> Iterator[Tell | None]:
     """A bar on the terminal for as long as this lasts."""
-    if frame.json or not sys.stderr.isatty():
+    if invocation.json or not sys.stderr.isatty():
         yield None
         return
     with click.progressbar(length=1, label=label, file=sys.stderr, width=0) as bar:
@@ -336,3 +343,129 @@ def progress(frame: Frame, label: str) -> Iterator[Tell | None]:
             bar.update(done - bar.pos)
 
         yield tell
+
+
+# -- values of parameters ----------------------------------------------------------------------
+
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_AGO: Final = re.compile(r"(\d{1,6})([smhdw])")
+
+
+def parse_length(text: str) -> timedelta:
+    """`90s`, `30m`, `12h`, `7d`, `2w`."""
+    found = _AGO.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no length of time; write 30m, 12h, 7d or 2w")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """A date, a time, or how long ago: `2026-11-15`, `2026-11-15T09:30`, `yesterday`, `2h`.
+
+    One without a zone is in that of `now`.
+    """
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if text == "today":
+        return today
+    if text == "yesterday":
+        return today - timedelta(days=1)
+    try:
+        if _AGO.fullmatch(text.strip()):
+            return now - parse_length(text)
+        at = datetime.fromisoformat(text.strip())
+        at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
+        return at.astimezone(UTC)  # fails in the first and the last hours that there are
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, yesterday, or 2h for "
+            "two hours ago"
+        ) from error
+
+
+OFFERED = 50
+"""How many sessions a shell is offered to complete from."""
+
+
+def local_now() -> datetime:
+    return moment(system_clock()).astimezone()
+
+
+class SessionId(click.ParamType[str]):
+    """A session's id, or a prefix of it that is unique. A shell is offered the newest."""
+
+    name = "id"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        invocation = ctx.find_object(Invocation) or Invocation()
+        try:
+            with invocation.open() as store:
+                infos = store.sessions(archived=None, limit=OFFERED)
+        except (KillickError, OSError):
+            return []  # a shell that asks what could be typed is told nothing rather than an error
+        return [
+            CompletionItem(info.id, help=escape_line(info.title or ""))
+            for info in infos
+            if info.id.startswith(incomplete) and escape_line(info.id) == info.id
+        ]
+
+
+class Moment(click.ParamType[datetime]):
+    """A date, a time, or how long ago."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_moment(value, local_now())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Day(click.ParamType[date]):
+    """A day; of a time, the day it lies in."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        return MOMENT.convert(value, param, ctx).astimezone(local_now().tzinfo).date()
+
+
+class Length(click.ParamType[timedelta]):
+    """A length of time."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_length(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SESSION = SessionId()
+MOMENT = Moment()
+DAY = Day()
+LENGTH = Length()
+SEQ = click.IntRange(0, 2**62)
+LIMIT = click.IntRange(1, 1_000_000)
+
+
+def session_argument(function: F) -> F:
+    """The session that a command is about: ID."""
+    return click.argument("session_id", metavar="ID", type=SESSION)(function)

@@ -78,26 +78,26 @@ _HOSTILE_OR_BREAK: Final = re.compile(f"[\t\n{_CONTROLS}{_INVISIBLE}{_SURROGATES
 _SPACES: Final = re.compile(r"\s+")
 
 
-def clean(text: str) -> str:
+def escape(text: str) -> str:
     """A text of several lines, harmless: newlines and tabs stay, what else is not seen is shown."""
-    return _HOSTILE.sub(_escape, text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
 
 
-def clean_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """The same in one line: newlines and tabs are shown as escapes too."""
-    return _HOSTILE_OR_BREAK.sub(_escape, text)
+    return _HOSTILE_OR_BREAK.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
     """A sentence that may have been wrapped, in one line."""
-    return clean_line(_SPACES.sub(" ", text).strip())
+    return escape_line(_SPACES.sub(" ", text).strip())
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape", "surrogatepass").decode()
 
 
-def clean_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """A JSON text, harmless and still the same JSON."""
     return _HOSTILE.sub(lambda found: json.dumps(found[0])[1:-1], text).replace("\x7f", "\\u007f")
 
@@ -126,7 +126,7 @@ def line(text: str, style: str = "", *, indent: int = 0) -> OutputLine:
 
 def block(text: str, style: str = "", *, indent: int = 0) -> list[OutputLine]:
     """A text of several lines."""
-    return [line(one, style, indent=indent) for one in clean(text).rstrip("\n").split("\n")]
+    return [line(one, style, indent=indent) for one in escape(text).rstrip("\n").split("\n")]
 
 
 class Printer:
@@ -161,15 +161,15 @@ class Printer:
             self.lines(self._fitted(columns, rows))
             return
         for row in rows:
-            self._stream.write("\t".join(clean_line(cell) for cell in row) + "\n")
+            self._stream.write("\t".join(escape_line(cell) for cell in row) + "\n")
         self._stream.flush()
 
     def write(self, text: str, style: str = "") -> None:
         """Text as it comes, without a newline of its own."""
         if self.terminal and style:
-            self._console().print(clean(text), style=style, end="", soft_wrap=True)
+            self._console().print(escape(text), style=style, end="", soft_wrap=True)
         else:
-            self._stream.write(clean(text))
+            self._stream.write(escape(text))
         self._stream.flush()
 
     def _wrapped(self, one: OutputLine) -> None:
@@ -194,7 +194,7 @@ class Printer:
         self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]
     ) -> list[OutputLine]:
 
-        harmless = [[clean_line(cell) for cell in row] for row in rows]
+        harmless = [[escape_line(cell) for cell in row] for row in rows]
         sizes = fit_columns(columns, harmless, self.width)
         lines = []
         for n, row in enumerate([[column.name for column in columns], *harmless]):
@@ -225,7 +225,7 @@ class Printer:
 
 def _harmless(one: OutputLine) -> OutputLine:
     # Tabs stay, for what is copied out of a transcript.
-    spans = tuple(Span(clean(s.text).replace("\n", "\\n"), s.style) for s in one.spans)
+    spans = tuple(Span(escape(s.text).replace("\n", "\\n"), s.style) for s in one.spans)
     return OutputLine(spans, one.indent)
 
 

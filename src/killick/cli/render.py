@@ -1,19 +1,51 @@
-"""An entry in a few words."""
+"""Sessions as they are printed: lines for a person, JSON for a program. Pure.
+
+docs/command.md describes the JSON.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from killick.cli.output import Column, OutputLine, Span, block, line
-from killick.cli.parameters import lasting, told
+from killick.cli.output import Column, OutputLine, Span, block, line, plain
 from killick.journal.summary import Total
 from killick.model import entries as e
 from killick.model.entries import Usage
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.model.sessions import SessionInfo, moment
+from killick.views.context import Context
 from killick.views.timeline import TimedModelCall, TimedTool, TimedTurn
 from killick.views.transcript import Shown, ShownTool
+
+# -- times -------------------------------------------------------------------------------------
+
+
+def short_time(at: datetime, now: datetime) -> str:
+    """A time as short as it can be understood: today the hour, this year the day."""
+    at = at.astimezone(now.tzinfo)
+    if at.date() == now.date():
+        return at.strftime("%H:%M:%S")
+    if at.year == now.year:
+        return at.strftime("%d %b %H:%M")
+    return at.strftime("%Y-%m-%d")
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration: `0.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# -- one session, for a person -----------------------------------------------------------------
 
 ToolName = Callable[[str, str], str]
 
@@ -114,7 +146,7 @@ def _message(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[OutputLin
     yield OutputLine(
         (
             Span(shown.role, _ROLES.get(shown.role, "bold")),
-            Span(f"  #{shown.seq}  {told(shown.at, now)}", "dim"),
+            Span(f"  #{shown.seq}  {short_time(shown.at, now)}", "dim"),
         )
     )
     for part in shown.parts:
@@ -182,16 +214,16 @@ def _part_lines(part: Part) -> list[OutputLine]:
 def _ending(shown: Shown, now: datetime) -> OutputLine:
     style = "red" if shown.status == "failed" else "yellow"
     return line(
-        f"-- {shown.status} at {told(shown.at, now)}: {shown.reason} --  #{shown.seq}", style
+        f"-- {shown.status} at {short_time(shown.at, now)}: {shown.reason} --  #{shown.seq}", style
     )
 
 
 def _compaction(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
     number = sum(one.kind == "message" for one in shown.folded)
+    at = short_time(shown.at, now)
     hint = "" if unfold else "; --all unfolds"
     yield line(
-        f"-- {counted(number, 'messages')} folded into a summary at {told(shown.at, now)}{hint} --",
-        "magenta",
+        f"-- {counted(number, 'messages')} folded into a summary at {at}{hint} --", "magenta"
     )
     yield from block(shown.text, "italic", indent=2)
     if unfold:
@@ -226,7 +258,7 @@ def session_rows(
     return [
         (
             info.id[:length],
-            told(info.updated_at, now) if short else info.updated_at.isoformat(),
+            short_time(info.updated_at, now) if short else info.updated_at.isoformat(),
             status(info),
             info.title or openings.get(info.id) or "(no title)",
             info.type,
@@ -315,8 +347,8 @@ def _turn(number: int, turn: TimedTurn, names: Names, now: datetime) -> Iterator
         (
             Span(f"turn {number}", "bold"),
             Span(f"  {turn.status}{reason}", _STATUS.get(turn.status, "")),
-            Span(f"  {told(moment(turn.started_at_us), now)}", "dim"),
-            Span(f"  {lasting(turn.seconds)}"),
+            Span(f"  {short_time(moment(turn.started_at_us), now)}", "dim"),
+            Span(f"  {duration_text(turn.seconds)}"),
             Span(_tokens(turn.usage), "dim"),
         )
     )
@@ -333,7 +365,7 @@ def _call(call: TimedModelCall) -> OutputLine:
     return OutputLine(
         (
             Span("model  ", "dim"),
-            Span(f"{name}{attempt}  {lasting(call.seconds)}"),
+            Span(f"{name}{attempt}  {duration_text(call.seconds)}"),
             Span(f"  {end}" if end else "", "red" if call.error else "dim"),
             Span(_tokens(call.usage), "dim"),
         ),
@@ -348,7 +380,7 @@ def _tool_span(tool: TimedTool, names: Names) -> OutputLine:
     return OutputLine(
         (
             Span("tool   ", "dim"),
-            Span(f"{name}  {lasting(tool.seconds)}"),
+            Span(f"{name}  {duration_text(tool.seconds)}"),
             Span("  failed" if tool.is_error else "", "red"),
         ),
         2,
@@ -374,7 +406,7 @@ class _Stream(NamedTuple):
     part: int
 
 
-class Teller:
+class FollowRenderer:
     """Turns what a follower is given into words. Pure: it remembers only what it has said."""
 
     def __init__(self, now: datetime) -> None:
@@ -385,7 +417,7 @@ class Teller:
         self._streamed: set[str] = set()
         """Messages and calls whose text was shown as deltas."""
 
-    def tell(self, item: e.Entry | e.FollowedDelta) -> list[Span]:
+    def render(self, item: e.Entry | e.FollowedDelta) -> list[Span]:
         spans = list(self._entry(item) if isinstance(item, e.Entry) else self._delta(item))
         if spans:
             self._ends_line = spans[-1].text.endswith("\n")
@@ -422,7 +454,7 @@ class Teller:
         if isinstance(entry.body, e.MessageEnded):
             yield from whole  # that it was cut off is said where it was
         if words:
-            yield Span(f"{told(entry.at, self._now)} #{entry.seq} ", "dim")
+            yield Span(f"{short_time(entry.at, self._now)} #{entry.seq} ", "dim")
             yield Span(words + "\n", style)
         yield from whole
 
@@ -479,3 +511,103 @@ def _said(parts: Sequence[Part]) -> Iterator[Span]:
 
 def _ended(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
+
+
+# -- for a program -----------------------------------------------------------------------------
+
+Shape = dict[str, Any]
+
+
+def time_shape(at: datetime | None) -> str | None:
+    """ISO 8601, in UTC, to the microsecond."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def session_shape(info: SessionInfo) -> Shape:
+    about = info.about
+    return {
+        "id": info.id,
+        "title": about.title,
+        "titled_by": about.titled_by,
+        "type": about.type,
+        "status": about.status,
+        "project": plain(about.project),
+        "tags": list(about.tags),
+        "models": list(about.models),
+        "archived": about.archived,
+        "pinned": about.pinned,
+        "deleted_at": time_shape(info.deleted_at),
+        "created_at": time_shape(info.created_at),
+        "updated_at": time_shape(info.updated_at),
+        "fork": plain(about.fork),
+        "parent": plain(about.parent),
+        "extra": plain(about.extra),
+    }
+
+
+def shown_shape(shown: Shown) -> Shape:
+    return {
+        "kind": shown.kind,
+        "seq": shown.seq,
+        "at": time_shape(shown.at),
+        "role": shown.role,
+        "state": shown.state,
+        "turn_id": shown.turn_id,
+        "text": shown.text,
+        "parts": plain(shown.parts),
+        "tools": plain(shown.tools),
+        "status": shown.status,
+        "reason": shown.reason,
+        "cause": shown.cause,
+        "folded": [shown_shape(one) for one in shown.folded],
+    }
+
+
+def turn_shape(turn: TimedTurn) -> Shape:
+    return {
+        "id": turn.id,
+        "status": turn.status,
+        "reason": turn.reason,
+        "cause": turn.cause,
+        "started_at": time_shape(moment(turn.started_at_us)),
+        "seconds": turn.seconds,
+        "usage": plain(turn.usage),
+        "model_calls": [_timed(plain(call)) for call in turn.model_calls],
+        "tools": [_timed(plain(tool)) for tool in turn.tools],
+    }
+
+
+def _timed(fields: Shape) -> Shape:
+    at = time_shape(moment(fields.pop("started_at_us")))
+    return {**fields, "started_at": at}
+
+
+def context_shape(context: Context) -> Shape:
+    return {
+        "format": context.format,
+        "system": context.system,
+        "messages": context.messages,
+        "repairs": plain(context.repairs),
+        "origins": [list(seqs) for seqs in context.origins],
+    }
+
+
+def followed_shape(item: e.Entry | e.FollowedDelta) -> Shape:
+    if isinstance(item, e.Entry):
+        return {"kind": item.kind, "seq": item.seq, "at": time_shape(item.at), **_body(item.body)}
+    return {
+        "kind": "delta",
+        "seq": item.seq,
+        "turn_id": item.turn_id,
+        "message_id": item.message_id,
+        "call_id": item.call_id,
+        "part": item.part,
+        "offset": item.offset,
+        "type": item.delta.type,
+        "text": item.text,
+    }
+
+
+def _body(body: e.Body) -> Shape:
+    fields: Shape = plain(body)
+    return {"body": fields}

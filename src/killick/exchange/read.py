@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
+from killick.errors import install_hint
 from killick.exchange.records import SourceLocation
 from killick.model.limits import BODY_BYTES_MAX, EARLIEST_US, LATEST_US
 from killick.model.sessions import microseconds
@@ -58,7 +59,7 @@ def _zstd() -> Any:
         return import_module(name)
     except ImportError as error:
         raise OSError(
-            "it is compressed with zstd, which needs one more package: pip install 'killick[zstd]'"
+            f"it is compressed with zstd, which needs one more package: {install_hint('zstd')}"
         ) from error
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from killick.errors import KillickError, StoreError, TurnStopped, UsageError
+from killick.errors import KillickError, StoreError, TurnStopped, UsageError, install_hint
 from killick.model.messages import Prompt
 from killick.model.sessions import moment
 from killick.server.log import Log, cause
@@ -210,7 +210,7 @@ async def agent_runner(
             runner = Runner(agent.answer, agent.name, after=agent.title, compact=agent.compact)
         except ModuleNotFoundError as missing:
             runner = _no_runner(
-                UsageError(f"an agent needs {missing.name}: pip install 'killick[chat]'"), model
+                UsageError(f"an agent needs {missing.name}: {install_hint('chat')}"), model
             )
         except UsageError as unavailable:
             runner = _no_runner(unavailable, model)

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from killick.errors import StoreError
+from killick.errors import StoreError, install_hint
 from killick.journal import checks
 from killick.journal.checks import check_numbers
 from killick.journal.redaction import Redact, Redactor, redact_secrets
@@ -137,7 +137,7 @@ def _on_server(url: str, options: StoreOptions) -> Database:
         from killick.stores.postgres import PostgresDatabase
     except ImportError as error:
         raise StoreError(
-            f"a store on PostgreSQL needs psycopg ({error}): pip install 'killick[postgres]'"
+            f"a store on PostgreSQL needs psycopg ({error}): {install_hint('postgres')}"
         ) from error
     return PostgresDatabase(
         url,

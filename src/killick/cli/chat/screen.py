@@ -27,7 +27,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from killick.cli.chat.view import View, ViewedMessage
-from killick.cli.output import clean, clean_line
+from killick.cli.output import escape, escape_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_SECONDS: Final = 0.1
@@ -121,7 +121,7 @@ class Screen:
         view = self.view
         shown: list[tuple[str, str]] = []
         if view.tail:
-            shown.append(("", _last_lines(clean(view.tail)) + "\n"))
+            shown.append(("", _last_lines(escape(view.tail)) + "\n"))
         if view.running:
             self._frame = (self._frame + 1) % len(_FRAMES)
             state = f"{_FRAMES[self._frame]} {view.activity} · {view.tokens} · Ctrl+C stops"
@@ -130,7 +130,7 @@ class Screen:
             held = "queued" if view.running else "held; Enter sends it"
             shown.append(("fg:ansibrightblack", f"{len(view.queued)} prompt(s) {held}\n"))
         if self.question:
-            shown.append(("fg:ansiyellow", f"{clean_line(self.question)} "))
+            shown.append(("fg:ansiyellow", f"{escape_line(self.question)} "))
         else:
             shown.append(("bold", "> "))
         return FormattedText(shown)
@@ -150,7 +150,7 @@ class Screen:
 def rendered(piece: ViewedMessage) -> str:
     """One piece as text for a terminal, with its colours if it has any."""
     console = _console()
-    text = clean(piece.text)
+    text = escape(piece.text)
     if piece.kind == "prose":
         console.print(Markdown(text))
         console.print()

@@ -1,20 +1,17 @@
 """The commands of a chat: what begins with a slash."""
 
-from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio.to_thread
 
+from killick.cli.chat.talk import RunCommand, Talk
 from killick.cli.chat.view import ViewedMessage
 from killick.exchange.export import EXPORTS, prepare_export
 from killick.model import entries as e
 from killick.model.sessions import TurnInfo
 from killick.session.sync import Store
-
-if TYPE_CHECKING:
-    from killick.cli.chat.talk import Talk
 
 _SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html"}
 
@@ -26,12 +23,12 @@ class Slash(NamedTuple):
     """
 
     help: str
-    run: "Callable[[Talk, str], Awaitable[None]]"
+    run: RunCommand
     idle: bool = True
     takes: str = ""
 
 
-async def run_command(talk: "Talk", text: str) -> None:
+async def run_command(talk: Talk, text: str) -> None:
     """Run one; an unknown one changes nothing."""
     name, rest = text[1:].strip(), ""
     if " " in name:
@@ -49,7 +46,7 @@ async def run_command(talk: "Talk", text: str) -> None:
         await slash.run(talk, rest.strip())
 
 
-async def _help(talk: "Talk", _: str) -> None:
+async def _help(talk: Talk, _: str) -> None:
     names = {f"/{name} {slash.takes}": slash.help for name, slash in COMMANDS.items()}
     names["Ctrl+C"] = "stop the turn; twice within two seconds: leave. Ctrl+D leaves too."
     width = max(map(len, names))
@@ -57,13 +54,13 @@ async def _help(talk: "Talk", _: str) -> None:
     await talk.say("note", "\n".join(lines))
 
 
-async def _compact(talk: "Talk", _: str) -> None:
+async def _compact(talk: Talk, _: str) -> None:
     await talk.say("note", "The model is asked for a summary; Ctrl+C stops it.")
     if not await talk.agent.compact(talk.session):
         await talk.say("note", "There is nothing to summarise.")
 
 
-async def _rewind(talk: "Talk", rest: str) -> None:
+async def _rewind(talk: Talk, rest: str) -> None:
     turns = await _visible(talk)
     count = int(rest or 1) if rest.isdecimal() or not rest else 0
     if not count:
@@ -75,13 +72,13 @@ async def _rewind(talk: "Talk", rest: str) -> None:
     await talk.session.rewind(turns[max(len(turns) - count, 0)].seq - 1)
 
 
-async def _fork(talk: "Talk", _: str) -> None:
+async def _fork(talk: Talk, _: str) -> None:
     forked = await talk.session.fork()
     await talk.open(forked)
     await talk.say("note", f"You are in a fork now: {forked.id}")
 
 
-async def _retry(talk: "Talk", _: str) -> None:
+async def _retry(talk: Talk, _: str) -> None:
     """Ask again. An answer without effects goes out of view first; what tools did stays in it."""
     turns = await _visible(talk)
     if not turns:
@@ -104,7 +101,7 @@ async def _retry(talk: "Talk", _: str) -> None:
         talk.begin(None, retry_of=last.id)
 
 
-async def _continue(talk: "Talk", _: str) -> None:
+async def _continue(talk: Talk, _: str) -> None:
     turns = await _visible(talk)
     if not turns:
         await talk.say("note", "There is nothing to go on with.")
@@ -112,14 +109,14 @@ async def _continue(talk: "Talk", _: str) -> None:
     talk.begin(None, continues=turns[-1].id)
 
 
-async def _title(talk: "Talk", rest: str) -> None:
+async def _title(talk: Talk, rest: str) -> None:
     if rest:
         await talk.session.rename(rest)
     else:
         await talk.say("note", (await talk.session.info()).title or "(no title)")
 
 
-async def _context(talk: "Talk", _: str) -> None:
+async def _context(talk: Talk, _: str) -> None:
     """What the model would be sent now, in short, and what was repaired in it."""
     context = await talk.session.context("neutral")
     lines = []
@@ -132,7 +129,7 @@ async def _context(talk: "Talk", _: str) -> None:
     await talk.say("note", "\n".join(lines) or "(nothing)")
 
 
-async def _export(talk: "Talk", rest: str) -> None:
+async def _export(talk: Talk, rest: str) -> None:
     words = rest.split(maxsplit=1)
     to = words[0] if words else "markdown"
     if to not in EXPORTS:
@@ -156,21 +153,21 @@ def _write(url: str | None, session_id: str, to: str, path: Path) -> tuple[int, 
             raise
 
 
-async def _wait(talk: "Talk", _: str) -> None:
+async def _wait(talk: Talk, _: str) -> None:
     await talk.resend(if_busy="wait")
 
 
-async def _take_over(talk: "Talk", _: str) -> None:
+async def _take_over(talk: Talk, _: str) -> None:
     await talk.resend(if_busy="take_over")
 
 
-async def _visible(talk: "Talk") -> list[TurnInfo]:
+async def _visible(talk: Talk) -> list[TurnInfo]:
     """Turns that no rewind has taken out of view."""
     shown = {message.turn_id for message in await talk.session.messages()}
     return [turn for turn in await talk.session.turns() if turn.id in shown]
 
 
-async def _show_queue(talk: "Talk", _: str) -> None:
+async def _show_queue(talk: Talk, _: str) -> None:
     pieces = [ViewedMessage("prompt", prompt.text) for prompt in talk.view.queued.values()]
     await talk.screen.show(*(pieces or [ViewedMessage("note", "No prompt waits.")]))
 

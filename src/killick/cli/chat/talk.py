@@ -8,7 +8,12 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
 from typing import Any, Final, Literal, NamedTuple
+
+from prompt_toolkit.patch_stdout import patch_stdout
 
 from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
@@ -42,9 +47,12 @@ TERMINAL_CLOSED: Final = Left("terminal_closed", "client_gone")
 class Talk:
     """One chat in one terminal."""
 
-    def __init__(self, session: AsyncSession, agent: Agent, *, url: str | None) -> None:
+    def __init__(
+        self, session: AsyncSession, agent: Agent, run_command: "RunCommand", *, url: str | None
+    ) -> None:
         self.session = session
         self.agent = agent
+        self._run_command = run_command
         self.url = url
         self.screen = Screen(View(), on_interrupt=self.interrupt)
         self._unsent: str | None = None
@@ -161,10 +169,8 @@ class Talk:
 
     async def _take(self, text: str) -> None:
         if text.startswith("/"):
-            from killick.cli.chat.slash import run_command
-
             await self.screen.show(ViewedMessage("prompt", text))
-            await run_command(self, text)
+            await self._run_command(self, text)
         elif self.view.pending:
             await self._decide(text)
         elif self.busy:
@@ -346,6 +352,10 @@ class Talk:
             self.begin(None, continues=asker)
 
 
+RunCommand = Callable[[Talk, str], Awaitable[None]]
+"""Runs a line that begins with a slash."""
+
+
 def _explained(error: BaseException) -> str:
     """What went wrong, in a line; a model's errors are pydantic-ai's, and say enough."""
     if isinstance(error, KillickError | OSError | ValueError):
@@ -355,3 +365,28 @@ def _explained(error: BaseException) -> str:
 
 def _starts(entry: e.Entry) -> bool:
     return isinstance(entry.body, e.TurnStarted)
+
+
+@contextlib.contextmanager
+def leave_on_signals(talk: Talk) -> Iterator[None]:
+    """Print above the line, and leave when the terminal is closed or the process is terminated.
+
+    Ctrl+C is a key while a line is typed. While something is printed above it, the terminal makes
+    a signal of it, which means the same.
+    """
+    loop = asyncio.get_running_loop()
+    handlers: dict[int, Callable[[], None]] = {
+        SIGTERM: partial(talk.leave, TERMINATED),
+        SIGHUP: partial(talk.leave, TERMINAL_CLOSED),
+        SIGINT: talk.interrupt,
+    }
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        with patch_stdout(raw=True):
+            yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+        # It is leaving already: one more Ctrl+C must not cut short what is being kept.
+        signal(SIGINT, SIG_IGN)

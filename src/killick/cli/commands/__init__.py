@@ -1,1 +1,1 @@
-"""One module for each group of commands; `killick.cli.app` loads the one that is run."""
+"""One module for each group of commands; `killick.cli.argv` loads the one that is run."""

@@ -4,17 +4,18 @@ from typing import Literal, TextIO
 
 import click
 
-from killick.cli.documents import session_shape
-from killick.cli.invocation import Frame, command, find, open_session
-from killick.cli.parameters import SEQ, session_argument
+from killick.cli.invocation import SEQ, Invocation, command, find, open_session, session_argument
+from killick.cli.render import session_shape
 from killick.session.sync import Store
 from killick.stores.engine.state import Receipt
 
 
-def tell(frame: Frame, store: Store, session_id: str, receipt: Receipt, said: str) -> None:
+def tell(
+    invocation: Invocation, store: Store, session_id: str, receipt: Receipt, said: str
+) -> None:
     """What is true of the session now, and the seq of the entry that says so."""
     info = store.session_info(session_id)
-    frame.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {said}")
+    invocation.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {said}")
 
 
 @command(
@@ -24,15 +25,15 @@ def tell(frame: Frame, store: Store, session_id: str, receipt: Receipt, said: st
 @session_argument
 @click.argument("title", required=False)
 @click.option("--none", "none", is_flag=True, help="Take the title away.")
-def rename(frame: Frame, session_id: str, title: str | None, *, none: bool) -> None:
+def rename(invocation: Invocation, session_id: str, title: str | None, *, none: bool) -> None:
     """Give a session a title."""
     if (title is None) != none:
         raise click.UsageError("give a title, or --none to take it away")
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.rename(title)
         said = "has no title now" if title is None else f"is called {title!r} now"
-        tell(frame, store, session.id, receipt, said)
+        tell(invocation, store, session.id, receipt, said)
 
 
 @command(
@@ -42,15 +43,17 @@ def rename(frame: Frame, session_id: str, title: str | None, *, none: bool) -> N
 @session_argument
 @click.argument("tags", nargs=-1)
 @click.option("--remove", multiple=True, metavar="TAG", help="Take this one off.")
-def tag(frame: Frame, session_id: str, tags: tuple[str, ...], remove: tuple[str, ...]) -> None:
+def tag(
+    invocation: Invocation, session_id: str, tags: tuple[str, ...], remove: tuple[str, ...]
+) -> None:
     """Put tags on a session, and take others off."""
     if not tags and not remove:
         raise click.UsageError("give a tag, or --remove TAG")
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.tag(*tags, remove=remove)
         now = ", ".join(session.info().tags) or "none"
-        tell(frame, store, session.id, receipt, f"has these tags now: {now}")
+        tell(invocation, store, session.id, receipt, f"has these tags now: {now}")
 
 
 @command(
@@ -59,13 +62,13 @@ def tag(frame: Frame, session_id: str, tags: tuple[str, ...], remove: tuple[str,
 )
 @session_argument
 @click.option("--off", is_flag=True, help="Bring it back.")
-def archive(frame: Frame, session_id: str, *, off: bool) -> None:
+def archive(invocation: Invocation, session_id: str, *, off: bool) -> None:
     """Put a session away, or bring it back."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.archive(archived=not off)
         said = "is not archived any more" if off else "is archived"
-        tell(frame, store, session.id, receipt, said)
+        tell(invocation, store, session.id, receipt, said)
 
 
 @command(
@@ -74,12 +77,14 @@ def archive(frame: Frame, session_id: str, *, off: bool) -> None:
 )
 @session_argument
 @click.option("--off", is_flag=True, help="Let it go.")
-def pin(frame: Frame, session_id: str, *, off: bool) -> None:
+def pin(invocation: Invocation, session_id: str, *, off: bool) -> None:
     """Keep a session from every rule that removes."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.pin(pinned=not off)
-        tell(frame, store, session.id, receipt, "is not pinned any more" if off else "is pinned")
+        tell(
+            invocation, store, session.id, receipt, "is not pinned any more" if off else "is pinned"
+        )
 
 
 @command(
@@ -88,22 +93,22 @@ def pin(frame: Frame, session_id: str, *, off: bool) -> None:
 )
 @session_argument
 @click.option("--reason", help="Recorded with the deletion.")
-def delete(frame: Frame, session_id: str, reason: str | None) -> None:
+def delete(invocation: Invocation, session_id: str, reason: str | None) -> None:
     """Take a session out of every list. What runs in it is ended; it can be restored."""
-    with frame.open() as store:
+    with invocation.open() as store:
         found = find(store, session_id)
         receipt = store.delete_session(found, reason=reason)
         said = f"is deleted; 'killick restore {found}' brings it back"
-        tell(frame, store, found, receipt, said)
+        tell(invocation, store, found, receipt, said)
 
 
 @command(("killick restore ID", "bring a deleted session back"))
 @session_argument
-def restore(frame: Frame, session_id: str) -> None:
+def restore(invocation: Invocation, session_id: str) -> None:
     """Bring a deleted session back. 'killick sessions --deleted' lists them."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = store.restore_session(find(store, session_id))
-        tell(frame, store, session.id, Receipt(session.head), "is back")
+        tell(invocation, store, session.id, Receipt(session.head), "is back")
 
 
 @command(
@@ -112,15 +117,15 @@ def restore(frame: Frame, session_id: str) -> None:
 )
 @session_argument
 @click.option("--reason", default="stopped", show_default=True, help="Recorded with the ending.")
-def stop(frame: Frame, session_id: str, reason: str) -> None:
+def stop(invocation: Invocation, session_id: str, reason: str) -> None:
     """Ask whoever runs a session's turn to stop."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         if not session.stop(reason=reason):
             raise click.ClickException(f"no turn of {session.id} runs, so there is none to stop")
         said = f"{session.id}: its turn was asked to stop"
         shape = {"id": session.id, "asked": True, "reason": reason, "cause": "stopped"}
-        frame.answer(shape, said)
+        invocation.answer(shape, said)
 
 
 Audience = Literal["both", "person", "model"]
@@ -147,7 +152,7 @@ _audience = click.option(
 @click.option("--summary", help="What stands in their place.")
 @click.option("--summary-file", type=click.File(encoding="utf-8"), help="The same; - for stdin.")
 def compact(
-    frame: Frame,
+    invocation: Invocation,
     session_id: str,
     through: int,
     first: int,
@@ -161,11 +166,11 @@ def compact(
     text = summary if summary_file is None else summary_file.read()
     if not text or not text.strip():
         raise click.UsageError("the summary is empty; it is all that a model will know of them")
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.compact(text, through, first=first, keep=keep)
         said = f"{first} to {through} are folded into a summary, at seq {receipt.seq}"
-        tell(frame, store, session.id, receipt, said)
+        tell(invocation, store, session.id, receipt, said)
 
 
 @command(
@@ -174,12 +179,14 @@ def compact(
 )
 @session_argument
 @click.option("--through", type=SEQ, required=True, help="The last seq that stays.")
-def rewind(frame: Frame, session_id: str, through: int) -> None:
+def rewind(invocation: Invocation, session_id: str, through: int) -> None:
     """Take the end of a session out of view. It stays in the journal; 'undo' brings it back."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.rewind(through)
-        tell(frame, store, session.id, receipt, f"is rewound to {through}, at seq {receipt.seq}")
+        tell(
+            invocation, store, session.id, receipt, f"is rewound to {through}, at seq {receipt.seq}"
+        )
 
 
 @command(
@@ -188,12 +195,12 @@ def rewind(frame: Frame, session_id: str, through: int) -> None:
 )
 @session_argument
 @click.argument("seq", type=SEQ, required=False)
-def undo(frame: Frame, session_id: str, seq: int | None) -> None:
+def undo(invocation: Invocation, session_id: str, seq: int | None) -> None:
     """Undo a compaction or a rewind."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.undo(seq)
-        tell(frame, store, session.id, receipt, "that is undone")
+        tell(invocation, store, session.id, receipt, "that is undone")
 
 
 @command(
@@ -203,12 +210,12 @@ def undo(frame: Frame, session_id: str, seq: int | None) -> None:
 @session_argument
 @click.argument("seq", type=SEQ)
 @_audience
-def hide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
+def hide(invocation: Invocation, session_id: str, seq: int, audience: Audience) -> None:
     """Hide a message from the person, from models, or both."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.hide(seq, person=audience != "model", model=audience != "person")
-        tell(frame, store, session.id, receipt, f"the message at {seq} is hidden")
+        tell(invocation, store, session.id, receipt, f"the message at {seq} is hidden")
 
 
 @command(
@@ -218,12 +225,12 @@ def hide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
 @session_argument
 @click.argument("seq", type=SEQ)
 @_audience
-def unhide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
+def unhide(invocation: Invocation, session_id: str, seq: int, audience: Audience) -> None:
     """Show a message again that was hidden."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.show(seq, person=audience != "model", model=audience != "person")
-        tell(frame, store, session.id, receipt, f"the message at {seq} is shown again")
+        tell(invocation, store, session.id, receipt, f"the message at {seq} is shown again")
 
 
 @command(
@@ -235,12 +242,16 @@ def unhide(frame: Frame, session_id: str, seq: int, audience: Audience) -> None:
 @click.option("--title", help="A title is not inherited.")
 @click.option("--tag", "tags", multiple=True, help="Put this tag on it.")
 def fork(
-    frame: Frame, session_id: str, at: int | None, title: str | None, tags: tuple[str, ...]
+    invocation: Invocation,
+    session_id: str,
+    at: int | None,
+    title: str | None,
+    tags: tuple[str, ...],
 ) -> None:
     """Begin a session that shares another one's beginning. Nothing is copied."""
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         made = session.fork(at, title=title, tags=tags)
         info = made.info()
         reach = info.fork.at if info.fork is not None else session.head
-    frame.answer(session_shape(info), f"{info.id}: begins with {session.id} up to {reach}")
+    invocation.answer(session_shape(info), f"{info.id}: begins with {session.id} up to {reach}")

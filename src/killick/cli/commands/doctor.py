@@ -6,11 +6,18 @@ from typing import Any
 
 import click
 
-from killick.cli.documents import time_shape
-from killick.cli.invocation import IN_PART, Frame, command, find, progress
+from killick.cli.invocation import (
+    IN_PART,
+    LENGTH,
+    Invocation,
+    command,
+    find,
+    local_now,
+    progress,
+    session_argument,
+)
 from killick.cli.output import OutputLine, Span, complain, line
-from killick.cli.parameters import LENGTH, local_now, session_argument
-from killick.cli.render import counted
+from killick.cli.render import counted, time_shape
 from killick.errors import SessionNotFound
 from killick.maintenance.erase import DELETED_DAYS, Erasure, Removal
 from killick.maintenance.examine import Finding
@@ -24,15 +31,15 @@ from killick.maintenance.examine import Finding
 @click.option("--rebuild", is_flag=True, help="Make anew what is derived and wrong.")
 @click.option("--rebuild-search", is_flag=True, help="Make the search index anew first.")
 @click.option("--quick", is_flag=True, help="Do not judge the contexts of all sessions.")
-def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) -> int:
+def doctor(invocation: Invocation, *, rebuild: bool, rebuild_search: bool, quick: bool) -> int:
     """Look for damage in a store. Exit code 3 says that something is wrong."""
     from killick.maintenance.doctor import examine
 
-    with frame.open() as store:
+    with invocation.open() as store:
         if rebuild_search:
-            with progress(frame, "Search index") as tell:
+            with progress(invocation, "Search index") as tell:
                 store.rebuild_search(progress=tell)
-        with progress(frame, "Sessions") as tell:
+        with progress(invocation, "Sessions") as tell:
             found = examine(store, rebuild=rebuild, contexts=not quick, progress=tell)
     value = {
         "sound": found.sound,
@@ -42,7 +49,7 @@ def doctor(frame: Frame, *, rebuild: bool, rebuild_search: bool, quick: bool) ->
     }
     looked = f"{counted(found.sessions, 'sessions')}, {counted(found.contexts, 'contexts')}"
     verdict = "everything is sound" if not found.findings else ""
-    frame.answer(
+    invocation.answer(
         value,
         *(one for finding in found.findings for one in _finding(finding)),
         f"looked at {looked}" + (f": {verdict}" if verdict else ""),
@@ -70,19 +77,19 @@ def _finding(one: Finding) -> list[OutputLine]:
     ("killick backup copy.db", "to a file of this name, which must not exist"),
 )
 @click.argument("target", required=False, metavar="[FILE]")
-def backup(frame: Frame, target: str | None) -> None:
+def backup(invocation: Invocation, target: str | None) -> None:
     """Copy the store while it is in use, and check the copy."""
-    with frame.open() as store:
-        receipt = store.backup(target if target is not None else _beside(frame))
+    with invocation.open() as store:
+        receipt = store.backup(target if target is not None else _beside(invocation))
     said = (
         f"{receipt.path}: {receipt.bytes:,} bytes, {counted(receipt.sessions, 'sessions')}, "
         f"{receipt.entries:,} entries, checked"
     )
-    frame.answer(receipt, said)
+    invocation.answer(receipt, said)
 
 
-def _beside(frame: Frame) -> Path:
-    file = frame.where().file
+def _beside(invocation: Invocation) -> Path:
+    file = invocation.where().file
     if file is None:
         raise click.UsageError("name the file that the copy goes to")
     return file.with_name(f"{file.name}-backup-{local_now():%Y%m%dT%H%M%S}")
@@ -95,20 +102,20 @@ def _beside(frame: Frame) -> Path:
 @session_argument
 @click.option("--forks", is_flag=True, help="Also what is made of it: its forks.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def erase(frame: Frame, session_id: str, *, forks: bool, yes: bool) -> int:
+def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) -> int:
     """Remove a session for good. This cannot be undone; 'delete' can.
 
     The store's files are searched afterwards. Exit code 3 says that something was still found.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         try:
             found = find(store, session_id)
         except SessionNotFound:
             found = session_id  # its rows may be gone and its bytes not; else this raises again
         else:
-            frame.confirm(f"Erase {found} for good?", yes=yes)
+            invocation.confirm(f"Erase {found} for good?", yes=yes)
         receipt = store.erase_session(found, forks=forks)
-    frame.answer(receipt, *_erased(receipt))
+    invocation.answer(receipt, *_erased(receipt))
     if receipt.verified:
         return 0
     complain(_not_gone(receipt))
@@ -149,24 +156,24 @@ def _erased(receipt: Erasure) -> list[OutputLine]:
 @click.option("--archived-after", type=LENGTH, help="Delete what was archived and idle so long.")
 @click.option("--do", "do_", is_flag=True, help="Do it; without, it is only said.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def clean(frame: Frame, *, do_: bool, yes: bool, **rules: timedelta | None) -> None:
+def clean(invocation: Invocation, *, do_: bool, yes: bool, **rules: timedelta | None) -> None:
     """Remove old sessions by rule, or say what would be removed.
 
     Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
     those that forks are made of.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         planned = store.clean_up(**_rules(rules), dry_run=True)
         due = [one for one in planned if one.kept_because is None]
         if do_ and due:
-            frame.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
+            invocation.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
             planned = store.clean_up(**_rules(rules), dry_run=False)
     if not planned:
-        frame.answer([], "nothing is due")
+        invocation.answer([], "nothing is due")
         return
-    frame.answer([_removal_shape(one) for one in planned], *(_removal(one) for one in planned))
+    invocation.answer([_removal_shape(one) for one in planned], *(_removal(one) for one in planned))
     if not do_:
-        frame.note("nothing was removed; --do removes it")
+        invocation.note("nothing was removed; --do removes it")
 
 
 def _rules(rules: dict[str, timedelta | None]) -> dict[str, Any]:

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import click
 
-from killick.cli.invocation import IN_PART, Frame, Where, command, find, progress
+from killick.cli.invocation import (
+    IN_PART,
+    MOMENT,
+    Invocation,
+    Where,
+    command,
+    find,
+    progress,
+    session_argument,
+)
 from killick.cli.output import OutputLine, Span, complain, line
-from killick.cli.parameters import MOMENT, session_argument
 from killick.cli.render import counted
 from killick.errors import StoreError
 from killick.exchange import (
@@ -39,7 +47,7 @@ from killick.session.sync import Store
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--yes", is_flag=True, help="Without a PATH: do not ask.")
 def import_(
-    frame: Frame,
+    invocation: Invocation,
     paths: tuple[Path, ...],
     only: str | None,
     since: datetime | None,
@@ -53,11 +61,11 @@ def import_(
     asks. Importing again adds what is new. Exit code 3 says that records were skipped; each is
     named with its file and line.
     """
-    chosen = paths or _usual(frame, only, yes=yes or dry_run)
+    chosen = paths or _usual(invocation, only, yes=yes or dry_run)
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(2, "no such file or folder", str(path))
-    with frame.open(create=not dry_run) as store, progress(frame, "Files") as tell:
+    with invocation.open(create=not dry_run) as store, progress(invocation, "Files") as tell:
         report = import_paths(
             store,
             chosen,
@@ -66,7 +74,7 @@ def import_(
             dry_run=dry_run,
             progress=tell,
         )
-    frame.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
+    invocation.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
     if report.skipped:
         rest = "the others came in" if report.sessions else "nothing came in"
         complain(f"{counted(len(report.skipped), 'records')} skipped; {rest}")
@@ -74,15 +82,15 @@ def import_(
     return 0
 
 
-def _usual(frame: Frame, only: str | None, *, yes: bool) -> tuple[Path, ...]:
+def _usual(invocation: Invocation, only: str | None, *, yes: bool) -> tuple[Path, ...]:
     places = [
         (name, path) for name, path in usual_places(os.environ, Path.home()) if only in (None, name)
     ]
     if not places:
         raise click.ClickException("no agent's sessions were found here; name a file or a folder")
     for name, path in places:
-        frame.note(f"{name}: {path} ({counted(count_files(path), 'files')})")
-    frame.confirm("Bring these sessions in?", yes=yes)
+        invocation.note(f"{name}: {path} ({counted(count_files(path), 'files')})")
+    invocation.confirm("Bring these sessions in?", yes=yes)
     return tuple(path for _, path in places)
 
 
@@ -149,27 +157,31 @@ def _told(one: Outcome) -> Iterator[OutputLine | str]:
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="A new file to write to.")
 @click.option("--redact", is_flag=True, help="Put words in place of secrets.")
 @session_argument
-def export(frame: Frame, session_id: str, to: str, output: Path | None, *, redact: bool) -> None:
+def export(
+    invocation: Invocation, session_id: str, to: str, output: Path | None, *, redact: bool
+) -> None:
     """Write a session to a file, or to where the output goes.
 
     What the format cannot hold is said before anything is written.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         found = find(store, session_id)
         done = prepare_export(store, found, to, redact=redact)
         for loss in done.losses:
-            frame.note(f"{to} cannot hold: {loss}")
+            invocation.note(f"{to} cannot hold: {loss}")
         value: dict[str, object] = {"id": found, "to": to}
         if done.losses:
             value["losses"] = done.losses
         if output is not None:
             size = _write(output, done.pieces)
-            frame.answer(value | {"path": str(output), "bytes": size}, f"{output}: {size:,} bytes")
-        elif frame.json:
+            invocation.answer(
+                value | {"path": str(output), "bytes": size}, f"{output}: {size:,} bytes"
+            )
+        elif invocation.json:
             text = b"".join(done.pieces).decode("utf-8", "replace")
-            frame.out.json(value | {"content": text})
+            invocation.out.json(value | {"content": text})
         else:
-            _print(frame, done.pieces)
+            _print(invocation, done.pieces)
 
 
 def _write(output: Path, pieces: Iterator[bytes]) -> int:
@@ -182,11 +194,11 @@ def _write(output: Path, pieces: Iterator[bytes]) -> int:
             raise
 
 
-def _print(frame: Frame, pieces: Iterator[bytes]) -> None:
+def _print(invocation: Invocation, pieces: Iterator[bytes]) -> None:
     """A terminal is shown what was recorded made harmless; a program gets every byte."""
     for piece in pieces:
-        if frame.out.terminal:
-            frame.out.write(piece.decode("utf-8", "replace"))
+        if invocation.out.terminal:
+            invocation.out.write(piece.decode("utf-8", "replace"))
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(piece)
@@ -201,7 +213,7 @@ def _print(frame: Frame, pieces: Iterator[bytes]) -> None:
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option("--session", "sessions", multiple=True, metavar="ID", help="Only this session.")
-def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> int:
+def copy(invocation: Invocation, source: str, target: str, sessions: tuple[str, ...]) -> int:
     """Copy sessions from one store to another, and compare them.
 
     FROM and TO are files or URLs. Entry by entry, nothing is changed on the way. Copying again goes
@@ -209,14 +221,14 @@ def copy(frame: Frame, source: str, target: str, sessions: tuple[str, ...]) -> i
     session could not be copied.
     """
     _must_exist(source)
-    with Store(source) as ours, Store(target) as theirs, progress(frame, "Sessions") as tell:
+    with Store(source) as ours, Store(target) as theirs, progress(invocation, "Sessions") as tell:
         ids = [ours.resolve_id(one) for one in sessions] or None
         done = list(copy_sessions(ours, theirs, ids, tell))
     failed = [one for one in done if one.action == "failed"]
     entries = sum(one.entries for one in done)
     told = [line for one in done for line in _copied(one)]
     said = f"{counted(len(done) - len(failed), 'sessions')}, {counted(entries, 'entries')} copied"
-    frame.answer({"entries": entries, "sessions": done}, *told, f"{said}; all were compared")
+    invocation.answer({"entries": entries, "sessions": done}, *told, f"{said}; all were compared")
     if failed:
         complain(f"{counted(len(failed), 'sessions')} could not be copied; the others were")
         return IN_PART

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from killick.cli.commands.chat import allow_option
-from killick.cli.invocation import Frame, command, warn_of_old_tokens
+from killick.cli.invocation import Invocation, command, warn_of_old_tokens
 from killick.cli.output import Column
+from killick.errors import install_hint
 from killick.session.runtime import system_clock
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--streams", type=click.IntRange(1), default=1_000, show_default=True,
               help="How many event streams may be open.")  # fmt: skip
 def serve(
-    frame: Frame,
+    invocation: Invocation,
     host: str,
     port: int,
     model: str | None,
@@ -68,7 +69,7 @@ def serve(
         from killick.server.runner import agent_runner
     except ImportError as error:
         raise click.ClickException(
-            f"the server is not installed ({error.name}); pip install 'killick[server,chat]'"
+            f"the server needs {error.name}: {install_hint('server,chat')}"
         ) from error
     from killick.server.auth import Tokens, token_path
     from killick.server.log import configure
@@ -83,13 +84,13 @@ def serve(
         drain_seconds=numbers["drain"],
         streams=int(numbers["streams"]),
     )
-    where = frame.where()
-    frame.warn_of_old_store()
+    where = invocation.where()
+    invocation.warn_of_old_store()
     warn_of_old_tokens(token_path())
     url = None if where.chosen_by == "default" else where.url
 
     def ready(address: str) -> None:
-        frame.answer({"url": address}, f"Killick is at {address}")
+        invocation.answer({"url": address}, f"Killick is at {address}")
 
     asyncio.run(
         serve_forever(
@@ -111,7 +112,7 @@ def serve(
 @click.argument("action", type=click.Choice(["make", "list", "revoke"]))
 @click.argument("name", required=False)
 @click.option("--read", is_flag=True, help="A token that may only read.")
-def token(frame: Frame, action: str, name: str | None, *, read: bool) -> None:
+def token(invocation: Invocation, action: str, name: str | None, *, read: bool) -> None:
     """Make, list and revoke the tokens that a server asks for.
 
     Without any, a server serves this machine alone. With one, everybody is asked for it.
@@ -121,30 +122,30 @@ def token(frame: Frame, action: str, name: str | None, *, read: bool) -> None:
     tokens = Tokens(token_path())
     warn_of_old_tokens(tokens.path)
     if action == "list":
-        _list(frame, tokens)
+        _list(invocation, tokens)
         return
     if name is None:
         raise click.UsageError(f"'{action}' needs a name")
     if action == "revoke":
         gone = tokens.revoke(name)
-        frame.answer({"id": gone.id, "name": gone.name}, f"{gone.name} ({gone.id}) is revoked")
+        invocation.answer({"id": gone.id, "name": gone.name}, f"{gone.name} ({gone.id}) is revoked")
         return
     made, secret = tokens.make(name, "read" if read else "write", system_clock())
     shape = {"id": made.id, "name": made.name, "may": made.may, "token": secret}
-    frame.answer(shape, secret)
-    frame.note(f"{made.name} may {made.may}; this is shown once, only its hash is kept")
+    invocation.answer(shape, secret)
+    invocation.note(f"{made.name} may {made.may}; this is shown once, only its hash is kept")
 
 
-def _list(frame: Frame, tokens: "Tokens") -> None:
+def _list(invocation: Invocation, tokens: "Tokens") -> None:
     found = tokens.all()
-    if frame.json:
+    if invocation.json:
         shapes = [
             {"id": one.id, "name": one.name, "may": one.may, "made_at": one.made_at}
             for one in found
         ]
-        frame.out.json(shapes)
+        invocation.out.json(shapes)
         return
     rows = [(one.id, one.name, one.may, one.made_at) for one in found]
-    frame.out.table([Column(name) for name in ("ID", "NAME", "MAY", "MADE AT")], rows)
+    invocation.out.table([Column(name) for name in ("ID", "NAME", "MAY", "MADE AT")], rows)
     if not found:
-        frame.note("no tokens: a server serves this machine alone, and asks for none")
+        invocation.note("no tokens: a server serves this machine alone, and asks for none")

@@ -5,11 +5,29 @@ from typing import Any, Final
 
 import click
 
-from killick.cli.documents import Shape, session_shape, time_shape
-from killick.cli.invocation import IN_PART, Frame, command, find
+from killick.cli.invocation import (
+    DAY,
+    IN_PART,
+    LIMIT,
+    MOMENT,
+    SESSION,
+    Invocation,
+    command,
+    find,
+    local_now,
+)
 from killick.cli.output import OutputLine, Span, complain, line
-from killick.cli.parameters import DAY, LIMIT, MOMENT, SESSION, local_now, told
-from killick.cli.render import SESSION_COLUMNS, counted, session_rows, usage_columns, usage_rows
+from killick.cli.render import (
+    SESSION_COLUMNS,
+    Shape,
+    counted,
+    session_rows,
+    session_shape,
+    short_time,
+    time_shape,
+    usage_columns,
+    usage_rows,
+)
 from killick.errors import KillickError
 from killick.journal.summary import Total
 from killick.model.sessions import SessionInfo
@@ -51,9 +69,9 @@ CHOSEN_BY = {
 @click.option("--fork-of", metavar="ID", type=SESSION, help="Forks of this session.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
 @click.option("--before", metavar="ID", type=SESSION, help="The page after this session.")
-def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> None:
+def sessions(invocation: Invocation, limit: int, before: str | None, **filters: Any) -> None:
     """List sessions, the last changed first."""
-    with frame.open() as store:
+    with invocation.open() as store:
         wanted = _filters(filters)
         for name in ("parent", "fork_of"):
             if name in wanted:
@@ -64,15 +82,15 @@ def sessions(frame: Frame, limit: int, before: str | None, **filters: Any) -> No
         infos = _listed(store, wanted)
         page = infos[:limit]
         openings = store.openings([info.id for info in page if info.title is None])
-    if frame.json:
-        frame.out.json([session_shape(info) for info in page])
+    if invocation.json:
+        invocation.out.json([session_shape(info) for info in page])
         return
-    rows = session_rows(page, openings, local_now(), short=frame.out.terminal)
-    frame.out.table(SESSION_COLUMNS, rows)
+    rows = session_rows(page, openings, local_now(), short=invocation.out.terminal)
+    invocation.out.table(SESSION_COLUMNS, rows)
     if not page:
-        frame.note("no sessions; other filters, --all or --deleted may show some")
+        invocation.note("no sessions; other filters, --all or --deleted may show some")
     elif len(infos) > limit:
-        frame.note(f"there are more: --before {page[-1].id} shows the next page")
+        invocation.note(f"there are more: --before {page[-1].id} shows the next page")
 
 
 def _listed(store: Store, wanted: dict[str, Any]) -> list[SessionInfo]:
@@ -132,7 +150,9 @@ def project_root(project: str) -> str:
 @click.option("--model", metavar="MODEL", help="Of this model only.")
 @click.option("--since", type=DAY, help="On or after this day, in UTC.")
 @click.option("--until", type=DAY, help="On or before this day, in UTC.")
-def stats(frame: Frame, by: UsageBy, session: str | None, project: str | None, **rest: Any) -> None:
+def stats(
+    invocation: Invocation, by: UsageBy, session: str | None, project: str | None, **rest: Any
+) -> None:
     """Add up what was stored and what model calls have cost.
 
     Interrupted and retried calls count; what a fork has inherited does not count twice.
@@ -140,28 +160,28 @@ def stats(frame: Frame, by: UsageBy, session: str | None, project: str | None, *
     filters = {name: value for name, value in rest.items() if value is not None}
     if project is not None:
         filters["project"] = project_root(project)
-    with frame.open() as store:
+    with invocation.open() as store:
         if session is not None:
             filters["session"] = find(store, session)
         usage = store.usage(by, **filters)
         total = store.usage("all", **filters)
         counts = store.counts()
     whole = total[0] if total else Total("", 0, 0, 0, 0, 0, None)
-    if frame.json:
-        frame.out.json({"counts": counts, "by": by, "usage": usage, "total": whole})
+    if invocation.json:
+        invocation.out.json({"counts": counts, "by": by, "usage": usage, "total": whole})
         return
-    frame.out.lines([line(", ".join(counted(n, name) for name, n in counts.items()))])
-    frame.out.table(usage_columns(by), usage_rows(usage, whole))
+    invocation.out.lines([line(", ".join(counted(n, name) for name, n in counts.items()))])
+    invocation.out.table(usage_columns(by), usage_rows(usage, whole))
 
 
 @command(
     ("killick where", "which store is used, and why"),
     ("killick where --store work.db", "what a name stands for"),
 )
-def where(frame: Frame) -> None:
+def where(invocation: Invocation) -> None:
     """Say which store is used, and why. Nothing is opened or made."""
-    chosen = frame.where()
-    frame.warn_of_old_store()
+    chosen = invocation.where()
+    invocation.warn_of_old_store()
     file = chosen.file
     exists = None if file is None else file.exists()
     size = file.stat().st_size if file is not None and exists else None
@@ -169,7 +189,7 @@ def where(frame: Frame) -> None:
     value = {"store": named, "chosen_by": chosen.chosen_by, "exists": exists, "bytes": size}
     state = f"{size:,} bytes" if size is not None else "not there yet" if exists is False else ""
     why = line(f"because {CHOSEN_BY[chosen.chosen_by]}", "dim")
-    frame.answer(value, named, *([line(state, "dim")] if state else []), why)
+    invocation.answer(value, named, *([line(state, "dim")] if state else []), why)
 
 
 @command(
@@ -178,19 +198,19 @@ def where(frame: Frame) -> None:
     ("killick completion fish", "for ~/.config/fish/completions/killick.fish"),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(frame: Frame, shell: str) -> None:
+def completion(invocation: Invocation, shell: str) -> None:
     """Print what makes a shell complete commands, options and ids."""
     from click.shell_completion import get_completion_class
 
-    from killick.cli.app import COMPLETE_VARIABLE, PROGRAM, make_group
+    from killick.cli.argv import COMPLETE_VARIABLE, PROGRAM, make_group
 
     found = get_completion_class(shell)
     assert found is not None
     script = found(make_group(), {}, PROGRAM, COMPLETE_VARIABLE).source()
-    if frame.json:
-        frame.out.json({"shell": shell, "script": script})
+    if invocation.json:
+        invocation.out.json({"shell": shell, "script": script})
     else:
-        frame.out.write(script)
+        invocation.out.write(script)
 
 
 @command(
@@ -225,7 +245,9 @@ def completion(frame: Frame, shell: str) -> None:
     show_default=True,
     help="At most so many.",
 )
-def search(frame: Frame, words: tuple[str, ...], *, no_reasoning: bool, **filters: Any) -> int:
+def search(
+    invocation: Invocation, words: tuple[str, ...], *, no_reasoning: bool, **filters: Any
+) -> int:
     """Find messages by their words.
 
     All words must be there; "a phrase", begin*, AND, OR, NOT and parentheses are understood.
@@ -235,17 +257,17 @@ def search(frame: Frame, words: tuple[str, ...], *, no_reasoning: bool, **filter
         wanted["project"] = project_root(wanted["project"])
     if no_reasoning:
         wanted["reasoning"] = False
-    with frame.open() as store:
+    with invocation.open() as store:
         if "session" in wanted:
             wanted["session"] = find(store, wanted["session"])
         hits = store.search(" ".join(words), **wanted)
     now = local_now()
-    if frame.json:
-        frame.out.json([_shape(hit) for hit in hits])
-    for hit in () if frame.json else hits:
-        frame.out.lines([*_lines(hit, told(hit.at, now)), OutputLine()])
+    if invocation.json:
+        invocation.out.json([_shape(hit) for hit in hits])
+    for hit in () if invocation.json else hits:
+        invocation.out.lines([*_lines(hit, short_time(hit.at, now)), OutputLine()])
     if not hits:
-        frame.note("nothing was found")
+        invocation.note("nothing was found")
     if hits.behind:
         complain(f"{counted(hits.behind, 'entries')} are not indexed yet and were not looked at")
     if hits.damaged:

@@ -6,17 +6,28 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from killick.cli.documents import (
+from killick.cli.invocation import (
+    IN_PART,
+    SEQ,
+    Invocation,
+    command,
+    find,
+    local_now,
+    open_session,
+    session_argument,
+)
+from killick.cli.output import Column, block, complain, escape_json, plain
+from killick.cli.render import (
+    FollowRenderer,
     context_shape,
+    conversation,
     followed_shape,
+    heading,
     session_shape,
     shown_shape,
+    timing,
     turn_shape,
 )
-from killick.cli.invocation import IN_PART, Frame, command, find, open_session
-from killick.cli.output import Column, block, clean_json, complain, plain
-from killick.cli.parameters import SEQ, local_now, session_argument
-from killick.cli.render import Teller, conversation, heading, timing
 from killick.errors import SessionDamaged
 from killick.maintenance.examine import Finding, Salvaged
 from killick.model import entries as e
@@ -42,31 +53,33 @@ from killick.views.transcript import Shown, transcript
 )
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N things.")
 @session_argument
-def show(frame: Frame, session_id: str, *, unfold: bool, timed: bool, last: int | None) -> int:
+def show(
+    invocation: Invocation, session_id: str, *, unfold: bool, timed: bool, last: int | None
+) -> int:
     """Show a session: its transcript, or with --timeline its turns.
 
     Each message has the number of its place (#4), which compact, rewind, fork and hide take.
     A damaged session is shown as far as it can be read, with exit code 3.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         found = _read(store, find(store, session_id))
     shown, turns = found.shown, found.turns
     if last is not None:
         shown, turns = shown[-last:], turns[-last:]
     now = local_now()
-    if frame.json:
+    if invocation.json:
         value = session_shape(found.info)
         value["transcript"] = [shown_shape(one) for one in shown]
         if timed:
             value["turns"] = [turn_shape(one) for one in turns]
         value["damage"] = found.damage
-        frame.out.json(value)
+        invocation.out.json(value)
     else:
-        frame.out.lines(heading(found.info))
+        invocation.out.lines(heading(found.info))
         if timed:
-            frame.out.lines(timing(turns, tool_names(found.entries), now))
+            invocation.out.lines(timing(turns, tool_names(found.entries), now))
         else:
-            frame.out.lines(conversation(shown, now, unfold=unfold))
+            invocation.out.lines(conversation(shown, now, unfold=unfold))
     if not found.damage:
         return 0
     complain(f"{found.damage[0].what}; what can be read of it is shown")
@@ -136,24 +149,24 @@ def _calls(parts: Iterable[Part]) -> list[ToolCall]:
 @session_argument
 @click.option("--after", type=SEQ, help="Begin after this seq; with the newest turn if not given.")
 @click.option("--until-end", is_flag=True, help="Leave when no turn runs any more.")
-def tail(frame: Frame, session_id: str, after: int | None, *, until_end: bool) -> None:
+def tail(invocation: Invocation, session_id: str, after: int | None, *, until_end: bool) -> None:
     """Follow a session live, as text.
 
     Entries and deltas are shown as they come, from whatever process writes them. Ctrl+C leaves,
     with exit code 130; the session is not touched by it. A session that is deleted ends it too.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         begin = _newest_turn(session) if after is None else after
-        teller = Teller(local_now())
+        renderer = FollowRenderer(local_now())
         if until_end and _is_over(session, begin):
             return
         for item in session.follow(after=begin):
-            if frame.json:
-                frame.out.json(followed_shape(item))
+            if invocation.json:
+                invocation.out.json(followed_shape(item))
             else:
-                for span in teller.tell(item):
-                    frame.out.write(span.text, span.style)
+                for span in renderer.render(item):
+                    invocation.out.write(span.text, span.style)
             if isinstance(item, e.Entry) and isinstance(item.body, e.Deleted):
                 return
             if until_end and isinstance(item, e.Entry) and _is_over(session, item.seq):
@@ -199,7 +212,13 @@ _REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=Tr
 @click.option("--no-reasoning", is_flag=True, help="Leave reasoning out.")
 @session_argument
 def context(
-    frame: Frame, session_id: str, format_: str, *, repairs: bool, no_reasoning: bool, **rest: Any
+    invocation: Invocation,
+    session_id: str,
+    format_: str,
+    *,
+    repairs: bool,
+    no_reasoning: bool,
+    **rest: Any,
 ) -> None:
     """Print what a model would be sent now.
 
@@ -207,7 +226,7 @@ def context(
     either way; --json prints them in one line, together with the repairs and the seqs that each
     message comes from.
     """
-    with frame.open() as store:
+    with invocation.open() as store:
         session = open_session(store, session_id)
         computed = session.context(
             cast("Format", format_),
@@ -216,14 +235,14 @@ def context(
             partial=cast("Partial", rest["partial"]),
             reasoning=not no_reasoning,
         )
-    if frame.json:
-        frame.out.json(context_shape(computed))
+    if invocation.json:
+        invocation.out.json(context_shape(computed))
     elif repairs:
         rows = [(str(one.seq), one.action, one.reason) for one in computed.repairs]
-        frame.out.table(_REPAIRS, rows)
+        invocation.out.table(_REPAIRS, rows)
         if not rows:
-            frame.note("nothing had to be repaired")
+            invocation.note("nothing had to be repaired")
     else:
         value = {"system": computed.system, "messages": plain(computed.messages)}
         text = json.dumps(value, indent=2, ensure_ascii=False)
-        frame.out.lines(block(clean_json(text)))
+        invocation.out.lines(block(escape_json(text)))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from killick.cli.invocation import (
-    Frame,
+    Invocation,
     code_of,
     explain,
     shared_options,
@@ -189,7 +189,7 @@ def run(argv: Sequence[str] | None) -> int:
 def _invoke(group: CommandGroup, arguments: list[str]) -> int:
     if not arguments:
         arguments = ["--help"]
-    with group.make_context(PROGRAM, arguments, obj=Frame()) as context:
+    with group.make_context(PROGRAM, arguments, obj=Invocation()) as context:
         code: Any = group.invoke(context)
         return code if isinstance(code, int) else 0
 
