@@ -1,78 +1,99 @@
 -- find_session --
+-- Open a session by its id.
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
        base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
 FROM sessions WHERE tenant = :tenant AND id = :id;
 
 -- session --
+-- Read the row of a session again that another process may have changed.
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
        base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
 FROM sessions WHERE key = :key;
 
 -- base_of --
+-- Find the session that a fork's journal begins with.
 SELECT base, base_seq FROM sessions WHERE key = :key AND base IS NOT NULL;
 
 -- forks_of --
+-- Find the forks of a session, before it is erased.
 SELECT key FROM sessions WHERE base = :key;
 
 -- stopping --
+-- Look for turns that were asked to stop, in every process that runs one.
 SELECT key, stop_seq FROM sessions WHERE stop_seq IS NOT NULL;
 
 -- session_keys --
+-- Visit every session, to rebuild or examine it.
 SELECT key FROM sessions ORDER BY key;
 
 -- origin --
+-- Read what of a session is not derived, to derive the rest anew.
 SELECT id, tenant, created_at_us, base, base_seq FROM sessions WHERE key = :key;
 
 -- find_key --
+-- Find a session whose derived row may be damaged.
 SELECT key FROM sessions WHERE tenant = :tenant AND id = :id;
 
 -- head_of --
+-- Compare the saved head with the journal.
 SELECT ifnull(max(seq), 0) FROM entries WHERE session = :session;
 
 -- labels --
+-- Compare a session's saved labels with its journal.
 SELECT kind, label FROM labels WHERE session = :session;
 
 -- usage_of --
+-- Compare a session's saved usage with its journal.
 SELECT day, provider, model, calls, input, output, cached, reasoning, cost
 FROM usage WHERE session = :session ORDER BY day, provider, model;
 
 -- streams --
+-- Find deltas that no open stream accounts for.
 SELECT DISTINCT seq FROM deltas WHERE session = :session ORDER BY seq;
 
 -- find_ids --
+-- Complete a shortened id.
 SELECT id FROM sessions
 WHERE tenant = :tenant AND id >= :prefix AND substr(id, 1, length(:prefix)) = :prefix
 ORDER BY id LIMIT :limit;
 
 -- unscrubbed --
+-- Find erased sessions whose bytes may still be in the file.
 SELECT id FROM erasures WHERE tenant = :tenant AND scrubbed_at_us IS NULL ORDER BY key;
 
 -- erase_entries --
+-- Erase a session: its journal.
 DELETE FROM entries WHERE session = :session;
 
 -- erase_deltas --
+-- Erase a session: what its streams have not folded yet.
 DELETE FROM deltas WHERE session = :session;
 
 -- erase_session --
+-- Erase a session: its row, last.
 DELETE FROM sessions WHERE key = :key;
 
 -- own_blobs --
+-- Find the blobs that only the session to be erased refers to.
 SELECT blob FROM blob_references AS mine WHERE session = :session
 AND NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = mine.blob AND session <> mine.session);
 
 -- drop_references --
+-- Erase a session: its references to blobs.
 DELETE FROM blob_references WHERE session = :session;
 
 -- note_erasure --
+-- Leave a receipt of an erasure.
 INSERT INTO erasures (key, tenant, id, entries, at_us)
 VALUES (:key, :tenant, :id, :entries, :at_us);
 
 -- scrubbed --
+-- Note that the bytes of an erased session are gone from the file too.
 UPDATE erasures SET scrubbed_at_us = :at_us
 WHERE scrubbed_at_us IS NULL AND tenant = :tenant AND id = :id;
 
 -- sessions --
--- Newest first; a filter that is NULL filters nothing.
+-- List sessions, newest first; a filter that is NULL filters nothing.
 SELECT id, about, tenant, created_at_us, updated_at_us
 FROM sessions
 WHERE tenant = :tenant AND deleted = :deleted
@@ -94,12 +115,14 @@ WHERE tenant = :tenant AND deleted = :deleted
 ORDER BY updated_at_us DESC, id DESC LIMIT :limit;
 
 -- create_session --
+-- Begin a session; what is derived of it is saved with its first entry.
 INSERT INTO sessions (tenant, id, fence, turn_seq, stop_seq, queue_seq,
                       created_at_us, updated_at_us, archived, deleted, about, base, base_seq)
 VALUES (:tenant, :id, :fence, NULL, NULL, NULL,
         :created_at_us, :updated_at_us, 0, 0, :about, :base, :base_seq);
 
 -- save_session --
+-- Save what an entry changed in what is derived of its session.
 UPDATE sessions
 SET fence = :fence, turn_seq = :turn_seq, stop_seq = :stop_seq, queue_seq = :queue_seq,
     updated_at_us = :updated_at_us, archived = :archived, deleted = :deleted, about = :about,
@@ -108,15 +131,19 @@ SET fence = :fence, turn_seq = :turn_seq, stop_seq = :stop_seq, queue_seq = :que
 WHERE key = :key;
 
 -- drop_labels --
+-- Replace a session's labels: drop the old ones.
 DELETE FROM labels WHERE session = :session;
 
 -- put_label --
+-- Make a session findable by a tag or a model.
 INSERT OR IGNORE INTO labels (session, kind, label) VALUES (:session, :kind, :label);
 
 -- drop_usage --
+-- Rebuild a session's usage: drop the old rows.
 DELETE FROM usage WHERE session = :session;
 
 -- spend --
+-- Add a model call to its day's usage.
 INSERT INTO usage (session, day, provider, model, calls, input, output, cached, reasoning, cost)
 VALUES (:session, :day, :provider, :model, :calls, :input, :output, :cached, :reasoning, :cost)
 ON CONFLICT (session, day, provider, model) DO UPDATE
@@ -126,6 +153,7 @@ SET calls = calls + excluded.calls, input = input + excluded.input,
     cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + ifnull(excluded.cost, 0.0) END;
 
 -- usage --
+-- Report usage; a filter that is NULL filters nothing.
 SELECT id, project, day, provider, model, calls, input, output, cached, reasoning, cost
 FROM usage JOIN sessions ON sessions.key = usage.session
 WHERE tenant = :tenant
@@ -137,166 +165,204 @@ WHERE tenant = :tenant
 ORDER BY day, id, provider, model;
 
 -- insert_entry --
--- The identity decides; a second entry with the same one is not written.
+-- Append an entry. The identity decides; a second entry with the same one is not written.
 INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, mark)
 VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :mark)
 ON CONFLICT (identity) DO NOTHING;
 
 -- entries --
+-- Read a journal, or a piece of it, in order.
 SELECT seq, at_us, crc, body, blob
 FROM entries WHERE session = :session AND seq > :after AND seq <= :through
 ORDER BY seq LIMIT :limit;
 
 -- newest_entries --
+-- Read a journal backwards, for the last messages.
 SELECT seq, at_us, crc, body, blob
 FROM entries WHERE session = :session AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
 
 -- turn_entries --
+-- Read the starts and endings of turns, and nothing between.
 SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_turns
 WHERE session = :session AND mark = 1 AND seq > :after ORDER BY seq;
 
 -- history_entries --
+-- Read the changes of history: compactions, rewinds, undoings.
 SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
 WHERE session = :session AND mark = 2 AND seq > :after ORDER BY seq;
 
 -- find_entry --
+-- Find an entry by its identity: a repeated write, an ending, a result.
 SELECT seq, at_us, crc, body, blob
 FROM entries WHERE identity = :identity;
 
 -- deltas --
+-- Read what a stream has flushed so far.
 SELECT number, body
 FROM deltas WHERE session = :session AND seq = :seq AND number > :after ORDER BY number;
 
 -- put_deltas --
--- A flush whose outcome was unknown is written again, with the same number and at least its text.
+-- Flush a stream. One whose outcome was unknown is written again, with its number and at least its text.
 INSERT OR REPLACE INTO deltas (session, seq, number, body)
 VALUES (:session, :seq, :number, :body);
 
 -- drop_deltas --
+-- Drop the deltas of a stream that was folded into its entry.
 DELETE FROM deltas WHERE session = :session AND seq = :seq;
 
 -- blob_key --
+-- Look for a blob before it is stored or referred to.
 SELECT key FROM blobs WHERE tenant = :tenant AND digest = :digest;
 
 -- blob --
+-- Read a blob by its name.
 SELECT data FROM blobs WHERE tenant = :tenant AND digest = :digest;
 
 -- blob_by_key --
+-- Read the body of an entry that is stored as a blob.
 SELECT data FROM blobs WHERE key = :key;
 
 -- claim_blob --
+-- Keep a blob that nothing refers to yet until this holder is gone.
 UPDATE blobs SET holder = :holder
 WHERE tenant = :tenant AND digest = :digest AND holder <> :holder
   AND NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = blobs.key);
 
 -- put_blob --
+-- Store a blob.
 INSERT INTO blobs (tenant, digest, holder, data) VALUES (:tenant, :digest, :holder, :data);
 
 -- refer --
+-- Keep a blob for as long as the session exists.
 INSERT OR IGNORE INTO blob_references (blob, session) VALUES (:blob, :session);
 
 -- loose_blobs --
+-- Find blobs that no session refers to, to be collected.
 SELECT key, holder FROM blobs
 WHERE NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = blobs.key);
 
 -- drop_blob --
+-- Remove a blob that nothing refers to.
 DELETE FROM blobs WHERE key = :key;
 
 -- holds --
+-- Verify an erasure: look for bytes in every row that is left.
 SELECT EXISTS (SELECT 1 FROM entries WHERE instr(body, :fragment))
     OR EXISTS (SELECT 1 FROM deltas WHERE instr(body, :fragment))
     OR EXISTS (SELECT 1 FROM blobs WHERE instr(data, :fragment))
     OR EXISTS (SELECT 1 FROM sessions WHERE instr(about, :fragment) OR instr(id, :fragment));
 
 -- count_sessions --
+-- Count for `status` and tests.
 SELECT count(*) FROM sessions;
 
 -- count_entries --
+-- Count for `status` and tests.
 SELECT count(*) FROM entries;
 
 -- count_deltas --
+-- Count for `status` and tests.
 SELECT count(*) FROM deltas;
 
 -- count_blobs --
+-- Count for `status` and tests.
 SELECT count(*) FROM blobs;
 
 -- search_state --
+-- See how far the index is behind the journals.
 SELECT mark, session, seq, substrings, damage, ifnull((SELECT max(rowid) FROM entries), 0)
 FROM search_state;
 
 -- row_of_entry --
--- Found in the index alone, so that damage to the page of the entry does not matter here.
+-- Check that the mark still names its entry. Answered by the index alone, so that damage to its page does not matter.
 SELECT rowid FROM entries WHERE session = :session AND seq = :seq;
 
 -- unindexed --
--- Rows are added at the end of the table, so their order is that of the commits.
+-- Read the next entries to index. Rows are added at the end of the table, so their order is that of the commits.
 SELECT rowid, session, seq, at_us, crc, body, blob FROM entries
 WHERE rowid > :mark ORDER BY rowid LIMIT :limit;
 
 -- unindexed_one --
+-- Read one entry to index, where a damaged page stops the statement above.
 SELECT rowid, session, seq, at_us, crc, body, blob FROM entries WHERE rowid = :row;
 
 -- save_search_mark --
+-- Note how far the index has come.
 UPDATE search_state SET mark = :mark, session = :session, seq = :seq;
 
 -- mark_before --
+-- Move the mark off an entry that is being erased.
 SELECT rowid, session, seq FROM entries
 WHERE rowid <= :mark AND session <> :session ORDER BY rowid DESC LIMIT 1;
 
 -- save_search_damage --
+-- Tell every process that the index must be rebuilt.
 UPDATE search_state SET damage = :damage;
 
 -- save_substrings --
+-- Note that parts of words are indexed too.
 UPDATE search_state SET substrings = :substrings;
 
 -- find_document --
+-- Look for an earlier version of a document.
 SELECT number, seq FROM search_documents WHERE session = :session AND place = :place;
 
 -- put_document --
+-- Add a document to the index.
 INSERT INTO search_documents (session, place, seq, at_us, role, partial)
 VALUES (:session, :place, :seq, :at_us, :role, :partial);
 
 -- replace_document --
+-- Replace a document by a later version of its message.
 UPDATE search_documents SET seq = :seq, at_us = :at_us, role = :role, partial = :partial
 WHERE number = :number;
 
 -- put_words --
+-- Index a document's words.
 INSERT OR REPLACE INTO search_words (rowid, text, reasoning) VALUES (:number, :text, :reasoning);
 
 -- documents_of --
+-- Find the documents of a session that is being erased.
 SELECT number FROM search_documents WHERE session = :session;
 
 -- drop_words --
+-- Remove a document from the index.
 DELETE FROM search_words WHERE rowid = :number;
 
 -- drop_documents --
+-- Remove all documents of a session that is being erased.
 DELETE FROM search_documents WHERE session = :session;
 
 -- tidy_words --
+-- Merge the index, so that nothing of removed documents stays in it.
 INSERT INTO search_words (search_words) VALUES ('optimize');
 
 -- reach_of_session --
+-- Narrow a search in some sessions to the range of their documents.
 SELECT min(number), max(number) FROM search_documents
 WHERE session IN (SELECT value ->> 0 FROM json_each(:lineage));
 
 -- flush_words --
--- What is wrong with the index then shows in this statement, and not in the commit.
+-- Write out what FTS5 holds back, so that damage shows here and not in the commit.
 INSERT INTO search_words (search_words) VALUES ('flush');
 
 -- create_substrings --
+-- Make the index of parts of words.
 CREATE VIRTUAL TABLE IF NOT EXISTS search_substrings USING fts5 (
     text, reasoning, content='', contentless_delete=1, tokenize='trigram case_sensitive 1'
 );
 
 -- search_schema --
+-- See which tables of the index exist, also when its state cannot be read.
 SELECT name FROM sqlite_schema WHERE name GLOB 'search_*' AND type = 'table' ORDER BY name;
 
 -- forget_search_schema --
+-- Forget an index that is too damaged to be dropped.
 DELETE FROM sqlite_schema WHERE name GLOB 'search_*' OR tbl_name GLOB 'search_*';
 
 -- search_newest --
--- A filter that is NULL filters nothing. `lineage` are the sessions of a fork, as pairs of a key and a seq.
+-- Search, newest first. A filter that is NULL filters nothing; `lineage` are a fork's sessions, pairs of key and seq.
 SELECT document.session, document.seq
 FROM search_words AS word
 CROSS JOIN search_documents AS document ON document.number = word.rowid
