@@ -161,7 +161,7 @@ class AsyncStore(AsyncUpkeep):
         `archived=None` shows both kinds. `before` the last of a page gives the next page.
         """
         flow = self._core.sessions(
-            session_type=type,
+            type=type,
             project=project,
             tag=tag,
             model=model,

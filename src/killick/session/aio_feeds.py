@@ -1,28 +1,16 @@
 """Sessions as they happen, for the asynchronous face: one of them, or many read together."""
 
-from collections import deque
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from killick.session.core.session import SessionCore
 from killick.session.drive.drive_async import settle
 from killick.session.drive.steps import Flow, Pause
-from killick.session.feeds import REST_SECONDS, HasCore, Interest
-from killick.session.follow import Cursor, Fed, FeedCore, Followed, FollowedItem, Follower, look
-from killick.stores.contract import Reader
-
-if TYPE_CHECKING:
-    from killick.session.runtime import Runtime
+from killick.session.feeds import REST_SECONDS, FedSessions, FollowedSession
+from killick.session.follow import Cursor, Fed, Followed, FollowedItem, look
+from killick.session.runtime import Runtime
 
 
-class AsyncFollowing:
+class AsyncFollowing(FollowedSession):
     """Iterates over what `follow` finds; it may simply be dropped, on every event loop."""
-
-    def __init__(self, core: SessionCore, after: int | str) -> None:
-        self._follower = Follower(core.key, after)
-        self._seen: deque[FollowedItem] = deque()
-        self._interest = Interest(core.runtime(), core.key)
-        self.cursor = str(after)
-        """Where `follow(after=…)` goes on after what was given last, mid-message too."""
 
     def __aiter__(self) -> Self:
         return self
@@ -52,10 +40,6 @@ class AsyncFollowing:
             self.cursor = given[-1].cursor
         return given
 
-    def _look(self, reader: Reader) -> None:
-        # Kept before the caller can be cancelled: it counts as shown now.
-        self._seen.extend(self._follower.poll(reader))
-
     @property
     def place(self) -> Cursor:
         """The cursor so far; it tells what of an item from elsewhere is new."""
@@ -66,24 +50,12 @@ class AsyncFollowing:
         self._interest.end()
 
 
-class AsyncFeed:
+class AsyncFeed(FedSessions):
     """Iterates over what is new in any of its sessions."""
 
-    def __init__(self, runtime: "Runtime") -> None:
-        self._core = FeedCore()
-        self._interest = Interest(runtime)
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
         self._since = 0
-
-    def follow(self, session: HasCore, after: int | str = 0) -> None:
-        """Add a session, or begin anew with it."""
-        core = session._core
-        interest = Interest(core.runtime(), core.key)
-        self._core.follow(core.id, Follower(core.key, after), interest.end)
-        self._interest.runtime.watcher.bump()
-
-    def unfollow(self, session_id: str) -> None:
-        """Leave a session out from now on."""
-        self._core.unfollow(session_id)
 
     def __aiter__(self) -> Self:
         return self

@@ -40,8 +40,8 @@ class Interest:
         self.runtime.watcher.bump()  # wakes a caller that waits on another thread
 
 
-class Following:
-    """Iterates over what `follow` finds; it may simply be dropped."""
+class FollowedSession:
+    """One session as it is followed, the same on both faces."""
 
     def __init__(self, core: SessionCore, after: int | str) -> None:
         self._follower = Follower(core.key, after)
@@ -49,6 +49,14 @@ class Following:
         self._interest = Interest(core.runtime(), core.key)
         self.cursor = str(after)
         """Where `follow(after=…)` goes on after what was given last, mid-message too."""
+
+    def _look(self, reader: Reader) -> None:
+        # Kept before anything else can be interrupted: it counts as shown now.
+        self._seen.extend(self._follower.poll(reader))
+
+
+class Following(FollowedSession):
+    """Iterates over what `follow` finds; it may simply be dropped."""
 
     def __iter__(self) -> Self:
         return self
@@ -65,17 +73,13 @@ class Following:
         item, self.cursor = self._seen.popleft()
         return item
 
-    def _look(self, reader: Reader) -> None:
-        # Kept before anything else can be interrupted: it counts as shown now.
-        self._seen.extend(self._follower.poll(reader))
-
     def close(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()
 
 
-class Feed:
-    """Iterates over what is new in any of its sessions."""
+class FedSessions:
+    """Sessions that a feed reads together, the same on both faces."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._core = FeedCore()
@@ -91,6 +95,10 @@ class Feed:
     def unfollow(self, session_id: str) -> None:
         """Leave a session out from now on."""
         self._core.unfollow(session_id)
+
+
+class Feed(FedSessions):
+    """Iterates over what is new in any of its sessions."""
 
     def __iter__(self) -> Self:
         return self

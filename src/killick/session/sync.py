@@ -155,7 +155,7 @@ class Store(Upkeep):
         `archived=None` shows both kinds. `before` the last of a page gives the next page.
         """
         flow = self._core.sessions(
-            session_type=type,
+            type=type,
             project=project,
             tag=tag,
             model=model,

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
 
 from killick.errors import InvalidEntry
 from killick.journal import checks
@@ -24,6 +26,7 @@ _LISTED_MAX: Final = 1_000_000
 _FIRST_DAY: Final = date(1970, 1, 1)
 _IDS: Final = ("id", "turn_id", "message_id", "call_id")
 
+Q = TypeVar("Q", Listing, UsageQuery)
 UsageBy = Literal["session", "model", "project", "day", "all"]
 
 
@@ -70,50 +73,24 @@ class StoreCore(StoreOpening):
     def sessions(
         self,
         *,
-        session_type: str | None,
-        project: str | None,
-        tag: str | None,
-        model: str | None,
-        interrupted: bool | None,
-        archived: bool | None,
-        pinned: bool | None,
-        deleted: bool,
-        title: str | None,
         since: datetime | None,
         until: datetime | None,
-        parent: str | None,
-        fork_of: str | None,
-        limit: int,
         before: SessionInfo | None,
+        **filters: Any,
     ) -> Flow[list[SessionInfo]]:
-        texts = {"type": session_type, "project": project, "tag": tag, "model": model}
-        texts |= {"title": title, "parent": parent, "fork_of": fork_of}
-        flags = {"interrupted": interrupted, "archived": archived, "pinned": pinned}
-        check_kinds("sessions()", str, **texts)
-        check_kinds("sessions()", bool, deleted=deleted, **flags)
         check_kinds("sessions()", datetime, since=since, until=until)
-        check_kinds("sessions()", int, limit=limit)
         check_kinds("sessions()", SessionInfo, before=before)
-        if not 0 <= limit <= _LISTED_MAX:
-            raise ValueError(f"limit={limit}; it counts from 0 to {_LISTED_MAX}")
-        listing = Listing(
+        listing = _query(
+            "sessions()",
+            Listing,
             tenant=self.runtime().tenant,
-            archived=archived,
-            deleted=deleted,
-            type=session_type,
-            project=project,
-            tag=tag,
-            model=model,
-            interrupted=interrupted,
-            pinned=pinned,
-            title=title,
-            parent=parent,
-            fork_of=fork_of,
             since_us=None if since is None else microseconds(since),
             until_us=None if until is None else microseconds(until),
-            limit=limit,
             before=None if before is None else (before.updated_at_us, before.id),
+            **filters,
         )
+        if not 0 <= listing.limit <= _LISTED_MAX:
+            raise ValueError(f"limit={listing.limit}; it counts from 0 to {_LISTED_MAX}")
         return (yield from read(lambda reader: reader.sessions(listing)))
 
     def delete_session(
@@ -151,24 +128,16 @@ class StoreCore(StoreOpening):
     # -- the rest ------------------------------------------------------------------------------
 
     def usage(
-        self,
-        by: UsageBy,
-        *,
-        session: str | None,
-        project: str | None,
-        model: str | None,
-        since: date | None,
-        until: date | None,
+        self, by: UsageBy, *, since: date | None, until: date | None, **filters: Any
     ) -> Flow[list[Total]]:
-        check_kinds("usage()", str, session=session, project=project, model=model)
         check_kinds("usage()", date, since=since, until=until)
-        query = UsageQuery(
+        query = _query(
+            "usage()",
+            UsageQuery,
             tenant=self.runtime().tenant,
-            session=session,
-            project=project,
-            model=model,
             since_day=None if since is None else (since - _FIRST_DAY).days,
             until_day=None if until is None else (until - _FIRST_DAY).days,
+            **filters,
         )
         return (yield from read(lambda reader: add_up(reader.usage(query), by)))
 
@@ -191,6 +160,14 @@ class StoreCore(StoreOpening):
     def counts(self) -> Flow[dict[str, int]]:
         self.runtime()
         return (yield from read(lambda reader: reader.counts()))
+
+
+def _query(call: str, shape: type[Q], **filters: Any) -> Q:
+    """Make a query. Raises ValueError for a filter of the wrong kind."""
+    try:
+        return msgspec.convert(filters, shape)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a filter of {call} is of the wrong kind: {error}") from error
 
 
 def _check_imported(entry: e.Entry) -> None:
