@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from killick.stores.postgres.connection import Bigints, Byteas, teach
+from killick.stores.postgres.statements import Bigints, Byteas, register_arrays
 from tests.postgres_fixtures import Shared
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -19,7 +19,7 @@ one_connection = settings(suppress_health_check=[HealthCheck.function_scoped_fix
 @pytest.fixture
 def connection(server: Shared) -> Iterator[Connection]:
     with psycopg.connect(server.server.conninfo()) as opened:
-        teach(opened)
+        register_arrays(opened)
         yield opened
 
 

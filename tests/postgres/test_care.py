@@ -10,7 +10,7 @@ from killick import Image, Message, SessionDamaged, Store, Text, UsageError
 from killick.maintenance.doctor import examine
 from killick.stores.engine import session_ops
 from killick.stores.postgres import PostgresDatabase
-from killick.stores.postgres.maintain import advice
+from killick.stores.postgres.database import advice
 from tests.postgres_fixtures import Shared
 
 SOUND = ("on", "on", "on", "", False, 0)

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
 import psycopg
 import pytest
 
-from killick.stores.postgres.schema import queries
+from killick.stores.postgres.statements import queries
 from tests.postgres_fixtures import shared
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -41,6 +42,13 @@ def connection() -> Iterator[Connection]:
 def numbered(sql: str) -> str:
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
     return re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql)
+
+
+def test_every_statement_says_what_it_is_for() -> None:
+    text = files("killick.stores.postgres").joinpath("queries.sql").read_text(encoding="utf-8")
+    blocks = re.findall(r"^-- (\w+) --\n(.*)$", text, re.MULTILINE)
+    assert {name for name, _ in blocks} == set(SQL)
+    assert [name for name, first in blocks if not first.startswith("-- ")] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(SQL) - FRAGMENTS))

@@ -1,7 +1,7 @@
-"""A connection that does not wait for ever: who says nothing for too long is hung up on.
+"""A connection that does not wait for ever: it hangs up on a server that is silent for too long.
 
 TCP notices a machine that is gone. It does not notice a server that accepts and is silent: its
-processes are frozen, its disk hangs, or something in between swallows what it says.
+processes are frozen, its disk hangs, or something in between swallows its answers.
 """
 
 import contextlib
@@ -12,16 +12,12 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from struct import Struct
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 import psycopg
 from psycopg import errors as pg
-from psycopg import pq
-from psycopg.abc import Buffer
-from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -35,7 +31,12 @@ from killick.errors import (
     StoreReadOnly,
 )
 from killick.model.limits import ANSWER_SECONDS
-from killick.stores.postgres.schema import DEFAULT_SCHEMA, check_schema
+from killick.stores.postgres.statements import (
+    DEFAULT_SCHEMA,
+    PostgresQueries,
+    check_schema,
+    register_arrays,
+)
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ _STATE: Final = "SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s AND state NO
 
 
 class Silent(psycopg.OperationalError):
-    """The server has said nothing for as long as it may; the connection is closed."""
+    """The server was silent for longer than it may be; the connection is closed."""
 
 
 class _Pipeline(psycopg.Pipeline):
@@ -62,13 +63,13 @@ class _Pipeline(psycopg.Pipeline):
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """One whose server must say something in time, while somebody waits for it."""
+    """A connection whose server must answer in time while a caller waits."""
 
     answer_seconds: float = ANSWER_SECONDS
     """For how long it may be silent."""
 
     unhurried = False
-    """Whether what it was asked takes as long as it takes, while the server is at it."""
+    """Whether a statement may take as long as it takes, while the server is at work on it."""
 
     conninfo = ""
     server_pid: int | None = None
@@ -78,7 +79,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """Statements that go together; ours are never nested."""
+        """Send the statements of a block together; blocks are never nested."""
         assert self._pipeline is None
         self._pipeline = _Pipeline(self)
         try:
@@ -88,7 +89,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             self._pipeline = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Every wait of psycopg's comes here, whatever it is for."""
+        """Wait for the server, as psycopg does for every purpose, but not for ever."""
         seconds = self.answer_seconds
         try:
             return super().wait(self._listening(gen, seconds), *args, **kwargs)
@@ -99,7 +100,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise Silent(f"the server has not answered for {seconds:g} s") from error
 
     def _listening(self, gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-        """Passes on what the wait is about, and looks at the clock when nothing came."""
+        """Pass on what psycopg waits for, and look at the clock when nothing came."""
         heard = time.monotonic()
         at_work = True
         try:
@@ -109,7 +110,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 if ready:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > seconds:
-                    # What it was done with a moment ago may be on its way: that is seen twice.
+                    # The answer to finished work may be on its way: only two looks count.
                     was_at_work, at_work = at_work, self.unhurried and self._is_at_work()
                     if not (self.unhurried and (at_work or was_at_work)):
                         self._hang_up()
@@ -128,10 +129,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             address = make_conninfo(self.conninfo, **{**there, "target_session_attrs": "any"})
             with Connection.connect(address, autocommit=True) as another:
                 another.answer_seconds = self.answer_seconds
-                found = another.execute(_STATE, {"pid": self.server_pid}).fetchone()
+                working = another.execute(_STATE, {"pid": self.server_pid}).fetchone()
         except (psycopg.Error, OSError):
             return False
-        return self.server_pid is None or found is not None
+        return self.server_pid is None or working is not None
 
     def _hang_up(self) -> None:
         """End it as the network would: libpq finds the end of the connection by itself."""
@@ -143,57 +144,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             socket.socket(fileno=os.dup(self.fileno())) as end,
         ):
             end.shutdown(socket.SHUT_RDWR)
-
-
-_HEADER: Final = Struct("!iiIii").pack
-"""Dimensions, whether there are NULLs, the type of an element, how many, the first one's number."""
-
-_NUMBER: Final = Struct("!iq").pack
-_LENGTH: Final = Struct("!i").pack
-_NULL: Final = _LENGTH(-1)
-_BIGINT: Final = 20
-_BYTEA: Final = 17
-
-
-class Bigints(tuple[int | None, ...]):
-    """Sent as bigint[]."""
-
-    __slots__ = ()
-
-
-class Byteas(tuple[bytes | None, ...]):
-    """Sent as bytea[]."""
-
-    __slots__ = ()
-
-
-class _Bigints(Dumper):
-    format = pq.Format.BINARY
-    oid = 1016
-
-    def dump(self, obj: Bigints) -> Buffer:
-        cells = [_NULL if one is None else _NUMBER(8, one) for one in obj]
-        return _array(_BIGINT, cells)
-
-
-class _Byteas(Dumper):
-    format = pq.Format.BINARY
-    oid = 1001
-
-    def dump(self, obj: Byteas) -> Buffer:
-        cells = [_NULL if one is None else _LENGTH(len(one)) + one for one in obj]
-        return _array(_BYTEA, cells)
-
-
-def _array(of: int, cells: list[bytes]) -> bytes:
-    # That there may be NULLs is said of every array: whoever reads it looks at each length anyway.
-    return _HEADER(1, 1, of, len(cells), 1) + b"".join(cells)
-
-
-def teach(connection: psycopg.Connection[Any]) -> None:
-    """Let a connection take these as parameters."""
-    connection.adapters.register_dumper(Bigints, _Bigints)
-    connection.adapters.register_dumper(Byteas, _Byteas)
 
 
 Durability = Literal["full", "normal"]
@@ -212,7 +162,7 @@ _DEFAULTS: Final = {
 _TLS: Final = ("certificate", "does not support SSL", "sslmode", "tlsv1 alert", "sslv3 alert")
 
 _NEVER: Final = sys.maxsize
-"""After how many times a statement is prepared that does not ask for it. Most must not be: a pooler
+"""After how many runs psycopg prepares a statement by itself. Most must not be prepared: a pooler
 may not keep it, what was prepared in a pipeline that failed is not there afterwards, and a plan for
 any session is no better than one for this session, which knows the one partition to look at."""
 
@@ -220,13 +170,12 @@ _READING_SECONDS: Final = 600.0
 """For how long a client that reads may be busy between two statements: it locks nothing."""
 
 
-# It warns of every connection that is lost in a pipeline. Whoever wants to hear of it still does;
-# without this it would be printed.
+# psycopg warns of every connection that is lost in a pipeline; without a handler Python prints it.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a store lies: what libpq is told, the database's name without a password, the schema.
+    """The place of a store: libpq's parameters, the database to show to people, the schema.
 
     `named` is the schema that the URL names; without one the server decides (`find_schema`).
     """
@@ -245,22 +194,21 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read_url(url: str) -> Address:
-    """Everything libpq understands in a URL, and `schema`. Raises StoreError."""
+    """Read a URL: everything that libpq understands, and `schema`. Raises StoreError."""
     base, _, query = url.partition("?")
     options = query.split("&")  # and put together again as they are, for libpq to read
-    ours = [unquote(one.removeprefix("schema=")) for one in options if one.startswith("schema=")]
-    schema = check_schema(ours[-1]) if ours else None
-    rest = "&".join(one for one in options if one and not one.startswith("schema="))
+    schemas = [unquote(text[7:]) for text in options if text.startswith("schema=")]
+    schema = check_schema(schemas[-1]) if schemas else None
+    rest = "&".join(text for text in options if text and not text.startswith("schema="))
     try:
-        given = conninfo_to_dict(f"{base}?{rest}")
+        parameters = conninfo_to_dict(f"{base}?{rest}")
     except psycopg.ProgrammingError as error:
-        who = base.partition("://")[2].rpartition("@")[0]
-        said = str(error).replace(who, "…") if who else str(error)  # a password may be in it
-        raise StoreError(f"the address of the PostgreSQL server cannot be read: {said}") from None
-    stated = {name: str(value) for name, value in given.items() if value is not None}
-    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST")
-    where = host or "the local socket"
-    database = f"{given.get('dbname') or 'the default database'} on {where}"
+        user = base.partition("://")[2].rpartition("@")[0]
+        reason = str(error).replace(user, "…") if user else str(error)  # a password may be in it
+        raise StoreError(f"the address of the PostgreSQL server cannot be read: {reason}") from None
+    stated = {name: str(value) for name, value in parameters.items() if value is not None}
+    host = stated.get("host") or stated.get("hostaddr") or os.environ.get("PGHOST")
+    database = f"{stated.get('dbname') or 'the default database'} on {host or 'the local socket'}"
     defaults = dict(_DEFAULTS)
     if os.environ.get("PGCONNECT_TIMEOUT"):
         del defaults["connect_timeout"]  # what is in the environment counts, as for libpq
@@ -268,7 +216,7 @@ def read_url(url: str) -> Address:
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True):
-    """What every transaction runs under: how long a lock is waited for, and any answer."""
+    """Settings of every transaction: its durability, and for how long it waits."""
 
     durability: Durability
     wait_seconds: float
@@ -292,7 +240,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True):
 
 
 class Link:
-    """One connection, and what is true of the server behind it."""
+    """A connection, and facts about the server behind it."""
 
     __slots__ = ("connection", "parameters", "pooled", "standby")
 
@@ -342,14 +290,14 @@ def ends_connection(error: psycopg.Error) -> bool:
 
 
 def connect(address: Address, settings: ConnectionSettings) -> Link:
-    """Raises psycopg's errors, and StoreError for a server that cannot be used."""
+    """Connect. Raises psycopg's errors, and StoreError for a server that cannot be used."""
     connection = _opened(address.conninfo)
     try:
         connection.conninfo = address.conninfo
         connection.answer_seconds = settings.answer_seconds
         # One type for all numbers: statements are then the same whatever their values are.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        teach(connection)
+        register_arrays(connection)
         return Link(connection, settings)
     except BaseException:
         connection.close()
@@ -364,10 +312,10 @@ def _opened(conninfo: str) -> Connection:
         raise psycopg.OperationalError(f"no connection can be opened here: {error}") from error
 
 
-def _check_version(found: int) -> None:
-    if found < OLDEST_SERVER * 10_000:
+def _check_version(version: int) -> None:
+    if version < OLDEST_SERVER * 10_000:
         raise ServerTooOld(
-            f"the server is PostgreSQL {found // 10_000}; a store needs {OLDEST_SERVER} or newer"
+            f"the server is PostgreSQL {version // 10_000}; a store needs {OLDEST_SERVER} or newer"
         )
 
 
@@ -379,14 +327,34 @@ def run(
     binary: bool = False,
     prepare: bool = False,
 ) -> psycopg.Cursor[tuple[Any, ...]]:
-    """One statement of ours; nothing that a user wrote is ever part of its text."""
+    """Run a statement of ours; no text of a user is ever part of it."""
     return connection.execute(sql.encode(), bindings, binary=binary, prepare=prepare)
 
 
+class StatementRunner:
+    """Runs statements on one connection, inside the transaction that its caller has begun."""
+
+    def __init__(self, connection: Connection, sql: PostgresQueries) -> None:
+        self._connection = connection
+        self._sql = sql
+
+    def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
+        """Return all rows of one statement; bytes come as they are."""
+        return run(self._connection, sql, bindings, binary=True).fetchall()
+
+    def fetch_one(self, sql: str, bindings: dict[str, Any]) -> Any:
+        rows = self.fetch(sql, bindings)
+        return rows[0] if rows else None
+
+    def take_time(self) -> None:
+        """Let the next statements take as long as they take: they go over all of something."""
+        self._connection.unhurried = True
+
+
 def refuses_encryption(error: psycopg.Error) -> bool:
-    """A certificate that is not trusted, or TLS where there is none: waiting does not mend it."""
-    said = str(error)
-    return error.sqlstate is None and any(one in said for one in _TLS)
+    """Return whether TLS failed, for lack of it or of a trusted certificate: waiting is no use."""
+    message = str(error)
+    return error.sqlstate is None and any(phrase in message for phrase in _TLS)
 
 
 @contextmanager
@@ -401,49 +369,47 @@ def translated(what: str) -> Iterator[None]:
 
 
 def translate_error(error: psycopg.Error, what: str) -> StoreError:
-    """The error of ours that says what to do about one of PostgreSQL's."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    """Return the error of ours that tells the caller what to do about one of PostgreSQL's."""
+    reason = " ".join(str(error).split()) or type(error).__name__
     match error:
         case pg.LockNotAvailable():
-            return StoreBusy(f"{what}: somebody else kept the session locked; try again ({said})")
+            return StoreBusy(f"{what}: another process held the session; try again ({reason})")
         case pg.ReadOnlySqlTransaction():
             return StoreReadOnly(
-                f"{what}: the server is a standby in recovery, or read-only ({said}); "
+                f"{what}: the server is a standby in recovery, or read-only ({reason}); "
                 "name the primary, or promote it"
             )
         case pg.InsufficientPrivilege():
-            return StoreReadOnly(f"{what}: this role may not do that ({said})")
+            return StoreReadOnly(f"{what}: this role may not do that ({reason})")
         case pg.TooManyConnections():
             return StoreDegraded(
-                f"{what}: the server has no connection left ({said}); nothing was acknowledged"
+                f"{what}: the server has no connection left ({reason}); nothing was acknowledged"
             )
         case pg.DiskFull():
             return StoreDegraded(
-                f"{what}: the server's disk is full ({said}); nothing was acknowledged, make room"
+                f"{what}: the server's disk is full ({reason}); nothing was acknowledged, make room"
             )
         case pg.InvalidAuthorizationSpecification() | pg.InvalidPassword():
-            return StoreError(f"{what}: the server refuses this user ({said})")
+            return StoreError(f"{what}: the server refuses this user ({reason})")
         case pg.InvalidCatalogName() | pg.InvalidSchemaName():
-            return StoreError(f"{what}: {said}")
+            return StoreError(f"{what}: {reason}")
         case pg.UndefinedTable():
-            return StoreNotOurs(f"{what}: the schema holds no store of Killick ({said})")
+            return StoreNotOurs(f"{what}: the schema holds no store of Killick ({reason})")
         case pg.DeadlockDetected() | pg.SerializationFailure():
-            return StoreBusy(f"{what}: others were in the way; try again ({said})")
+            return StoreBusy(f"{what}: other transactions were in the way; try again ({reason})")
         case pg.QueryCanceled():
-            return StoreDegraded(
-                f"{what}: the server gave it up ({said}); nothing was acknowledged"
-            )
+            return StoreDegraded(f"{what}: the server gave up ({reason}); nothing was acknowledged")
         case Silent():
             return StoreDegraded(
-                f"{what}: {said}; nothing was acknowledged, the same store works again when the "
+                f"{what}: {reason}; nothing was acknowledged, the same store works again when the "
                 "server does"
             )
         case psycopg.OperationalError() if refuses_encryption(error):
-            return StoreError(f"{what}: no encrypted connection that both sides accept ({said})")
+            return StoreError(f"{what}: no encrypted connection that both sides accept ({reason})")
         case psycopg.OperationalError():
             return StoreDegraded(
-                f"{what}: the server cannot be reached ({said}); nothing was acknowledged, "
+                f"{what}: the server cannot be reached ({reason}); nothing was acknowledged, "
                 "the same store works again when the server does"
             )
         case _:
-            return StoreDegraded(f"{what}: {said}; nothing was acknowledged, try again")
+            return StoreDegraded(f"{what}: {reason}; nothing was acknowledged, try again")

@@ -1,7 +1,7 @@
-"""The PostgreSQL store: its connections and its one transaction helper; nothing is decided here.
+"""The PostgreSQL store: its connections, its commits, and what becomes of one that failed.
 
 One connection writes, for all callers of this process; a few read; one renews the lease and sends
-notices; one listens while somebody waits. Each is opened again when it was lost.
+notices; one listens while a caller waits. Each is opened again when it was lost.
 """
 
 import contextlib
@@ -14,15 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import errors as pg
 
-from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly
+from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly, UsageError
 from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
 from killick.stores.contract import BackupReceipt, Pace, RetryTransaction, Traces
-from killick.stores.postgres import maintain
 from killick.stores.postgres.connection import (
     ConnectionSettings,
     Durability,
@@ -35,14 +34,14 @@ from killick.stores.postgres.connection import (
     translate_error,
     translated,
 )
-from killick.stores.postgres.keys import columns, join, new_number
 from killick.stores.postgres.leases import Lease
+from killick.stores.postgres.locks import LockedLate, SessionLocks
 from killick.stores.postgres.migrate import bring_up_to_date, find_schema
 from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
-from killick.stores.postgres.schema import queries
-from killick.stores.postgres.transaction import Evidence, LockedLate, PostgresTransaction
+from killick.stores.postgres.statements import columns, join, new_number, queries
+from killick.stores.postgres.transaction import Evidence, PostgresTransaction
 
 LOG: Final = logging.getLogger("killick")
 
@@ -52,14 +51,20 @@ _LOSSES_MAX: Final = 5
 _AGAIN: Final = (pg.DeadlockDetected, pg.SerializationFailure)
 
 _QUEUE_SECONDS: Final = 1.0
-"""How long a transaction stands in line for its sessions before it goes on without those that
-somebody keeps."""
+"""How long a transaction waits for its sessions before it goes on without those that another
+process keeps locked."""
 
 _IDLE_SECONDS: Final = 10.0
 """After which the server ends a transaction of a writer that was frozen, and lets its locks go."""
 
 _LOOK_SECONDS: Final = 0.05
 """Between two looks whether they are free again."""
+
+_UNVERIFIED: Final = (
+    "the server's files, until its vacuum has reused the space of removed rows",
+    "the server's write-ahead log, its archive, and standbys",
+)
+"""Places that may hold erased bytes and cannot be looked at from here."""
 
 
 class _Writing:
@@ -167,7 +172,7 @@ class PostgresDatabase:
     # -- transactions --------------------------------------------------------------------------
 
     def writing(self) -> "_Writing":
-        """The one place that begins and commits. Only the writer's thread comes here.
+        """Begin and commit a transaction; only the writer thread does.
 
         If interrupted: rolled back, or committed as a whole; the commit is the last step.
         """
@@ -180,33 +185,28 @@ class PostgresDatabase:
                 self._look_at_held()
         first, self._first = self._first, frozenset()
         careful, self._careful = self._careful, False
+        held, seconds = self._held.keys() | self._unsure, self._settings.wait_seconds
+        locks = SessionLocks(self._sql, first=first, held=held, wait_seconds=seconds)
         return PostgresTransaction(
-            self._writing_line,
-            self._sql,
-            self._names,
-            holder=self.holder,
-            first=first,
-            careful=careful,
-            held=self._held.keys() | self._unsure,
-            wait_seconds=self._settings.wait_seconds,
+            self._writing_line, self._sql, self._names, locks, holder=self.holder, careful=careful
         )
 
     def _look_at_held(self) -> None:
-        """Which sessions are free again; what is known of those that were in doubt is not true."""
+        """Find out which sessions are free again; those that were in doubt get new versions."""
         self._unsure = set(self._find_held(self._unsure, restamp=True))
         now = time.monotonic()
         held = self._find_held(self._held)
         self._held = {
-            key: (stamp, since)
-            for key, (stamp, since) in self._held.items()
-            # Nobody keeps one whose stamp has moved: many pass through it, and whoever does not
-            # stand in line with them never comes to it.
-            if key in held and (held[key] == stamp or now - since < _QUEUE_SECONDS)
+            key: (version, since)
+            for key, (version, since) in self._held.items()
+            # One whose version has moved is not kept: many transactions pass through it, and one
+            # that does not wait in line with them never comes to it.
+            if key in held and (held[key] == version or now - since < _QUEUE_SECONDS)
         }
         self._look_at = now + _LOOK_SECONDS
 
     def _find_held(self, keys: Collection[int], *, restamp: bool = False) -> dict[int, int]:
-        """Which of these somebody else has locked, with their stamps; others may get new ones."""
+        """Return the versions of those that another process has locked; others may get new ones."""
         if not keys:
             return {}
         line = self._writing_line()
@@ -214,14 +214,14 @@ class PostgresDatabase:
             if line.pooled:
                 run(line.connection, self._sql.set_locally, line.parameters)
             rows = run(line.connection, self._sql.held_sessions, columns(sorted(keys))).fetchall()
-            held = {join(*row[:2]): row[2] for row in rows}
+            held = {join(tenant, session): version for tenant, session, version in rows}
             if restamp:
                 free = columns(sorted(set(keys) - held.keys()))
                 run(line.connection, self._sql.restamp, {**free, "stamp": new_number()})
         return held
 
     def lock_first(self, keys: Collection[int]) -> None:
-        """The next transaction begins with locking these."""
+        """Make the next transaction begin with locking these."""
         self._first = frozenset(keys)
 
     def commit(self, tx: PostgresTransaction) -> None:
@@ -243,10 +243,10 @@ class PostgresDatabase:
         self._queueing_since = None
         self._names.update(tx.tenants)
         if tx.notices:
-            self._lease.notify(tx.notices & tx.changed)
+            self._lease.notify(tx.notices)
 
     def _failed(self, tx: PostgresTransaction, error: psycopg.Error) -> None:
-        """The commit was refused, or the connection was lost and its outcome must be found out."""
+        """Raise what a refused commit means; find out what became of one whose connection broke."""
         line = tx.begun
         if line is not None and ends_connection(error):
             # The error can come before the connection is known to be broken: nothing more is
@@ -260,7 +260,7 @@ class PostgresDatabase:
         self._names.update(tx.tenants)
 
     def _was_committed(self, tx: PostgresTransaction, error: psycopg.Error) -> bool:
-        """Find out, when it can be known to be over; it is over afterwards in any case."""
+        """Find out whether it was committed; afterwards it is over in any case."""
         self._unsure.update(tx.locked)
         self._look_at = 0.0
         deadline = time.monotonic() + self._reconnect_seconds
@@ -281,15 +281,15 @@ class PostgresDatabase:
                 ) from error
 
     def _settle(self, evidence: Evidence | None) -> bool:
-        """Whether the transaction that left this behind was committed.
+        """Return whether the transaction that left this behind was committed.
 
-        It may hold its sessions: then whoever locks them next waits for its end. It may not even
-        have come to the server: then it is refused when it comes, because the stamps are others. A
-        transaction without entries changes nothing when it is made again.
+        It may hold its sessions: then locking them waits for its end. It may not even have come to
+        the server: then it is refused when it comes, because the versions are others. A transaction
+        without entries changes nothing when it is made again.
         """
         line = self._writing_line()
         keys = sorted(self._unsure)
-        found = None
+        answer = None
         # It may well be at work still, so this waits longer than in line; and hears the answer.
         seconds = min(self._settings.wait_seconds, self._settings.answer_seconds / 2)
         waiting = {**line.parameters, "lock_timeout": f"{max(1, int(seconds * 1000))}ms"}
@@ -297,12 +297,12 @@ class PostgresDatabase:
             run(line.connection, self._sql.set_locally, waiting)
             run(line.connection, self._sql.lock_sessions, columns(keys)).fetchall()
             if evidence is not None:
-                found = run(line.connection, evidence.sql, evidence.bindings).fetchone()
-            if found is None:
+                answer = run(line.connection, evidence.sql, evidence.bindings).fetchone()
+            if answer is None:
                 restamped = {**columns(keys), "stamp": new_number()}
                 run(line.connection, self._sql.restamp, restamped)
         self._unsure.clear()
-        return evidence is not None and found is not None and found[0] == evidence.answer
+        return evidence is not None and answer is not None and answer[0] == evidence.answer
 
     def undo(self, tx: PostgresTransaction) -> None:
         line = tx.begun
@@ -314,48 +314,50 @@ class PostgresDatabase:
             line.close()
 
     def judge(self, tx: PostgresTransaction, error: psycopg.Error) -> Exception:
-        """What becomes of a transaction of which nothing is stored: run again, or refused."""
-        line = tx.begun
-        if line is not None and ends_connection(error):
-            line.close()
-        lost = line is not None and line.broken
-        if isinstance(error, pg.DivisionByZero):
+        """Decide about a transaction of which nothing is stored: it is run again, or refused."""
+        why = self._reason_to_retry(tx, error)
+        if why is not None:
             self._first = frozenset(tx.locked)
-            return RetryTransaction("somebody else has written")
-        if isinstance(error, pg.UniqueViolation) and not tx.careful:
-            self._careful = True
-            self._first = frozenset(tx.locked)
-            return RetryTransaction("something was there already")
-        if isinstance(error, pg.LockNotAvailable) and self._goes_on_without(tx):
-            self._first = frozenset(tx.locked)
-            return RetryTransaction("somebody keeps a session locked")
-        if isinstance(error, Silent):
-            # One more try, on a connection that answers; if that is silent too, all of it is.
-            self._losses = max(self._losses, _LOSSES_MAX - 1)
-        if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
-            self._losses += 1
-            self._first = frozenset(tx.locked)
-            LOG.info("transaction retried", extra={"error": str(error), "losses": self._losses})
-            return RetryTransaction("the connection was lost")
+            return RetryTransaction(why)
         self._losses = 0
         self._queueing_since = None
         return self.explain(error)  # type: ignore[return-value]
 
+    def _reason_to_retry(self, tx: PostgresTransaction, error: psycopg.Error) -> str | None:
+        if isinstance(error, pg.DivisionByZero):
+            return "another process has written"
+        if isinstance(error, pg.UniqueViolation) and not tx.careful:
+            self._careful = True
+            return "something was there already"
+        if isinstance(error, pg.LockNotAvailable) and self._goes_on_without(tx):
+            return "another process keeps a session locked"
+        if isinstance(error, Silent):
+            # One more try, on a connection that answers; if that is silent too, all of it is.
+            self._losses = max(self._losses, _LOSSES_MAX - 1)
+        if tx.begun is not None and ends_connection(error):
+            tx.begun.close()
+        lost = tx.begun is not None and tx.begun.broken
+        if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
+            self._losses += 1
+            LOG.info("transaction retried", extra={"error": str(error), "losses": self._losses})
+            return "the connection was lost"
+        return None
+
     def _goes_on_without(self, tx: PostgresTransaction) -> bool:
-        """Whether it is known what was waited for in vain, or it was not for too long yet."""
+        """Return whether the held sessions are known, or the wait was not too long yet."""
         now = time.monotonic()
         try:
             held = self._find_held(tx.locked)
         except (psycopg.Error, StoreError):
             held = {}  # a whole table is locked, or the server went away: the next try tells
-        self._held.update({key: (stamp, now) for key, stamp in held.items()})
+        self._held.update({key: (version, now) for key, version in held.items()})
         self._look_at = now + _LOOK_SECONDS
         self._queueing_since = self._queueing_since or now
         return bool(held) or now - self._queueing_since < self._settings.wait_seconds
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
-        """One consistent moment. Never held open across a yield to a caller."""
+        """Read one consistent moment. Never held open across a yield to a caller."""
         self._lease.check()
         with translated(f"reading {self._address.shown}"), self._pool.reading() as line:
             yield PostgresReader(line.connection, self._sql, self._names)
@@ -385,10 +387,13 @@ class PostgresDatabase:
 
     def check(self) -> list[str]:
         with self.reading() as reader:
-            return maintain.advice(reader.fetch(self._sql.server)[0])
+            return advice(reader.fetch(self._sql.server)[0])
 
     def reindex(self) -> None:
-        """If interrupted: some indexes are made anew, the others are as they were."""
+        """Make all indexes anew.
+
+        If interrupted: some indexes are made anew, the others are as they were.
+        """
         with translated(f"looking after {self._address.shown}"):
             line = self._reconnected()
             line.connection.unhurried = True
@@ -401,11 +406,14 @@ class PostgresDatabase:
         return True
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        return maintain.traces()
+        return Traces(unverified=_UNVERIFIED)
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         """Raises UsageError: the server does it."""
-        return maintain.back_up(target)
+        raise UsageError(
+            f"nothing was written to {target}: a store on PostgreSQL is backed up by its server "
+            "(pg_dump --schema, pg_basebackup); `killick copy` makes a file of it"
+        )
 
     def close(self) -> None:
         """Let go of everything; what was acknowledged is stored already."""
@@ -420,3 +428,26 @@ class PostgresDatabase:
         if self._writer is not None:
             with contextlib.suppress(psycopg.Error):
                 self._writer.close()
+
+
+def advice(row: Any) -> list[str]:
+    """Say which settings of the server weaken a promise, in lines that begin with `server:`."""
+    fsync, full_pages, commits, named, standby, replicas = row
+    lines = []
+    if fsync != "on":
+        lines.append("fsync is off, so what was acknowledged is lost when the machine goes down")
+    if full_pages != "on":
+        lines.append("full_page_writes is off; a torn page cannot be mended after a crash")
+    if standby:
+        lines.append("it is a standby in recovery; nothing can be written here")
+    if replicas and not named:
+        lines.append(
+            "its standbys follow asynchronously; after a failover the newest entries of a session "
+            "may be missing, always from its end"
+        )
+    if commits in ("off", "local") and named:
+        lines.append(
+            f"synchronous_commit is {commits} there; a store that asks for full durability waits "
+            "for the standbys all the same"
+        )
+    return [f"server: {line}" for line in lines]

@@ -1,8 +1,8 @@
-"""The background of one opening: its lease is renewed, and others are told of what it committed.
+"""The lease of one opening: a thread renews it, and tells other processes of commits.
 
-One thread and one connection of its own. A notice is best effort: it is sent after the commit, for
-many commits at once, and never inside of a transaction that writes, where it would take a lock on
-the whole database. Whoever misses one finds the change by looking.
+It has a connection of its own. A notice is best effort: it is sent after the commit, for many
+commits at once, and never inside of a transaction that writes, where it would take a lock on the
+whole database. A process that misses one finds the change by polling.
 """
 
 import logging
@@ -15,9 +15,8 @@ import psycopg
 
 from killick.errors import KillickError, StoreNewer
 from killick.stores.postgres.connection import Address, Link, run
-from killick.stores.postgres.keys import split
 from killick.stores.postgres.migrate import check_allowed
-from killick.stores.postgres.schema import PostgresQueries
+from killick.stores.postgres.statements import PostgresQueries, split
 
 LOG: Final = logging.getLogger("killick")
 
@@ -51,14 +50,14 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def take(self, line: Link) -> None:
-        """Begin: the first time on a connection that is there anyway."""
+        """Take the lease, on a connection that is there anyway, and start the thread."""
         run(line.connection, self._sql.forget_holders)
         self._renew(line)
         self._thread = threading.Thread(target=self._run, name="killick-lease", daemon=True)
         self._thread.start()
 
     def notify(self, keys: Collection[int]) -> None:
-        """Tell those who follow these sessions that something was committed. Does not wait."""
+        """Tell the followers of these sessions that something was committed. Does not wait."""
         with self._mutex:
             self._notices.update(keys)
         self._wake.set()
@@ -141,6 +140,6 @@ class Lease:
 
 
 def channel(schema: str, key: int) -> str:
-    """The name under which changes of one session are announced; at most 63 bytes."""
+    """Return the channel that announces changes of one session; at most 63 bytes."""
     tenant, session = split(key)
     return f"hf_{schema[:24]}_{tenant:x}_{session:x}"

@@ -14,11 +14,11 @@ from psycopg import errors as pg
 
 from killick.errors import StoreBusy, StoreNewer, StoreNotOurs, StoreReadOnly
 from killick.stores.postgres.connection import Address, Connection, Link
-from killick.stores.postgres.schema import DEFAULT_SCHEMA, in_schema
+from killick.stores.postgres.statements import DEFAULT_SCHEMA, in_schema
 from killick.stores.sql import Migration, build, numbered
 
 _QUEUE_SECONDS: Final = 0.2
-"""How long a migration stands in line for a table: all others who want it stand behind it."""
+"""How long a migration waits for a table: every other process that wants it waits behind it."""
 
 _STEP_ASIDE_SECONDS: Final = 0.1
 
@@ -46,7 +46,7 @@ WHERE n.nspname IN (%s, %s) GROUP BY n.nspname
 
 
 def migrations() -> list[Migration]:
-    """All migrations, in order."""
+    """Return all migrations, in order."""
     return numbered("killick.stores.postgres")
 
 
@@ -63,7 +63,7 @@ def find_schema(line: Link, address: Address) -> Address:
 
 
 def bring_up_to_date(line: Link, address: Address, wait_seconds: float) -> None:
-    """Create the store or migrate it. Whoever comes second finds nothing left to do.
+    """Create the store or migrate it. The second process to come finds nothing left to do.
 
     If interrupted: all that was missing is there with its record, or nothing is.
     """
@@ -73,14 +73,14 @@ def bring_up_to_date(line: Link, address: Address, wait_seconds: float) -> None:
         return
     if line.standby:
         raise StoreReadOnly(f"{shown}: a standby in recovery holds no store yet; name the primary")
-    # A table may be large, and others are at work in it: this takes as long as it takes.
+    # A table may be large, and other processes are at work in it: this takes its time.
     connection.unhurried = True
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
             _migrate(connection, schema, shown, deadline)
         except (pg.LockNotAvailable, pg.DeadlockDetected) as error:
-            # Somebody who is in the way is let through: nothing was changed, so nothing is kept.
+            # Whichever transaction is in the way goes first: nothing was changed here.
             if time.monotonic() > deadline:
                 raise StoreBusy(
                     f"{shown}: the store must be brought up to date, and others were at work in "
@@ -102,8 +102,8 @@ def _migrate(connection: Connection, schema: str, shown: str, deadline: float) -
         at = _version(connection, schema, shown)
         if at == 0:
             _begin(connection, schema)
-        for one in migrations()[at:]:
-            _apply(connection, schema, one)
+        for migration in migrations()[at:]:
+            _apply(connection, schema, migration)
 
 
 def _set_patience(connection: Connection, seconds: float) -> None:
@@ -112,7 +112,7 @@ def _set_patience(connection: Connection, seconds: float) -> None:
 
 
 def _begin(connection: Connection, schema: str) -> None:
-    # Asked first, because a role that may not create schemas may still have one.
+    # Looked up first: a role that may not create schemas may still have one.
     exists = connection.execute(
         "SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)
     ).fetchone()
@@ -121,27 +121,25 @@ def _begin(connection: Connection, schema: str) -> None:
     connection.execute(in_schema(_HOUSE, schema).encode())
 
 
-def _apply(connection: Connection, schema: str, one: Migration) -> None:
-    connection.execute(in_schema(one.sql, schema).encode())
-    connection.execute(
-        in_schema(
-            "INSERT INTO killick.migrations (number, name, at_us, build) VALUES (%s, %s, %s, %s)",
-            schema,
-        ).encode(),
-        (one.number, one.name, time.time_ns() // 1000, build()),
-    )
-    connection.execute(
-        in_schema(
-            "INSERT INTO killick.meta (name, value) VALUES ('version', %s), ('oldest', %s) "
-            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            schema,
-        ).encode(),
-        (one.number, OLDEST),
-    )
+_NOTE_MIGRATION: Final = (
+    "INSERT INTO killick.migrations (number, name, at_us, build) VALUES (%s, %s, %s, %s)"
+)
+_SAVE_VERSION: Final = (
+    "INSERT INTO killick.meta (name, value) VALUES ('version', %s), ('oldest', %s) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+
+
+def _apply(connection: Connection, schema: str, migration: Migration) -> None:
+    number, name, sql = migration
+    connection.execute(in_schema(sql, schema).encode())
+    noted = (number, name, time.time_ns() // 1000, build())
+    connection.execute(in_schema(_NOTE_MIGRATION, schema).encode(), noted)
+    connection.execute(in_schema(_SAVE_VERSION, schema).encode(), (number, OLDEST))
 
 
 def _version(connection: Connection, schema: str, shown: str) -> int:
-    """Where the store is; 0 when there is none. Raises StoreNewer, StoreNotOurs."""
+    """Return the store's version; 0 when there is none. Raises StoreNewer, StoreNotOurs."""
     tables = connection.execute(
         "SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND c.relname IN ('meta', 'entries', 'sessions')",

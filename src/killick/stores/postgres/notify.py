@@ -1,7 +1,7 @@
-"""The thread that listens to the server's notices, while somebody here waits for some sessions.
+"""The thread that listens to the server's notices, while callers here wait for some sessions.
 
-It sleeps until the server says something or somebody here calls it, whatever it listens to. Once in
-half a minute it asks the writers of the sessions that are followed to go on sending notices.
+It sleeps until the server sends something or a caller wakes it. Once in half a minute it asks the
+writers of followed sessions to go on sending notices.
 """
 
 import contextlib
@@ -18,19 +18,18 @@ import psycopg
 from killick.errors import KillickError
 from killick.stores.contract import Pace
 from killick.stores.postgres.connection import Link, run
-from killick.stores.postgres.keys import columns, of
 from killick.stores.postgres.leases import channel
 from killick.stores.postgres.pool import Pool
-from killick.stores.postgres.schema import PostgresQueries
+from killick.stores.postgres.statements import PostgresQueries, columns, of
 
 _ASKED_SECONDS: Final = 60.0
 """For how long the writers of a session are asked to send notices; asked again at half of it."""
 
 _GATHER_SECONDS: Final = 0.010
-"""Turns come and go: what of it happens within this time is one change of what is listened to."""
+"""Turns come and go: all that begin or end within this time are one change of the channels."""
 
 _BUSY_SECONDS: Final = (0.005, 0.5)
-"""Until a session whose row somebody writes to is asked for again: at first, and at most."""
+"""Until a session whose row is being written is asked for again: at first, and at most."""
 
 _RETRY_SECONDS: Final = (0.05, 5.0)
 """Until a connection that was lost is opened again: at first, and at most."""
@@ -46,9 +45,9 @@ class Wanted(NamedTuple):
 
 
 class Listener:
-    """One thread and one connection, from the first who waits until nobody has for a while.
+    """One thread and one connection, from the first waiting caller until none is left.
 
-    Raises OSError if there are no files left.
+    Raises OSError if the process has no file descriptor left.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Listener:
         self._asked: frozenset[int] = frozenset()
         self._asked_at = 0.0
         self._busy, self._retry = _BUSY_SECONDS[0], _RETRY_SECONDS[0]
-        self._told = self._called = False
+        self._announced = self._called = False
         self.deaf = False
         """Whether nothing will ever be heard: a pooler is in between."""
         self._selector = selectors.DefaultSelector()
@@ -82,13 +81,13 @@ class Listener:
         self._thread.start()
 
     def serves(self, wanted: Wanted) -> bool:
-        """Whether all of this is told, as far as is known here."""
+        """Return whether the server announces all of this, as far as is known here."""
         recently = time.monotonic() - self._asked_at < _ASKED_SECONDS
         asked = wanted.followed <= self._asked and (recently or not wanted.followed)
         return wanted.keys <= self._heard and asked
 
     def call(self) -> None:
-        """Have it look at what is wanted. Does not wait."""
+        """Make the thread look at what is wanted. Does not wait."""
         if not self._called:
             self._called = True
             with contextlib.suppress(OSError):  # it has ended
@@ -115,12 +114,12 @@ class Listener:
             self._retry = _RETRY_SECONDS[0]
         except (psycopg.Error, KillickError, OSError):
             self._drop()
-            self._notice()  # from now on nothing is told: it must be asked for
+            self._notice()  # from now on nothing is announced: callers must poll
             self._wait(self._retry)
             self._retry = min(self._retry * 2, _RETRY_SECONDS[1])
 
     def _prepare(self, wanted: Wanted) -> float:
-        """Listen to what is wanted. For how long nothing else is to be done."""
+        """Listen to what is wanted; return for how long nothing else is to be done."""
         if self._line is None:
             self._open()
         assert self._line is not None
@@ -136,9 +135,9 @@ class Listener:
         else:
             seconds = self._busy
             self._busy = min(self._busy * 2, _BUSY_SECONDS[1])
-        if self._told or (not served and self.serves(wanted)):
-            self._told = False
-            self._notice()  # what came before is found by asking once more
+        if self._announced or (not served and self.serves(wanted)):
+            self._announced = False
+            self._notice()  # what came before is found by polling once more
         return seconds
 
     def _left(self) -> float:
@@ -151,7 +150,7 @@ class Listener:
         self._selector.register(self._line.connection.fileno(), selectors.EVENT_READ)
 
     def _take(self, _notice: psycopg.Notify) -> None:
-        self._told = True
+        self._announced = True
 
     def _tune(self, line: Link, keys: frozenset[int]) -> None:
         for key in self._heard - keys:
@@ -161,7 +160,7 @@ class Listener:
         self._heard = keys
 
     def _ask(self, line: Link, followed: frozenset[int]) -> bool:
-        """False when some of the sessions were being written to, and have not heard of it."""
+        """Ask their writers for notices; False when some rows were locked by a writer."""
         if not followed:
             return True
         asked = {**columns(sorted(followed)), "seconds": _ASKED_SECONDS}
@@ -170,19 +169,19 @@ class Listener:
         return bool(row[0] == 0)
 
     def _hear(self, seconds: float) -> None:
-        """Sleep until something is said or the time is over; pass on that something was."""
+        """Sleep until the server sends something or the time is over; pass on that it did."""
         if self._wait(seconds) and self._line is not None:
             server = self._line.connection.pgconn
             server.consume_input()
             while server.notifies() is not None:
-                self._told = True
+                self._announced = True
                 server.consume_input()
-            if self._told:
-                self._told = False
+            if self._announced:
+                self._announced = False
                 self._notice()
 
     def _wait(self, seconds: float) -> bool:
-        """Whether the server has said something."""
+        """Wait; return whether the server has sent something."""
         ready = [key.fileobj for key, _ in self._selector.select(max(0.0, seconds))]
         if self._ear in ready:
             time.sleep(_GATHER_SECONDS)
@@ -202,8 +201,8 @@ class Listener:
                 line.close()
 
 
-_UNTOLD: Final = Pace(busy=0.2, quiet=0.2)
-_TOLD: Final = Pace(busy=0.2, quiet=1.0)
+_POLLED: Final = Pace(busy=0.2, quiet=0.2)
+_ANNOUNCED: Final = Pace(busy=0.2, quiet=1.0)
 _FEW: Final = 4
 _NOTHING: Final = Wanted(frozenset(), frozenset())
 
@@ -238,7 +237,7 @@ class Watching:
                 self._listen(notice)
 
     def _listen(self, notice: Callable[[], None]) -> None:
-        # If no file is left, it is asked for until somebody comes who finds one.
+        # Without a free file descriptor, callers poll until one finds a descriptor again.
         with contextlib.suppress(OSError):
             self._listener = Listener(
                 self._connect, self._sql, self._schema, wanted=self._still_wanted, notice=notice
@@ -254,10 +253,11 @@ class Watching:
 
     def pace(self) -> Pace:
         listener = self._listener
-        return _TOLD if listener is not None and listener.serves(self._wanted) else _UNTOLD
+        served = listener is not None and listener.serves(self._wanted)
+        return _ANNOUNCED if served else _POLLED
 
     def mark(self) -> int:
-        """Another number when one of the watched sessions has changed."""
+        """Return a number that is another one when a watched session has changed."""
         keys = sorted(self._wanted.keys)
         if not keys:
             return 0

@@ -1,7 +1,7 @@
-"""A few connections for those who read, opened when they are needed and kept while they are sound.
+"""A few connections for readers, opened when they are needed and kept while they are sound.
 
-A pool of our own: it has no threads, so there is nothing to be lost in a fork, and whoever reads
-opens what is missing and gets the error that came of it.
+A pool of our own: it has no threads, so there is nothing to be lost in a fork, and a reader that
+opens a connection gets the error that came of it.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ class Pool:
         self._connect = connect
         self._wait_seconds = wait_seconds
         self._idle: list[Link] = []
-        self._places = threading.Semaphore(_MOST)
+        self._free = threading.Semaphore(_MOST)
         self._closed = False
 
     @contextmanager
     def reading(self) -> Iterator[Link]:
-        """One consistent moment, given back whatever comes of it."""
-        with self._place():
+        """Lend a connection that sees one consistent moment."""
+        with self._slot():
             line, _ = self._answering(_begin)
             try:
                 yield line
@@ -43,25 +43,25 @@ class Pool:
                 self._give_back(line)
 
     def ask(self, question: Callable[[Link], T]) -> T:
-        """Something so small that it needs no transaction. It may be asked more than once."""
-        with self._place():
+        """Ask something so small that it needs no transaction; perhaps more than once."""
+        with self._slot():
             line, answer = self._answering(question)
             self._keep(line)
             return answer
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._places.acquire(timeout=self._wait_seconds):
+    def _slot(self) -> Iterator[None]:
+        if not self._free.acquire(timeout=self._wait_seconds):
             raise StoreBusy(
                 f"waited {self._wait_seconds:g} s for one of {_MOST} connections that read"
             )
         try:
             yield
         finally:
-            self._places.release()
+            self._free.release()
 
     def _answering(self, question: Callable[[Link], T]) -> tuple[Link, T]:
-        """A connection, and its answer. One that was kept may be gone; a new one is not."""
+        """Return a connection and its answer. A kept connection may be gone; a new one is not."""
         while True:
             try:
                 line, kept = self._idle.pop(), True
@@ -133,9 +133,8 @@ def patiently(connect: Callable[[], Link], seconds: float) -> Link:
 
 
 def _may_pass(error: psycopg.OperationalError) -> bool:
-    """A wrong password, user, database or certificate does not mend itself."""
-    state = error.sqlstate or ""
-    said = str(error)
+    """Return whether waiting may help: a wrong password, user or certificate stays wrong."""
+    state, message = error.sqlstate or "", str(error)
     if refuses_encryption(error):
         return False
-    return not (state[:2] in ("28", "3D") or "password" in said or "does not exist" in said)
+    return not (state[:2] in ("28", "3D") or "password" in message or "does not exist" in message)

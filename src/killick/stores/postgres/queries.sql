@@ -1,17 +1,18 @@
 -- set_locally --
--- Behind a pooler nothing outlives a transaction, so each one sets what it needs.
+-- Set what a transaction needs: behind a pooler nothing outlives one.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
        set_config('synchronous_commit', %(synchronous_commit)s, true);
 
 -- lock_session --
+-- Lock one session for a transaction, and read it.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
        base, base_seq, about, watched > clock_timestamp()
 FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s
 FOR UPDATE;
 
 -- lock_sessions --
--- In one order for everybody, so that two who lock the same sessions never wait for each other.
+-- Lock several sessions, in one order for every process, so that no two wait for each other.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
        base, base_seq, about, watched > clock_timestamp()
 FROM killick.sessions
@@ -20,7 +21,7 @@ ORDER BY tenant, session
 FOR UPDATE OF sessions;
 
 -- held_sessions --
--- Locks what of these is free, and finds what is not: somebody else has it.
+-- Lock the free ones of these sessions, and find those that another process has locked.
 WITH free AS MATERIALIZED (
     SELECT s.tenant, s.session FROM killick.sessions AS s
     JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
@@ -32,7 +33,7 @@ JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, se
 WHERE NOT EXISTS (SELECT 1 FROM free WHERE free.tenant = s.tenant AND free.session = s.session);
 
 -- check_sessions --
--- Locks sessions that are as they are known to be; fails if one of them is not.
+-- Lock sessions whose versions are known; divide by zero if one has another version.
 SELECT 1 / (count(*) = %(count)s)::int, array_agg(held.tenant) FILTER (WHERE held.wanted),
        array_agg(held.session) FILTER (WHERE held.wanted)
 FROM (SELECT s.tenant, s.session, s.watched > clock_timestamp() AS wanted
@@ -43,7 +44,7 @@ FROM (SELECT s.tenant, s.session, s.watched > clock_timestamp() AS wanted
       FOR UPDATE OF s) AS held;
 
 -- append_entry --
--- The whole of a transaction: nothing is written unless the session is as it is known to be.
+-- Append one entry, as a whole transaction; nothing is written if the version is another.
 WITH saved AS (
     UPDATE killick.sessions SET head = %(seq)s, stamp = %(stamp)s, behind = true
     WHERE tenant = %(tenant)s AND session = %(session)s AND stamp = %(known)s
@@ -56,7 +57,7 @@ WITH saved AS (
 SELECT wanted FROM saved;
 
 -- append_entries --
--- The same for many: it fails as a whole if one of the sessions is not as it is known to be.
+-- The same for many sessions; divide by zero if one of them has another version.
 WITH saved AS (
     UPDATE killick.sessions AS s SET head = believed.head, stamp = %(stamp)s, behind = true
     FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[], %(known)s::bigint[])
@@ -73,62 +74,78 @@ SELECT 1 / (count(*) = %(count)s)::int, array_agg(tenant) FILTER (WHERE wanted),
 FROM saved;
 
 -- session --
+-- Read a session's row without locking it.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
        base, base_seq, about
 FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- stopping --
+-- Find the sessions whose turn was asked to stop, for whichever process runs it.
 SELECT tenant, session, stop_seq FROM killick.sessions WHERE stop_seq IS NOT NULL;
 
 -- find_key --
+-- Find a session's number by its id.
 SELECT session FROM killick.session_ids WHERE tenant = %(tenant)s AND id = %(id)s;
 
 -- tenant_name --
+-- Read the name behind a tenant's number; names never change.
 SELECT name FROM killick.tenants WHERE tenant = %(tenant)s;
 
 -- put_tenant --
+-- Keep the name of a tenant that writes for the first time.
 INSERT INTO killick.tenants (tenant, name) VALUES (%(tenant)s, %(name)s) ON CONFLICT (tenant) DO NOTHING;
 
 -- base_of --
+-- Find what a fork was forked from, to read its journal through its ancestors.
 SELECT base, base_seq FROM killick.sessions
 WHERE tenant = %(tenant)s AND session = %(session)s AND base IS NOT NULL;
 
 -- forks_of --
+-- Find the forks of a session: it cannot be erased before them.
 SELECT session FROM killick.sessions WHERE tenant = %(tenant)s AND base = %(session)s ORDER BY created_at_us, session;
 
 -- session_keys --
+-- List all sessions, for what goes over the whole store.
 SELECT tenant, session FROM killick.sessions ORDER BY created_at_us, tenant, session;
 
 -- origin --
+-- Read where a session comes from, even if the rest of its row is damaged.
 SELECT id, created_at_us, base, base_seq FROM killick.sessions
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- head_of --
+-- Find the last seq that is really stored, to compare the row with it.
 SELECT coalesce(max(seq), 0) FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- count_of --
+-- Count the entries of a session that is about to be erased, for its receipt.
 SELECT count(*) FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- labels --
+-- Read a session's tags and models, to compare them with its journal.
 SELECT kind, label FROM killick.labels WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- usage_of --
+-- Read what a session's model calls have cost, to compare it with its journal.
 SELECT day, provider, model, calls, input, output, cached, reasoning, cost
 FROM killick.usage WHERE tenant = %(tenant)s AND session = %(session)s ORDER BY day, provider, model;
 
 -- streams --
+-- Find the messages whose deltas were not dropped yet: they were streaming.
 SELECT DISTINCT seq FROM killick.deltas WHERE tenant = %(tenant)s AND session = %(session)s ORDER BY seq;
 
 -- find_ids --
+-- Complete a shortened id.
 SELECT id FROM killick.session_ids
 WHERE tenant = %(tenant)s AND id >= %(prefix)s AND (%(beyond)s::bytea IS NULL OR id < %(beyond)s)
 ORDER BY id LIMIT %(limit)s;
 
 -- unscrubbed --
+-- List erased sessions whose bytes may still be in a file.
 SELECT id FROM killick.erasures WHERE tenant = %(tenant)s AND scrubbed_at_us IS NULL ORDER BY at_us, session;
 
 -- sessions --
--- Newest first; a filter that is NULL filters nothing.
+-- List sessions, newest first; a filter that is NULL filters nothing.
 SELECT s.id, s.about, s.created_at_us, s.updated_at_us
 FROM killick.sessions AS s
 WHERE s.tenant = %(tenant)s AND s.deleted = %(deleted)s
@@ -153,15 +170,18 @@ WHERE s.tenant = %(tenant)s AND s.deleted = %(deleted)s
 ORDER BY s.updated_at_us DESC, s.id DESC LIMIT %(limit)s;
 
 -- put_id --
+-- Claim the id of a new session; a second one of this id fails here.
 INSERT INTO killick.session_ids (tenant, id, session) VALUES (%(tenant)s, %(id)s, %(session)s);
 
 -- create_session --
+-- Insert a new session; save_session completes the row.
 INSERT INTO killick.sessions (tenant, session, id, head, stamp, fence, created_at_us, updated_at_us, base, base_seq,
                                indexed, behind, archived, deleted, pinned, type, about)
 VALUES (%(tenant)s, %(session)s, %(id)s, %(base_seq)s, %(stamp)s, %(fence)s, %(created_at_us)s, %(updated_at_us)s,
         %(base)s, %(base_seq)s, %(base_seq)s, true, false, false, false, '', %(about)s);
 
 -- save_session --
+-- Save a session's row after operations that changed more than its head.
 UPDATE killick.sessions
 SET head = %(head)s, stamp = %(stamp)s, fence = %(fence)s, turn_seq = %(turn_seq)s, stop_seq = %(stop_seq)s,
     queue_seq = %(queue_seq)s, updated_at_us = %(updated_at_us)s, archived = %(archived)s, deleted = %(deleted)s,
@@ -170,31 +190,37 @@ SET head = %(head)s, stamp = %(stamp)s, fence = %(fence)s, turn_seq = %(turn_seq
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- save_head --
+-- Save the head of a session that only got new entries.
 UPDATE killick.sessions SET head = %(head)s, stamp = %(stamp)s, behind = true
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- save_heads --
+-- The same for several sessions.
 UPDATE killick.sessions AS s SET head = saved.head, stamp = %(stamp)s, behind = true
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[]) AS saved (tenant, session, head)
 WHERE s.tenant = saved.tenant AND s.session = saved.session;
 
 -- restamp --
--- Whatever is known of these sessions must be read again, by everybody.
+-- Give sessions a new version: every process must read them again.
 UPDATE killick.sessions AS s SET stamp = %(stamp)s
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session)
 WHERE s.tenant = wanted.tenant AND s.session = wanted.session;
 
 -- drop_labels --
+-- Forget a session's tags and models before they are written anew.
 DELETE FROM killick.labels WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- put_label --
+-- Make a session findable by a tag or a model.
 INSERT INTO killick.labels (tenant, session, kind, label)
 VALUES (%(tenant)s, %(session)s, %(kind)s, %(label)s) ON CONFLICT DO NOTHING;
 
 -- drop_usage --
+-- Forget a session's usage before it is added up anew from its journal.
 DELETE FROM killick.usage WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- spend --
+-- Add a model call to a session's usage of a day.
 INSERT INTO killick.usage AS u (tenant, session, day, provider, model, calls, input, output, cached, reasoning, cost)
 VALUES (%(tenant)s, %(session)s, %(day)s, %(provider)s, %(model)s, %(calls)s, %(input)s, %(output)s, %(cached)s,
         %(reasoning)s, %(cost)s::double precision)
@@ -204,6 +230,7 @@ SET calls = u.calls + excluded.calls, input = u.input + excluded.input, output =
     cost = CASE WHEN u.cost IS NULL THEN excluded.cost ELSE u.cost + coalesce(excluded.cost, 0.0) END;
 
 -- usage --
+-- Add up usage for a report; a filter that is NULL filters nothing.
 SELECT s.id, s.project, u.day, u.provider, u.model, u.calls, u.input, u.output, u.cached, u.reasoning, u.cost
 FROM killick.usage AS u JOIN killick.sessions AS s USING (tenant, session)
 WHERE u.tenant = %(tenant)s
@@ -215,63 +242,74 @@ WHERE u.tenant = %(tenant)s
 ORDER BY u.day, s.id, u.provider, u.model;
 
 -- insert_entry --
+-- Append one entry; one whose identity is stored already fails.
 INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
 VALUES (%(tenant)s, %(session)s, %(seq)s, %(at_us)s, %(crc)s, %(mark)s, %(identity)s, %(blob)s, %(body)s);
 
 -- insert_entries --
+-- The same for several entries, of any sessions.
 INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
 SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(at_us)s::bigint[],
                      %(crc)s::bigint[], %(mark)s::bigint[], %(identity)s::bytea[], %(blob)s::bytea[],
                      %(body)s::bytea[]);
 
 -- has_entry --
+-- Find an entry by identity: whether it is a repetition, or whether a lost commit was made.
 SELECT seq FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND identity = %(identity)s;
 
 -- entries --
+-- Read a journal, or a page of it, in order.
 SELECT seq, at_us, crc, body, blob
 FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND seq > %(after)s AND seq <= %(through)s
 ORDER BY seq LIMIT %(limit)s;
 
 -- newest_entries --
+-- Read the end of a journal, backwards.
 SELECT seq, at_us, crc, body, blob
 FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND seq < %(before)s
 ORDER BY seq DESC LIMIT %(limit)s;
 
 -- marked_entries --
+-- Read only the entries of one lookup class: turns, or compactions and rewinds.
 SELECT seq, at_us, crc, body, blob
 FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND mark = %(mark)s AND seq > %(after)s
 ORDER BY seq;
 
 -- find_entry --
+-- Read one entry by its identity.
 SELECT seq, at_us, crc, body, blob
 FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s AND identity = %(identity)s;
 
 -- deltas --
+-- Read the deltas of a message that streams, or of a tool that runs.
 SELECT number, body FROM killick.deltas
 WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s AND number > %(after)s ORDER BY number;
 
 -- put_deltas --
--- A flush whose outcome was unknown is written again, with the same number and at least its text.
+-- Write flushes; one whose outcome was unknown comes again, with the same number and at least its text.
 INSERT INTO killick.deltas (tenant, session, seq, number, body)
 SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(number)s::bigint[],
                      %(body)s::bytea[])
 ON CONFLICT (tenant, session, seq, number) DO UPDATE SET body = excluded.body;
 
 -- drop_deltas --
+-- Drop the deltas of a message that is complete: its entry has all of it.
 DELETE FROM killick.deltas WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s;
 
 -- blob --
+-- Read a blob.
 SELECT data FROM killick.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s;
 
 -- has_blob --
+-- Check that a blob is there.
 SELECT 1 FROM killick.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s;
 
 -- claim_blob --
--- Whoever relies on a blob that nothing refers to yet keeps it from being collected.
+-- Keep a blob that nothing refers to yet from being collected, for a holder that relies on it.
 WITH claimed AS (
     UPDATE killick.blobs AS b SET holder = %(holder)s
     WHERE b.tenant = %(tenant)s AND b.digest = %(digest)s AND b.holder <> %(holder)s
@@ -280,36 +318,43 @@ WITH claimed AS (
 SELECT 1 FROM killick.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s;
 
 -- put_blob --
+-- Store a blob, for its holder until an entry refers to it.
 INSERT INTO killick.blobs (tenant, digest, holder, data)
 VALUES (%(tenant)s, %(digest)s, %(holder)s, %(data)s) ON CONFLICT DO NOTHING;
 
 -- has_reference --
+-- Check whether a session refers to a blob already.
 SELECT 1 FROM killick.blob_references
 WHERE tenant = %(tenant)s AND session = %(session)s AND digest = %(digest)s;
 
 -- keep_blob --
--- Many may hold a blob like this at a time; whoever removes loose ones waits for all of them.
+-- Hold a blob until the commit; many may, and a process that removes loose blobs waits for all.
 SELECT 1 FROM killick.blobs WHERE tenant = %(tenant)s AND digest = %(digest)s FOR KEY SHARE;
 
 -- refer --
+-- Keep a blob for as long as this session exists.
 INSERT INTO killick.blob_references (tenant, session, digest)
 VALUES (%(tenant)s, %(session)s, %(digest)s) ON CONFLICT DO NOTHING;
 
 -- collecting_is_due --
+-- Check whether no process has collected blobs within a day.
 SELECT 1 WHERE NOT EXISTS (
     SELECT 1 FROM killick.meta
     WHERE name = 'collected' AND value > extract(epoch FROM clock_timestamp())::bigint - 86400);
 
 -- collecting --
+-- Note that blobs are collected now.
 INSERT INTO killick.meta (name, value) VALUES ('collected', extract(epoch FROM clock_timestamp())::bigint)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- loose_blobs --
+-- Find blobs that no session refers to; some holders may still be alive.
 SELECT b.tenant, b.digest, b.holder FROM killick.blobs AS b
 WHERE NOT EXISTS (SELECT 1 FROM killick.blob_references AS r WHERE r.tenant = b.tenant AND r.digest = b.digest)
 ORDER BY b.tenant, b.digest;
 
 -- own_blobs --
+-- Find blobs that only the session to be erased refers to.
 SELECT b.tenant, b.digest, b.holder
 FROM killick.blob_references AS mine JOIN killick.blobs AS b USING (tenant, digest)
 WHERE mine.tenant = %(tenant)s AND mine.session = %(session)s
@@ -318,12 +363,13 @@ WHERE mine.tenant = %(tenant)s AND mine.session = %(session)s
 ORDER BY b.tenant, b.digest;
 
 -- lock_blobs --
+-- Lock blobs that are about to be removed, in one order for every process.
 SELECT 1 FROM killick.blobs JOIN unnest(%(tenants)s::bigint[], %(digests)s::bytea[]) AS wanted (tenant, digest)
      USING (tenant, digest)
 ORDER BY tenant, digest FOR UPDATE OF blobs;
 
 -- drop_blobs --
--- After they were locked, so that whoever came to refer to one meanwhile, or to rely on it, is seen.
+-- Remove locked blobs, but those that a session refers to or another holder relies on by now.
 DELETE FROM killick.blobs AS b
 USING unnest(%(tenants)s::bigint[], %(digests)s::bytea[], %(holders)s::text[]) AS wanted (tenant, digest, holder)
 WHERE b.tenant = wanted.tenant AND b.digest = wanted.digest AND b.holder = wanted.holder
@@ -331,35 +377,44 @@ WHERE b.tenant = wanted.tenant AND b.digest = wanted.digest AND b.holder = wante
 RETURNING 1;
 
 -- drop_references --
+-- Forget which blobs an erased session refers to.
 DELETE FROM killick.blob_references WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- erase_entries --
+-- Remove the journal of an erased session.
 DELETE FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- erase_deltas --
+-- Remove the deltas of an erased session.
 DELETE FROM killick.deltas WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- erase_id --
+-- Free the id of an erased session, unless another session has it by now.
 DELETE FROM killick.session_ids
 WHERE tenant = %(tenant)s
   AND id = (SELECT id FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s)
   AND session = %(session)s;
 
 -- erase_session --
+-- Remove the row of an erased session.
 DELETE FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- note_erasure --
+-- Write the receipt of an erasure.
 INSERT INTO killick.erasures (tenant, session, id, entries, at_us)
 VALUES (%(tenant)s, %(session)s, %(id)s, %(entries)s, %(at_us)s);
 
 -- has_erasure --
+-- Find out whether a lost commit has erased the session.
 SELECT at_us FROM killick.erasures WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- scrubbed --
+-- Note that the bytes of an erased session are gone from the files too.
 UPDATE killick.erasures SET scrubbed_at_us = %(at_us)s
 WHERE scrubbed_at_us IS NULL AND tenant = %(tenant)s AND id = %(id)s;
 
 -- holds --
+-- Look for bytes in everything that is stored, to check that they were erased.
 SELECT EXISTS (SELECT 1 FROM killick.entries WHERE position(%(fragment)s::bytea IN body) > 0)
     OR EXISTS (SELECT 1 FROM killick.deltas WHERE position(%(fragment)s::bytea IN body) > 0)
     OR EXISTS (SELECT 1 FROM killick.blobs WHERE position(%(fragment)s::bytea IN data) > 0)
@@ -367,13 +422,16 @@ SELECT EXISTS (SELECT 1 FROM killick.entries WHERE position(%(fragment)s::bytea 
                WHERE position(%(fragment)s::bytea IN about) > 0 OR position(%(fragment)s::bytea IN id) > 0);
 
 -- counts --
+-- Count what the store holds.
 SELECT (SELECT count(*) FROM killick.sessions), (SELECT count(*) FROM killick.entries),
        (SELECT count(*) FROM killick.deltas), (SELECT count(*) FROM killick.blobs);
 
 -- is_alive --
+-- Check whether a holder's lease still runs, by the server's clock.
 SELECT until > clock_timestamp() FROM killick.holders WHERE holder = %(holder)s;
 
 -- renew --
+-- Take or renew a lease, and read which versions may use the store.
 INSERT INTO killick.holders AS h (holder, until)
 VALUES (%(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s::double precision))
 ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
@@ -381,14 +439,15 @@ RETURNING (SELECT m.value FROM killick.meta AS m WHERE m.name = 'oldest'),
           (SELECT m.value FROM killick.meta AS m WHERE m.name = 'version');
 
 -- release --
+-- Give a lease back.
 DELETE FROM killick.holders WHERE holder = %(holder)s;
 
 -- forget_holders --
--- Who lost its lease a day ago comes back as somebody who has none, which is the same.
+-- Forget leases that ran out a day ago: a lease that is not there has run out too.
 DELETE FROM killick.holders WHERE until < clock_timestamp() - interval '1 day';
 
 -- marks --
--- What is new to whoever follows these sessions: entries by the stamp, deltas by their count.
+-- Read what changes when followed sessions do: the stamp with entries, the count with deltas.
 SELECT s.session, s.stamp, (SELECT count(*) FROM killick.deltas AS d
                             WHERE d.tenant = s.tenant AND d.session = s.session)
 FROM killick.sessions AS s
@@ -402,7 +461,7 @@ SELECT s.session, s.stamp, (SELECT count(*) FROM killick.deltas AS d
 FROM killick.sessions AS s WHERE s.tenant = %(tenant)s AND s.session = %(session)s;
 
 -- want_notice --
--- A row that somebody writes to at this moment is left alone: how many those were, to be asked again soon.
+-- Ask the writers of sessions for notices. Rows that are locked are left alone; count them, to ask again soon.
 WITH due AS (
     SELECT tenant, session FROM killick.sessions
     JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
@@ -419,30 +478,36 @@ WITH due AS (
 SELECT (SELECT count(*) FROM due) - (SELECT count(*) FROM asked);
 
 -- notify --
+-- Wake the processes that listen to these sessions.
 SELECT pg_notify(channel, '') FROM unnest(%(channels)s::text[]) AS channel;
 
 -- search_state --
+-- Read whether parts of words are indexed, and whether the index is damaged.
 SELECT substrings, damage FROM killick.search_state;
 
 -- index_behind --
+-- Count the entries that are not indexed yet.
 SELECT coalesce(sum(head - indexed), 0)::bigint FROM killick.sessions WHERE behind;
 
 -- unindexed_sessions --
+-- Find sessions with entries to index, the longest unchanged first.
 SELECT tenant, session, indexed FROM killick.sessions WHERE behind AND indexed < head
 ORDER BY updated_at_us, tenant, session LIMIT %(limit)s;
 
 -- lock_index --
--- A row that somebody writes to at this moment is left alone: its turn comes.
+-- Lock sessions to index them; a row that is locked is left for later.
 SELECT tenant, session, indexed FROM killick.sessions
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
 ORDER BY tenant, session FOR UPDATE OF sessions SKIP LOCKED;
 
 -- save_indexed --
+-- Save how far sessions are indexed.
 UPDATE killick.sessions AS s SET indexed = done.seq, behind = s.head > done.seq
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(seqs)s::bigint[]) AS done (tenant, session, seq)
 WHERE s.tenant = done.tenant AND s.session = done.session;
 
 -- put_documents --
+-- Insert what can be found of messages; a later state replaces an earlier one.
 INSERT INTO killick.search_documents AS d (tenant, session, place, seq, first, at_us, role, partial)
 SELECT * FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(seq)s::bigint[],
                      %(first)s::bigint[], %(at_us)s::bigint[], %(role)s::bigint[], %(partial)s::boolean[])
@@ -451,11 +516,13 @@ SET seq = excluded.seq, at_us = excluded.at_us, role = excluded.role, partial = 
 WHERE d.seq < excluded.seq;
 
 -- drop_words --
+-- Drop the words of documents that are indexed anew.
 DELETE FROM killick.search_words AS w
 USING unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[]) AS gone (tenant, session, place)
 WHERE w.tenant = gone.tenant AND w.session = gone.session AND w.place = gone.place;
 
 -- put_words --
+-- Index the words of documents, in pieces.
 INSERT INTO killick.search_words (tenant, session, place, reasoning, piece, words)
 SELECT tenant, session, place, reasoning, piece, words::tsvector
 FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(reasoning)s::boolean[],
@@ -463,34 +530,42 @@ FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], 
 ON CONFLICT (tenant, session, place, reasoning, piece) DO UPDATE SET words = excluded.words;
 
 -- put_substrings --
+-- Index the text of documents, to find parts of words.
 INSERT INTO killick.search_substrings (tenant, session, place, reasoning, folded)
 SELECT * FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(place)s::bigint[], %(reasoning)s::boolean[],
                      %(folded)s::text[])
 ON CONFLICT (tenant, session, place, reasoning) DO UPDATE SET folded = excluded.folded;
 
 -- drop_documents --
+-- Take a session out of the index: its documents.
 DELETE FROM killick.search_documents WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- drop_all_words --
+-- Take a session out of the index: its words.
 DELETE FROM killick.search_words WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- drop_all_substrings --
+-- Take a session out of the index: its parts of words.
 DELETE FROM killick.search_substrings WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- empty_index --
+-- Empty the index before it is built anew.
 TRUNCATE killick.search_documents, killick.search_words, killick.search_substrings;
 
 -- index_from_start --
+-- Have every session indexed again from where its own journal begins.
 UPDATE killick.sessions SET indexed = base_seq, behind = true;
 
 -- save_search_state --
+-- Note that the index is sound, and whether it has parts of words.
 UPDATE killick.search_state SET substrings = %(substrings)s, damage = NULL;
 
 -- save_search_damage --
+-- Note why the index cannot be used until it is built anew.
 UPDATE killick.search_state SET damage = %(damage)s;
 
 -- trigrams --
--- Whether pg_trgm is installed, where, and whether this role could install it.
+-- Find out whether pg_trgm is installed, where, and whether this role could install it.
 SELECT e.extname IS NOT NULL, e.extnamespace::regnamespace::text,
        EXISTS (SELECT 1 FROM pg_available_extension_versions AS v
                WHERE v.name = 'pg_trgm'
@@ -499,11 +574,12 @@ SELECT e.extname IS NOT NULL, e.extnamespace::regnamespace::text,
 FROM (SELECT 1) AS one LEFT JOIN pg_extension AS e ON e.extname = 'pg_trgm';
 
 -- index_parts --
+-- Index parts of words by trigrams; OPCLASS names them with their schema.
 CREATE INDEX IF NOT EXISTS search_substrings_by_part ON killick.search_substrings USING gin (folded OPCLASS);
 
 -- search_newest --
--- A filter that is NULL filters nothing. `lineage_` are the sessions of a fork, and how far each reaches. What is looked for
--- is put where MATCH stands.
+-- Search. A filter that is NULL filters nothing. `lineage` and `reach` are the sessions of a fork, and how far each goes.
+-- The conditions are put where MATCH stands.
 SELECT d.session, d.seq
 FROM killick.search_documents AS d
 JOIN killick.sessions AS s USING (tenant, session)
@@ -521,20 +597,24 @@ WHERE d.tenant = %(tenant)s AND MATCH
 ORDER BY d.first DESC, d.session, d.place DESC LIMIT %(limit)s;
 
 -- match_words --
+-- A condition of search_newest: the document holds this phrase.
 EXISTS (SELECT 1 FROM killick.search_words AS w
         WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place
           AND (%(reasoning)s OR NOT w.reasoning) AND w.words @@ %(LEAF)s::tsquery);
 
 -- match_substring --
+-- A condition of search_newest: the document holds this part of a text.
 EXISTS (SELECT 1 FROM killick.search_substrings AS w
         WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place
           AND (%(reasoning)s OR NOT w.reasoning) AND w.folded LIKE %(LEAF)s);
 
 -- rank --
+-- An order of search_newest: the best match first.
 (SELECT coalesce(sum(ts_rank(w.words, %(any)s::tsquery, 1)), 0) FROM killick.search_words AS w
  WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place AND (%(reasoning)s OR NOT w.reasoning)) DESC,;
 
 -- server --
+-- Read the settings that a promise of durability rests on.
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names'), pg_is_in_recovery(),
        (SELECT count(*) FROM pg_stat_replication);

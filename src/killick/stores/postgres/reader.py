@@ -1,8 +1,7 @@
 """Reads the rows of a store on PostgreSQL."""
 
-import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from killick.errors import SessionDamaged
 from killick.journal.codec import CodecError, decode, decode_body, decode_deltas, to_bytes, to_text
@@ -10,41 +9,54 @@ from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import JournalReader, Listing, SessionRow, UsageQuery
-from killick.stores.postgres.connection import Connection, run
-from killick.stores.postgres.keys import identity_key, join, of, tenant_number
-from killick.stores.postgres.schema import PostgresQueries
+from killick.stores.postgres.connection import Connection
 from killick.stores.postgres.search import PostgresSearch
-from killick.stores.sql import as_bytes, folded, shown
+from killick.stores.postgres.statements import (
+    PostgresQueries,
+    filters_of,
+    identity_key,
+    join,
+    of,
+    tenant_number,
+)
+from killick.stores.sql import folded, shown
 
 EVERYTHING: Final = 2**62
 
 
+class StoredSession(NamedTuple):
+    """A row of `sessions`, as the statements that read and lock sessions return it."""
+
+    tenant: int
+    session: int
+    id: bytes
+    head: int
+    stamp: int
+    fence: int
+    turn_seq: int | None
+    stop_seq: int | None
+    queue_seq: int | None
+    created_at_us: int
+    updated_at_us: int
+    base: int | None
+    base_seq: int
+    about: bytes
+    watched: bool = False
+
+
 class PostgresReader(PostgresSearch, JournalReader):
-    """Reads on one connection, inside the transaction that whoever made it has opened."""
+    """Reads on one connection, inside the transaction that its caller has begun."""
 
     def __init__(self, connection: Connection, sql: PostgresQueries, names: dict[int, str]) -> None:
-        self._connection = connection
-        self._sql = sql
+        super().__init__(connection, sql)
         self._names = names
 
-    def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
-        """All rows of one statement; bytes come as they are."""
-        return run(self._connection, sql, bindings, binary=True).fetchall()
-
-    def take_time(self) -> None:
-        """What follows looks at everything, and may take as long as that takes."""
-        self._connection.unhurried = True
-
-    def fetch_one(self, sql: str, bindings: dict[str, Any]) -> Any:
-        found = self.fetch(sql, bindings)
-        return found[0] if found else None
-
     def _tenant_name(self, tenant: int) -> str:
-        """Names do not change, so each is read once."""
+        """Return a tenant's name. Names do not change, so each is read once."""
         known = self._names.get(tenant)
         if known is None:
-            found = self.fetch_one(self._sql.tenant_name, {"tenant": tenant})
-            known = to_text(found[0])
+            (name,) = self.fetch_one(self._sql.tenant_name, {"tenant": tenant})
+            known = to_text(name)
             self._remember(tenant, known)
         return known
 
@@ -54,8 +66,8 @@ class PostgresReader(PostgresSearch, JournalReader):
     # -- sessions ------------------------------------------------------------------------------
 
     def is_alive(self, holder: str) -> bool:
-        found = self.fetch_one(self._sql.is_alive, {"holder": holder})
-        return found is not None and bool(found[0])
+        row = self.fetch_one(self._sql.is_alive, {"holder": holder})
+        return row is not None and bool(row[0])
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
         key = self.find_key(tenant, session_id)
@@ -63,25 +75,24 @@ class PostgresReader(PostgresSearch, JournalReader):
 
     def session(self, key: int) -> SessionRow | None:
         row = self.fetch_one(self._sql.session, of(key))
-        return None if row is None else self.as_row(row)
+        return None if row is None else self.as_row(StoredSession(*row))
 
-    def as_row(self, row: Any) -> SessionRow:
-        tenant = row[0]
-        key = join(tenant, row[1])
+    def as_row(self, stored: StoredSession) -> SessionRow:
+        key = join(stored.tenant, stored.session)
         return SessionRow(
             key=key,
-            id=to_text(row[2]),
-            tenant=self._tenant_name(tenant),
-            head=row[3],
-            fence=row[5],
-            turn_seq=row[6],
-            stop_seq=row[7],
-            queue_seq=row[8],
-            created_at_us=row[9],
-            updated_at_us=row[10],
-            base=None if row[11] is None else join(tenant, row[11]),
-            base_seq=row[12],
-            about=self._about(key, row[13]),
+            id=to_text(stored.id),
+            tenant=self._tenant_name(stored.tenant),
+            head=stored.head,
+            fence=stored.fence,
+            turn_seq=stored.turn_seq,
+            stop_seq=stored.stop_seq,
+            queue_seq=stored.queue_seq,
+            created_at_us=stored.created_at_us,
+            updated_at_us=stored.updated_at_us,
+            base=None if stored.base is None else join(stored.tenant, stored.base),
+            base_seq=stored.base_seq,
+            about=self._about(key, stored.about),
         )
 
     def _about(self, key: int, data: bytes) -> Description:
@@ -91,8 +102,8 @@ class PostgresReader(PostgresSearch, JournalReader):
             raise self._damaged(key, None, error) from error
 
     def stopping(self) -> list[tuple[int, int]]:
-        found = self.fetch(self._sql.stopping)
-        return [(join(tenant, session), seq) for tenant, session, seq in found]
+        rows = self.fetch(self._sql.stopping)
+        return [(join(tenant, session), seq) for tenant, session, seq in rows]
 
     def session_keys(self) -> list[int]:
         return [join(*row) for row in self.fetch(self._sql.session_keys)]
@@ -112,8 +123,8 @@ class PostgresReader(PostgresSearch, JournalReader):
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
         number = tenant_number(tenant)
-        found = self.fetch_one(self._sql.find_key, {"tenant": number, "id": to_bytes(session_id)})
-        return None if found is None else join(number, found[0])
+        row = self.fetch_one(self._sql.find_key, {"tenant": number, "id": to_bytes(session_id)})
+        return None if row is None else join(number, row[0])
 
     def head_of(self, key: int) -> int:
         head: int = self.fetch_one(self._sql.head_of, of(key))[0]
@@ -139,33 +150,14 @@ class PostgresReader(PostgresSearch, JournalReader):
         return [join(tenant, fork) for (fork,) in self.fetch(self._sql.forks_of, of(key))]
 
     def unscrubbed(self, tenant: str) -> list[str]:
-        found = self.fetch(self._sql.unscrubbed, {"tenant": tenant_number(tenant)})
-        return [to_text(session_id) for (session_id,) in found]
+        rows = self.fetch(self._sql.unscrubbed, {"tenant": tenant_number(tenant)})
+        return [to_text(session_id) for (session_id,) in rows]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (EVERYTHING, "")
-        rows = self.fetch(
-            self._sql.sessions,
-            {
-                "tenant": tenant_number(listing.tenant),
-                "deleted": listing.deleted,
-                "archived": listing.archived,
-                "type": as_bytes(listing.type),
-                "project": as_bytes(listing.project),
-                "interrupted": listing.interrupted,
-                "pinned": listing.pinned,
-                "title": folded(listing.title),
-                "tag": as_bytes(listing.tag),
-                "model": as_bytes(listing.model),
-                "parent": as_bytes(listing.parent),
-                "fork_of": as_bytes(listing.fork_of),
-                "since_us": listing.since_us,
-                "until_us": listing.until_us,
-                "before_us": before_us,
-                "before_id": to_bytes(before_id),
-                "limit": listing.limit,
-            },
-        )
+        before = {"before_us": before_us, "before_id": to_bytes(before_id)}
+        filters = {**filters_of(listing), "title": folded(listing.title), **before}
+        rows = self.fetch(self._sql.sessions, filters)
         return [
             SessionInfo(
                 id=to_text(session_id),
@@ -202,12 +194,12 @@ class PostgresReader(PostgresSearch, JournalReader):
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
         bindings = of(key, identity=identity_key(identity))
-        found = self._entries(key, self._sql.find_entry, bindings, None)
-        return found[0] if found else None
+        entries = self._entries(key, self._sql.find_entry, bindings, None)
+        return entries[0] if entries else None
 
     def base_of(self, key: int) -> tuple[int, int] | None:
-        found = self.fetch_one(self._sql.base_of, of(key))
-        return None if found is None else (join(key >> 64, found[0]), found[1])
+        row = self.fetch_one(self._sql.base_of, of(key))
+        return None if row is None else (join(key >> 64, row[0]), row[1])
 
     def _entries(
         self, key: int, sql: str, bindings: dict[str, Any], near: int | None
@@ -223,20 +215,9 @@ class PostgresReader(PostgresSearch, JournalReader):
             raise self._damaged(key, seq, error) from error
         return entries
 
-    def whole_body(self, key: int, crc: int, body: bytes, blob: bytes | None) -> bytes:
-        """A body, wherever it is kept. Raises CodecError if it is not the one that was stored."""
-        if blob is not None:
-            found = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": blob})
-            if found is None:
-                raise CodecError("its body is missing")
-            body = found[0]
-        if zlib.crc32(body) != crc:
-            raise CodecError("its checksum does not match")
-        return body
-
     def _damaged(self, key: int, seq: int | None, error: Exception) -> SessionDamaged:
-        found = self.fetch_one(self._sql.origin, of(key))
-        session_id = f"number {key}" if found is None else to_text(found[0])
+        row = self.fetch_one(self._sql.origin, of(key))
+        session_id = f"number {key}" if row is None else to_text(row[0])
         return SessionDamaged(
             f"session {session_id!r} is damaged near seq {seq}: {error}; other sessions are "
             "unaffected",
@@ -254,20 +235,10 @@ class PostgresReader(PostgresSearch, JournalReader):
     # -- the rest ------------------------------------------------------------------------------
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        rows = self.fetch(
-            self._sql.usage,
-            {
-                "tenant": tenant_number(query.tenant),
-                "session": as_bytes(query.session),
-                "project": as_bytes(query.project),
-                "model": as_bytes(query.model),
-                "since_day": query.since_day,
-                "until_day": query.until_day,
-            },
-        )
+        rows = self.fetch(self._sql.usage, filters_of(query))
         return [
-            (to_text(row[0]), None if row[1] is None else to_text(row[1]), _spent(row[2:]))
-            for row in rows
+            (to_text(session_id), None if project is None else to_text(project), _spent(spent))
+            for session_id, project, *spent in rows
         ]
 
     def holds(self, fragment: bytes) -> bool:
@@ -276,8 +247,8 @@ class PostgresReader(PostgresSearch, JournalReader):
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
         wanted = {"tenant": tenant_number(tenant), "digest": to_bytes(digest)}
-        found = self.fetch_one(self._sql.blob, wanted)
-        return None if found is None else found[0]
+        row = self.fetch_one(self._sql.blob, wanted)
+        return None if row is None else row[0]
 
     def has_blob(self, tenant: str, digest: str) -> bool:
         wanted = {"tenant": tenant_number(tenant), "digest": to_bytes(digest)}
@@ -290,7 +261,7 @@ class PostgresReader(PostgresSearch, JournalReader):
 
 
 def _beyond(prefix: bytes) -> bytes | None:
-    """The first of what comes after all that begins like this; None if nothing does."""
+    """Return the first bytes after all that begin with the prefix; None if there are none."""
     whole = prefix.rstrip(b"\xff")
     return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
 

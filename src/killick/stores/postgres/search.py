@@ -1,21 +1,21 @@
 """The search index in PostgreSQL: words in tsvectors, documents by place beside them.
 
 The words come cut and folded, as in every store, so no dictionary and no parser of PostgreSQL's
-has a say in what is found. Each session has its own mark of how far it is indexed.
+decides what is found. Each session has its own mark of how far it is indexed.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 from killick.errors import InvalidQuery, SearchDamaged
-from killick.journal.codec import CodecError, decode_body, to_bytes
+from killick.journal.codec import CodecError, decode_body
 from killick.model.entries import Entry
 from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
 from killick.search.query import Either, Every, Phrase, Query, phrases
 from killick.search.words import indexed, unbroken
-from killick.stores.postgres.keys import columns, join, of, split, tenant_number
-from killick.stores.postgres.schema import PostgresQueries
+from killick.stores.postgres.connection import StatementRunner
+from killick.stores.postgres.statements import columns, filters_of, join, of, split
 
 ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _SESSIONS: Final = 64
@@ -24,19 +24,22 @@ _SESSIONS: Final = 64
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _PIECE_WORDS: Final = 2_000
 _OVERLAP_WORDS: Final = 16
-"""What a piece repeats of the one before it: phrases up to this length are found across the cut."""
+"""Words that a piece repeats of the one before: phrases of this length are found across a cut."""
 
 
-class PostgresSearch:
-    """Searching, on a connection that somebody else has opened."""
-
-    _sql: PostgresQueries
-
-    def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
-        raise NotImplementedError
+class PostgresSearch(StatementRunner):
+    """Searches, on a connection that its caller has opened."""
 
     def whole_body(self, key: int, crc: int, body: bytes, blob: bytes | None) -> bytes:
-        raise NotImplementedError
+        """Return a body, wherever it is kept. Raises CodecError if it is not as it was stored."""
+        if blob is not None:
+            row = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": blob})
+            if row is None:
+                raise CodecError("its body is missing")
+            (body,) = row
+        if zlib.crc32(body) != crc:
+            raise CodecError("its checksum does not match")
+        return body
 
     def index_behind(self) -> int:
         self._search_state()
@@ -44,7 +47,7 @@ class PostgresSearch:
         return behind
 
     def index_mark(self) -> int:
-        """Every session has a mark of its own; `take_slice` looks at those."""
+        """Return 0: every session has a mark of its own, and `take_slice` looks at those."""
         self._search_state()
         return 0
 
@@ -52,28 +55,28 @@ class PostgresSearch:
         return self._search_state()
 
     def _search_state(self) -> bool:
-        found = self.fetch(self._sql.search_state)
-        if not found:
+        states = self.fetch(self._sql.search_state)
+        if not states:
             raise SearchDamaged(f"the search index has lost its state; {REBUILD}")
-        substrings, damage = found[0]
+        substrings, damage = states[0]
         if damage is not None:
             raise SearchDamaged(f"the search index is damaged: {damage}; {REBUILD}")
         return bool(substrings)
 
     def unindexed(self, limit: int) -> list[Unindexed]:
-        found: list[Unindexed] = []
+        entries: list[Unindexed] = []
         size = 0
-        for tenant, session, after in self.fetch(
-            self._sql.unindexed_sessions, {"limit": min(limit, _SESSIONS)}
-        ):
-            key, left = join(tenant, session), limit - len(found)
+        behind = self.fetch(self._sql.unindexed_sessions, {"limit": min(limit, _SESSIONS)})
+        for tenant, session, after in behind:
+            key, left = join(tenant, session), limit - len(entries)
             if left <= 0 or size > _BATCH_BYTES:
                 break
             wanted = of(key, after=after, through=2**62, limit=left)
-            for row in self.fetch(self._sql.entries, wanted):
-                found.append(Unindexed(len(found), key, row[0], self._readable(key, *row)))
-                size += len(row[3])
-        return found
+            for seq, at_us, crc, body, blob in self.fetch(self._sql.entries, wanted):
+                entry = self._readable(key, seq, at_us, crc, body, blob)
+                entries.append(Unindexed(len(entries), key, seq, entry))
+                size += len(body)
+        return entries
 
     def _readable(
         self, key: int, seq: int, at_us: int, crc: int, body: bytes, blob: bytes | None
@@ -81,7 +84,7 @@ class PostgresSearch:
         try:
             return Entry(seq, at_us, decode_body(self.whole_body(key, crc, body, blob)))
         except CodecError:
-            return None  # whoever reads the session is told
+            return None  # a reader of the session is told
 
     def find_documents(
         self, search: Search, lineage: Sequence[Lineage] | None
@@ -94,25 +97,25 @@ class PostgresSearch:
         bindings = {**_filters(search), "lineage": None, "reach": None}
         tenant = bindings["tenant"]
         if lineage is not None:
-            bindings["lineage"] = [split(one.key)[1] for one in lineage]
-            bindings["reach"] = [one.through for one in lineage]
+            bindings["lineage"] = [split(part.key)[1] for part in lineage]
+            bindings["reach"] = [part.through for part in lineage]
         condition = self._condition(search.query, bindings)
         sql: str = self._sql.search_newest.replace("MATCH", condition)
         if search.order == "best" and not isinstance(search.query, str):
-            leaves = [_as_tsquery(one) for one in phrases(search.query)]
+            leaves = [_as_tsquery(phrase) for phrase in phrases(search.query)]
             bindings["any"] = " | ".join(f"({leaf})" for leaf in leaves)
             sql = sql.replace("ORDER BY ", f"ORDER BY {self._sql.rank} ")
         return [(join(tenant, session), seq) for session, seq in self.fetch(sql, bindings)]
 
     def _condition(self, query: Query | str, bindings: dict[str, Any]) -> str:
-        """What a document must hold: each phrase is looked for in all of its pieces."""
+        """Return the condition on a document: each phrase is looked for in all of its pieces."""
         match query:
             case Every():
-                wanted = [self._condition(one, bindings) for one in query.wanted]
-                unwanted = [f"NOT {self._condition(one, bindings)}" for one in query.unwanted]
+                wanted = [self._condition(term, bindings) for term in query.wanted]
+                unwanted = [f"NOT {self._condition(term, bindings)}" for term in query.unwanted]
                 return f"({' AND '.join([*wanted, *unwanted])})"
             case Either():
-                return f"({' OR '.join(self._condition(one, bindings) for one in query.choices)})"
+                return f"({' OR '.join(self._condition(term, bindings) for term in query.choices)})"
             case Phrase():
                 return self._leaf(self._sql.match_words, _as_tsquery(query), bindings)
             case _:
@@ -125,36 +128,31 @@ class PostgresSearch:
 
 
 class PostgresIndex(PostgresSearch):
-    """Indexing, inside of a transaction that writes."""
+    """Indexes, inside of a transaction that writes."""
 
     writes: int
     documents: dict[tuple[int, int], tuple[int, Document]]
 
     def send(self, sql: str, bindings: dict[str, Any] | None = None) -> None:
-        """A statement whose result nobody waits for."""
+        """Gather a statement whose result is not needed."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Send what waits."""
-        raise NotImplementedError
-
-    def take_time(self) -> None:
-        """What follows may take as long as it takes."""
+        """Send the gathered statements."""
         raise NotImplementedError
 
     def take_slice(self, batch: Batch) -> Made:
-        """Whoever locks these rows first indexes them; what somebody else has is left to later."""
+        """Return the entries of sessions that this process was the first to lock."""
         first: dict[int, int] = {}
-        for one, _ in batch.entries:
-            first.setdefault(one.key, one.seq)
+        for entry, _ in batch.entries:
+            first.setdefault(entry.key, entry.seq)
         rows = self.fetch(self._sql.lock_index, columns(sorted(first)))
-        ours = {
-            key for key, at in ((join(*row[:2]), row[2]) for row in rows) if first[key] == at + 1
-        }
+        reached = {join(tenant, session): seq for tenant, session, seq in rows}
+        ours = {key for key, seq in reached.items() if first[key] == seq + 1}
         return [made for made in batch.entries if made[0].key in ours]
 
     def put_document(self, key: int, document: Document) -> None:
-        """Gathered: a slice is written with a few statements, however many documents it has."""
+        """Gather a document: a slice is written with a few statements, whatever its size."""
         earlier = self.documents.get((key, document.place))
         first = document.at_us if earlier is None else earlier[0]
         self.documents[key, document.place] = (first, document)
@@ -176,29 +174,24 @@ class PostgresIndex(PostgresSearch):
         self.documents.clear()
         self.send(self._sql.put_documents, _named(rows, _DOCUMENT))
         self.send(self._sql.drop_words, _named(rows, _DOCUMENT))
-        for sql, found, names in (
-            (self._sql.put_words, words, _WORDS),
-            (self._sql.put_substrings, parts, _PARTS),
-        ):
-            if found:
-                self.send(sql, _named(found, names))
+        if words:
+            self.send(self._sql.put_words, _named(words, _WORDS))
+        if parts:
+            self.send(self._sql.put_substrings, _named(parts, _PARTS))
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         self._put_documents()
-        keys = [key for key, _ in groupby(done, lambda one: one.key)]
-        last = {one.key: one.seq for one in done}
-        self.send(self._sql.save_indexed, {**columns(keys), "seqs": [last[key] for key in keys]})
+        last = {entry.key: entry.seq for entry in done}
+        reached = {**columns([*last]), "seqs": [*last.values()]}
+        self.send(self._sql.save_indexed, reached)
 
     def unindex(self, key: int) -> None:
-        for sql in (
-            self._sql.drop_documents,
-            self._sql.drop_all_words,
-            self._sql.drop_all_substrings,
-        ):
-            self.send(sql, of(key))
+        self.send(self._sql.drop_documents, of(key))
+        self.send(self._sql.drop_all_words, of(key))
+        self.send(self._sql.drop_all_substrings, of(key))
 
     def tidy_index(self) -> None:
-        """The server's own vacuum does it."""
+        """Do nothing: the server's own vacuum does it."""
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         self.take_time()
@@ -211,7 +204,7 @@ class PostgresIndex(PostgresSearch):
             self._index_parts()
 
     def _index_parts(self) -> None:
-        """An index of parts, if pg_trgm is there or may be made; without one all parts are read."""
+        """Make an index of parts, if pg_trgm may be used; without one all parts are read."""
         installed, schema, may_install = self.fetch(self._sql.trigrams)[0]
         if not installed and not may_install:
             return
@@ -231,7 +224,7 @@ _PARTS: Final = ("tenants", "sessions", "place", "reasoning", "folded")
 
 
 def _named(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Rows as columns, each with its name."""
+    """Turn rows into columns, each with its name."""
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
@@ -239,16 +232,16 @@ REBUILD: Final = "writing and reading go on; store.rebuild_search() makes it ane
 
 
 def _pieces(words: Sequence[str]) -> Iterator[str]:
-    """Words as tsvectors are written, each with its places, in pieces that overlap."""
+    """Write words as tsvectors, each with its positions, in pieces that overlap."""
     for start in range(0, len(words), _PIECE_WORDS):
-        places: dict[str, list[str]] = {}
-        for place, word in enumerate(words[start : start + _PIECE_WORDS + _OVERLAP_WORDS], 1):
-            places.setdefault(word, []).append(str(place))
-        yield " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
+        positions: dict[str, list[str]] = {}
+        for position, word in enumerate(words[start : start + _PIECE_WORDS + _OVERLAP_WORDS], 1):
+            positions.setdefault(word, []).append(str(position))
+        yield " ".join(f"'{word}':{','.join(at)}" for word, at in positions.items())
 
 
 def _as_tsquery(phrase: Phrase) -> str:
-    """Words are letters and digits, so quoting them is enough."""
+    """Write a phrase as a tsquery. Words are letters and digits, so quoting them is enough."""
     quoted = [f"'{word}'" for word in phrase.words]
     return " <-> ".join(quoted) + (":*" if phrase.prefix else "")
 
@@ -260,14 +253,6 @@ def _as_pattern(text: str) -> str:
 
 
 def _filters(search: Search) -> dict[str, Any]:
-    return {
-        "tenant": tenant_number(search.tenant),
-        "reasoning": search.reasoning,
-        "role": None if search.role is None else ROLES.index(search.role),
-        "partial": None if search.state is None else search.state == "partial",
-        "project": None if search.project is None else to_bytes(search.project),
-        "interrupted": search.interrupted,
-        "since_us": search.since_us,
-        "until_us": search.until_us,
-        "limit": search.limit,
-    }
+    role = None if search.role is None else ROLES.index(search.role)
+    partial = None if search.state is None else search.state == "partial"
+    return {**filters_of(search), "role": role, "partial": partial}

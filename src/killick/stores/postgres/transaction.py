@@ -1,14 +1,11 @@
 """Writes of the PostgreSQL store: gathered, and sent together.
 
-Nothing is sent until the sessions that a transaction is about are locked; then what it writes waits
-until somebody reads the same session, or until the commit, and goes in one round trip with it.
+Nothing is sent until the sessions that a transaction is about are locked; then its writes wait
+until the same session is read, or until the commit, and go in one round trip with it. `locks` says
+when a session is locked; most appends lock nothing and are one statement.
 
-Rule 1: a session that is known from the transaction before is not locked at all: the statement
-        that commits makes sure that its stamp is still the same. Most appends are one statement.
-Rule 2: other sessions are locked all at once, in one order, so that no two transactions wait for
-        each other. An operation that turns out to need more begins the transaction anew.
-Rule 3: an entry is taken to be new when it is gathered. If its identity is there already, the
-        server refuses all of it, and the transaction is run again carefully, one entry at a time.
+An entry is taken to be new when it is gathered. If its identity is stored already, the server
+refuses all of the transaction, and it is run again carefully, one entry at a time.
 """
 
 import zlib
@@ -19,10 +16,16 @@ from typing import Any, Final, NamedTuple
 from killick.errors import StoreError
 from killick.journal.codec import encode, to_bytes, to_text
 from killick.journal.summary import Spent
-from killick.stores.contract import Flush, LocksNeeded, RetryTransaction, SessionLocked, SessionRow
+from killick.stores.contract import Flush, LocksNeeded, SessionRow
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.postgres.connection import Bigints, Byteas, Connection, Link, run
-from killick.stores.postgres.keys import (
+from killick.stores.postgres.connection import Connection, Link, run
+from killick.stores.postgres.locks import GONE, LockedLate, Outdated, SessionLocks
+from killick.stores.postgres.reader import PostgresReader
+from killick.stores.postgres.search import PostgresIndex
+from killick.stores.postgres.statements import (
+    Bigints,
+    Byteas,
+    PostgresQueries,
     columns,
     identity_key,
     join,
@@ -31,13 +34,10 @@ from killick.stores.postgres.keys import (
     split,
     tenant_number,
 )
-from killick.stores.postgres.reader import PostgresReader
-from killick.stores.postgres.schema import PostgresQueries
-from killick.stores.postgres.search import PostgresIndex
 from killick.stores.sql import as_bytes, folded
 
-_GONE: Final = -1
-"""The stamp of a session that does not exist any more."""
+_EVERY: Final = -1
+"""Stands among the unsent for statements about no session in particular."""
 
 
 class NewEntry(NamedTuple):
@@ -54,16 +54,68 @@ class NewEntry(NamedTuple):
     body: bytes
 
 
-_DELTA: Final = ("tenant", "session", "seq", "number", "body")
-_BYTES: Final = frozenset({"identity", "blob", "body"})
+class NewDelta(NamedTuple):
+    """A row of `deltas` on its way."""
+
+    tenant: int
+    session: int
+    seq: int
+    number: int
+    body: bytes
 
 
 class Evidence(NamedTuple):
-    """What is there if the transaction was committed, and only then: a statement and its answer."""
+    """A statement that has this answer if the transaction was committed, and only then."""
 
     sql: str
     bindings: dict[str, Any]
     answer: int
+
+
+class Outbox:
+    """Gathered writes, and the sessions that must not be read before these are sent."""
+
+    __slots__ = ("deltas", "entries", "heads", "saves", "statements", "unsent")
+
+    def __init__(self) -> None:
+        self.statements: list[tuple[str, dict[str, Any] | None]] = []
+        self.entries: list[NewEntry] = []
+        self.deltas: list[NewDelta] = []
+        self.heads: dict[int, int] = {}
+        self.saves: dict[int, dict[str, Any]] = {}
+        self.unsent: set[int] = set()
+
+    def concerns(self, bindings: dict[str, Any] | None) -> bool:
+        """Return whether a statement with these parameters may read what is not sent yet."""
+        if not self.unsent:
+            return False
+        key = _key_of(bindings)
+        return key == _EVERY or key in self.unsent or _EVERY in self.unsent
+
+    def holds_only_entries_of(self, keys: Collection[int]) -> bool:
+        """Return whether all there is are new entries of exactly these sessions."""
+        others = self.statements or self.saves or self.deltas
+        return not others and self.heads.keys() == set(keys)
+
+    def send(self, connection: Connection, sql: PostgresQueries, version: int) -> None:
+        """Send everything; the caller has opened a pipeline."""
+        execute = partial(run, connection)
+        for statement, bindings in self.statements:
+            execute(statement, bindings)
+        if len(self.entries) == 1:
+            execute(sql.insert_entry, self.entries[0]._asdict())
+        elif self.entries:
+            execute(sql.insert_entries, _as_columns(self.entries))
+        if self.deltas:
+            execute(sql.put_deltas, _as_columns(self.deltas))
+        for saved in self.saves.values():
+            execute(sql.save_session, saved)
+        keys = sorted(self.heads.keys() - self.saves.keys())
+        if len(keys) == 1:
+            execute(sql.save_head, of(keys[0], head=self.heads[keys[0]], stamp=version))
+        elif keys:
+            heads = Bigints(self.heads[key] for key in keys)
+            execute(sql.save_heads, {**columns(keys), "heads": heads, "stamp": version})
 
 
 class PostgresTransaction(PostgresIndex, PostgresReader):
@@ -73,71 +125,61 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
 
     def __init__(
         self,
-        line: Callable[[], Link],
+        connect: Callable[[], Link],
         sql: PostgresQueries,
         names: dict[int, str],
+        locks: SessionLocks,
         *,
         holder: str,
-        first: Collection[int] = (),
         careful: bool = False,
-        held: Collection[int] = (),
-        wait_seconds: float = 0.0,
     ) -> None:
-        self._open = line
-        self._line: Link | None = None
+        self._connect = connect
         self._sql = sql
         self._names = names
+        self._locks = locks
         self._holder = holder
-        self._held = frozenset(held)
-        self._wait_seconds = wait_seconds
-        self._first = frozenset(first) - self._held
-        self._careful = careful
-        self._stamp = new_number()
-        self._locked: dict[int, Any] = {}
-        self._assumed: dict[int, int] = {}
-        self._checked: dict[int, int] = {}
-        self._stamps: dict[int, int] = {}
-        self._changed_keys: set[int] = set()
+        self._version = new_number()
+        self._outbox = Outbox()
+        self._written: set[int] = set()
+        self._flushed = False
+        self.begun: Link | None = None
+        """The connection, if anything was sent on it."""
+        self.careful = careful
+        """Whether each identity is looked up before its entry is written."""
+        self.changed: set[int] = set()
+        """The sessions that a follower would want to look at."""
         self.tenants: dict[int, str] = {}
-        self._statements: list[tuple[str, dict[str, Any] | None]] = []
-        self._entries_waiting: list[NewEntry] = []
-        self._deltas_waiting: list[tuple[int, int, int, int, bytes]] = []
-        self._heads: dict[int, int] = {}
-        self._saves: dict[int, dict[str, Any]] = {}
-        self._dirty: set[int] = set()
-        self._sent = False
+        """Names that others may know when this is committed."""
         self.documents = {}
         self.writes = 0
         self.evidence: Evidence | None = None
-        self.notices: set[int] = set()
 
     # -- the connection ------------------------------------------------------------------------
 
     @property
     def line(self) -> Link:
         """The connection, inside of a transaction."""
-        if self._line is None:
-            self._begin(())
-        assert self._line is not None
-        return self._line
+        return self.begun or self._begin(())
 
     @property
-    def begun(self) -> Link | None:
-        """The connection, if anything was said on it."""
-        return self._line
+    def idle(self) -> bool:
+        """Tell whether nothing was sent, written or assumed."""
+        return self.begun is None and not self.writes and not self._locks.assumed
 
-    def _begin(self, keys: Collection[int]) -> None:
-        """Begin, and lock sessions, in one round trip; what was taken for granted is looked at."""
-        line = self._open()
-        self._line = line
+    @property
+    def notices(self) -> set[int]:
+        """The changed sessions of which other processes want to hear."""
+        return self._locks.watched & self.changed
+
+    def _begin(self, keys: Collection[int]) -> Link:
+        """Begin, and lock all sessions that are known to be needed, in one round trip."""
+        locks, line = self._locks, self._connect()
+        self.begun = line
         with line.connection.pipeline():
             self._send_begin(line)
-            self._lock_rows(line.connection, sorted(self._first.union(keys, self._assumed)))
-        for key, known in self._assumed.items():
-            row = self._locked[key]
-            if row is None or row[4] != known:
-                raise Outdated(set(self._locked))
-        self._assumed.clear()
+            locks.take(line.connection, locks.first.union(keys, locks.assumed))
+        locks.confirm()
+        return line
 
     def _send_begin(self, line: Link) -> None:
         run(line.connection, "BEGIN")
@@ -145,219 +187,120 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             run(line.connection, self._sql.set_locally, line.parameters)
 
     def take_time(self) -> None:
-        """What follows may take as long as it takes: it goes over all of something."""
+        """Let the next statements take as long as they take: they go over all of something."""
         self.line.connection.unhurried = True
 
-    def _lock_rows(self, connection: Connection, keys: list[int]) -> None:
-        if not keys:
-            return
-        if len(keys) == 1:
-            locking = run(connection, self._sql.lock_session, of(keys[0]), binary=True)
-        else:
-            locking = run(connection, self._sql.lock_sessions, columns(keys), binary=True)
-        self._locked = dict.fromkeys(keys)
-        for row in locking.fetchall():
-            key = join(row[0], row[1])
-            self._locked[key] = row
-            if row[14]:
-                self.notices.add(key)
-
     def fetch(self, sql: str, bindings: dict[str, Any] | None = None) -> list[Any]:
-        """What was written to a session is seen by whoever reads that session, or all of them."""
-        if self._waits_for(bindings):
+        """Return all rows of one statement, after the writes that it may have to see."""
+        if self._outbox.concerns(bindings):
             self.flush()
         return run(self.line.connection, sql, bindings, binary=True).fetchall()
 
-    def _waits_for(self, bindings: dict[str, Any] | None) -> bool:
-        if not self._dirty:
-            return False
-        if -1 in self._dirty or bindings is None or "session" not in bindings:
-            return True
-        session = bindings["session"]
-        return not isinstance(session, int) or join(bindings["tenant"], session) in self._dirty
-
     def send(self, sql: str, bindings: dict[str, Any] | None = None) -> None:
         self.writes += 1
-        self._statements.append((sql, bindings))
-        # Statements about no session in particular are waited for by every reader.
-        session = None if bindings is None else bindings.get("session")
-        key = join(bindings["tenant"], session) if bindings and isinstance(session, int) else -1
-        self._dirty.add(key)
+        self._outbox.statements.append((sql, bindings))
+        self._outbox.unsent.add(_key_of(bindings))
 
     def flush(self) -> None:
-        """Send what waits, in one round trip."""
-        line, self._sent = self.line, True
-        with line.connection.pipeline():
-            checking = self._send_check(line)
-            self._send_all(line)
-        if checking is not None:
-            self._notice(checking.fetchone())
-            self._checked.update(self._assumed)
-            self._assumed.clear()
+        """Send the gathered writes, in one round trip."""
+        connection, self._flushed = self.line.connection, True
+        with connection.pipeline():
+            answer = self._locks.check(connection)
+            self._outbox.send(connection, self._sql, self._version)
+        self._outbox = Outbox()
+        self._locks.checked(answer)
 
     def commit(self) -> None:
-        """Send what waits, and commit, in one round trip."""
-        line = self._line
-        if line is None and self._first:
-            line = self.line
-        if line is None:
-            line = self._line = self._open()
-            if not self.writes:
-                # What was refused, or found to be done already, was so if this is still true.
-                self._send_check(line)
-                return
-            if self._is_plain() and not line.pooled:
-                self._append(line)
-                return
-            begun = False
-        else:
-            begun = True
+        """Send the gathered writes, and commit, in one round trip."""
+        if self.begun is None and self._locks.first:
+            self._begin(())
+        line, begun = self.begun or self._connect(), self.begun is not None
+        self.begun = line
+        if not begun and not self.writes:
+            # A refusal, or a repeated write, was right if the versions are still the same.
+            self._locks.check(line.connection)
+            return
+        plain = self._outbox.holds_only_entries_of(self._locks.assumed)
+        if not begun and plain and not line.pooled:
+            self._append(line.connection)
+            return
         with line.connection.pipeline():
             if not begun:
                 self._send_begin(line)
-            checking = self._send_check(line)
-            self._send_all(line)
+            answer = self._locks.check(line.connection)
+            self._outbox.send(line.connection, self._sql, self._version)
             run(line.connection, "COMMIT")
-        if checking is not None:
-            self._notice(checking.fetchone())
+        self._locks.checked(answer)
 
-    def _is_plain(self) -> bool:
-        """Whether all there is are new entries of sessions that are known."""
-        others = self._statements or self._saves or self._deltas_waiting
-        return not others and self._heads.keys() == self._assumed.keys()
-
-    def _append(self, line: Link) -> None:
-        """One statement that is a transaction of its own."""
-        entries = self._entries_waiting
+    def _append(self, connection: Connection) -> None:
+        """Run one statement that is a transaction of its own. Raises Outdated."""
+        entries, locks = self._outbox.entries, self._locks
         if len(entries) == 1:
-            (known,) = self._assumed.values()
-            bindings = {**entries[0]._asdict(), "known": known, "stamp": self._stamp}
-            row = run(line.connection, self._sql.append_entry, bindings).fetchone()
+            ((key, known),) = locks.assumed.items()
+            bindings = {**entries[0]._asdict(), "known": known, "stamp": self._version}
+            row = run(connection, self._sql.append_entry, bindings).fetchone()
             if row is None:
-                raise Outdated(set(self._assumed))
+                raise Outdated({key})
             if row[0]:
-                self.notices.update(self._assumed)
+                locks.watched.add(key)
             return
-        keys = sorted(self._assumed)
-        bindings = {
-            **_cut(NewEntry._fields, entries),
-            **columns(keys),
-            "heads": Bigints(self._heads[key] for key in keys),
-            "known": Bigints(self._assumed[key] for key in keys),
-            "stamp": self._stamp,
-            "count": len(keys),
-        }
+        heads = Bigints(self._outbox.heads[key] for key in sorted(locks.assumed))
+        new = {**_as_columns(entries), "heads": heads, "stamp": self._version}
         # About many sessions, so in all partitions: to plan it takes as long as to do it.
-        done = run(line.connection, self._sql.append_entries, bindings, prepare=True)
-        self._notice(done.fetchone())
-
-    def _send_check(self, line: Link) -> Any:
-        if not self._assumed:
-            return None
-        keys = sorted(self._assumed)
-        known = {"known": Bigints(self._assumed[key] for key in keys), "count": len(keys)}
-        return run(line.connection, self._sql.check_sessions, {**columns(keys), **known})
-
-    def _notice(self, row: Any) -> None:
-        """Somebody wants to hear of some of these sessions."""
-        _, tenants, sessions = row
-        if tenants:
-            self.notices.update(map(join, tenants, sessions))
-
-    def _send_all(self, line: Link) -> None:
-        execute = partial(run, line.connection)
-        for sql, bindings in self._statements:
-            execute(sql, bindings)
-        if len(self._entries_waiting) == 1:
-            execute(self._sql.insert_entry, self._entries_waiting[0]._asdict())
-        elif self._entries_waiting:
-            execute(self._sql.insert_entries, _cut(NewEntry._fields, self._entries_waiting))
-        if self._deltas_waiting:
-            execute(self._sql.put_deltas, _cut(_DELTA, self._deltas_waiting))
-        for saved in self._saves.values():
-            execute(self._sql.save_session, saved)
-        self._send_heads(execute)
-        for waiting in (self._statements, self._entries_waiting, self._deltas_waiting):
-            waiting.clear()
-        self._saves.clear()
-        self._heads.clear()
-        self._dirty.clear()
-
-    def _send_heads(self, execute: Callable[..., Any]) -> None:
-        heads = {key: head for key, head in self._heads.items() if key not in self._saves}
-        keys = sorted(heads)
-        if len(keys) == 1:
-            execute(self._sql.save_head, of(keys[0], head=heads[keys[0]], stamp=self._stamp))
-        elif keys:
-            saved = {"heads": Bigints(heads[key] for key in keys), "stamp": self._stamp}
-            execute(self._sql.save_heads, {**columns(keys), **saved})
+        done = run(
+            connection, self._sql.append_entries, {**locks.assumption(), **new}, prepare=True
+        )
+        locks.watch(done.fetchone())
 
     # -- locks ---------------------------------------------------------------------------------
 
     def version(self, key: int, expected: int | None = None) -> int:
-        own = self._stamps.get(key)
-        if own is not None:
-            return own
-        if key in self._locked:
-            row = self._locked[key]
-            return _GONE if row is None else int(row[4])
-        if key in self._checked:
-            return self._checked[key]
-        if key in self._held:
-            raise SessionLocked(self._wait_seconds)
-        if expected is None or expected == _GONE or self._first:
+        if key in self._written:
+            return self._version
+        known = self._locks.version(key)
+        if known is not None:
+            return known
+        if expected is None or expected == GONE or self._locks.first:
             self.need((key,))
             return self.version(key)
-        return self._assumed.setdefault(key, expected)
+        return self._locks.assumed.setdefault(key, expected)
 
     def need(self, keys: Collection[int]) -> None:
-        if self._first and self._line is None:
+        locks = self._locks
+        if locks.first and self.begun is None:
             self._begin(())
-        # What is held by others is told to whoever comes to it: the rest does not wait for it.
-        there = (self._locked, self._stamps, self._held)
-        missing = [key for key in keys if not any(key in one for one in there)]
+        # A session that another process holds is refused when the operation comes to it: the rest
+        # of the transaction does not wait for it.
+        present = (locks.rows, locks.held, self._written)
+        missing = [key for key in keys if not any(key in group for group in present)]
         if missing:
             raise LocksNeeded(missing)
 
     def lock(self, keys: Collection[int]) -> None:
-        if self._locked or self._sent:
-            # What is held already may be what somebody waits for who holds one of these.
+        if self._locks.rows or self._flushed:
+            # Another process may hold one of these, and wait for what is locked here.
             raise LockedLate({*self.locked, *keys})
-        if self._line is None:
+        if self.begun is None:
             self._begin(keys)
         else:
-            self._lock_rows(self._line.connection, sorted(keys))
+            self._locks.take(self.begun.connection, keys)
 
     @property
     def locked(self) -> set[int]:
         """The sessions that this transaction is about, as far as it knows."""
-        return {*self._locked, *self._assumed, *self._checked, *self._first}
-
-    @property
-    def changed(self) -> set[int]:
-        """The sessions that somebody who follows them would want to look at."""
-        return self._changed_keys
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing was said, written or taken for granted."""
-        return self._line is None and not self.writes and not self._assumed
-
-    @property
-    def careful(self) -> bool:
-        return self._careful
+        return self._locks.keys
 
     def session(self, key: int) -> SessionRow | None:
-        if key in self._locked and key not in self._stamps:
-            row = self._locked[key]
+        if key in self._locks.rows and key not in self._written:
+            row = self._locks.rows[key]
             return None if row is None else self.as_row(row)
         return super().session(key)
 
     def _changed(self, key: int) -> None:
         self.writes += 1
-        self._stamps[key] = self._stamp
-        self._changed_keys.add(key)
-        self._dirty.add(key)
+        self._written.add(key)
+        self.changed.add(key)
+        self._outbox.unsent.add(key)
 
     def is_alive(self, holder: str) -> bool:
         return holder == self._holder or super().is_alive(holder)
@@ -368,21 +311,20 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         tenant, session = tenant_number(row.tenant), new_number()
         self._keep_tenant(tenant, row.tenant)
         key = join(tenant, session)
-        names = of(key, id=to_bytes(row.id))
-        self.send(self._sql.put_id, names)
-        self.send(
-            self._sql.create_session,
-            {
-                **names,
-                "stamp": self._stamp,
-                "fence": row.fence,
-                "created_at_us": row.created_at_us,
-                "updated_at_us": row.updated_at_us,
-                "base": None if row.base is None else split(row.base)[1],
-                "base_seq": row.base_seq,
-                "about": encode(row.about),
-            },
+        id_ = to_bytes(row.id)
+        self.send(self._sql.put_id, of(key, id=id_))
+        created = of(
+            key,
+            id=id_,
+            stamp=self._version,
+            fence=row.fence,
+            created_at_us=row.created_at_us,
+            updated_at_us=row.updated_at_us,
+            base=None if row.base is None else split(row.base)[1],
+            base_seq=row.base_seq,
+            about=encode(row.about),
         )
+        self.send(self._sql.create_session, created)
         self._changed(key)
         return key
 
@@ -390,23 +332,23 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         known = self._names.get(tenant) or self.tenants.get(tenant)
         if known is None:
             self.send(self._sql.put_tenant, {"tenant": tenant, "name": to_bytes(name)})
-            found = self.fetch_one(self._sql.tenant_name, {"tenant": tenant})
-            known = self.tenants[tenant] = to_text(found[0])
+            (stored,) = self.fetch_one(self._sql.tenant_name, {"tenant": tenant})
+            known = self.tenants[tenant] = to_text(stored)
         if known != name:
             raise StoreError(f"the tenant {name!r} cannot be told from another; name it otherwise")
 
     def _remember(self, tenant: int, name: str) -> None:
-        self.tenants[tenant] = name  # for others only when this is committed
+        self.tenants[tenant] = name
 
     def save_session(self, row: SessionRow) -> None:
         about = row.about
         self._changed(row.key)
         if row.stop_seq is not None:
-            self.notices.add(row.key)
-        self._saves[row.key] = of(
+            self._locks.watched.add(row.key)
+        self._outbox.saves[row.key] = of(
             row.key,
             head=row.head,
-            stamp=self._stamp,
+            stamp=self._version,
             fence=row.fence,
             turn_seq=row.turn_seq,
             stop_seq=row.stop_seq,
@@ -462,55 +404,46 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         mark: int | None,
     ) -> bool:
         name = identity_key(identity)
-        if self._careful and self.fetch_one(self._sql.has_entry, of(key, identity=name)):
+        if self.careful and self.fetch_one(self._sql.has_entry, of(key, identity=name)):
             return False
         digest, crc = None, zlib.crc32(body)
         if blob is not None:
             digest = to_bytes(blob)
-            found = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": digest})
-            crc = zlib.crc32(found[0])
-        entry = NewEntry(*split(key), seq, at_us, crc, mark, name, digest, body)
-        self._entries_waiting.append(entry)
+            (stored,) = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": digest})
+            crc = zlib.crc32(stored)
         if self.evidence is None:
-            found_by = of(key, identity=name)
-            self.evidence = Evidence(self._sql.has_entry, found_by, seq)
-        self._heads[key] = seq
-        if key in self._saves:
-            self._saves[key]["head"] = seq
+            self.evidence = Evidence(self._sql.has_entry, of(key, identity=name), seq)
+        outbox = self._outbox
+        outbox.entries.append(NewEntry(*split(key), seq, at_us, crc, mark, name, digest, body))
+        outbox.heads[key] = seq
+        if key in outbox.saves:
+            outbox.saves[key]["head"] = seq
         self._changed(key)
         return True
 
     def erase_session(self, key: int) -> int:
         self.take_time()
-        entries = self.head_count(key)
-        for sql in (
-            self._sql.erase_entries,
-            self._sql.erase_deltas,
-            self._sql.drop_labels,
-            self._sql.drop_usage,
-            self._sql.erase_id,
-            self._sql.erase_session,
-        ):
-            self.send(sql, of(key))
+        entries: int = self.fetch_one(self._sql.count_of, of(key))[0]
+        sql = self._sql
+        for erasing in (sql.erase_entries, sql.erase_deltas, sql.drop_labels, sql.drop_usage):
+            self.send(erasing, of(key))
+        self.send(sql.erase_id, of(key))
+        self.send(sql.erase_session, of(key))
         return entries
 
-    def head_count(self, key: int) -> int:
-        found: int = self.fetch_one(self._sql.count_of, of(key))[0]
-        return found
-
     def drop_loose_blobs(self, key: int) -> int:
-        mine = self.fetch(self._sql.own_blobs, of(key))
+        blobs = self.fetch(self._sql.own_blobs, of(key))
         self.send(self._sql.drop_references, of(key))
-        return self._drop_blobs(mine)
+        return self._drop_blobs(blobs)
 
-    def _drop_blobs(self, found: list[Any]) -> int:
-        if not found:
+    def _drop_blobs(self, blobs: list[tuple[int, bytes, str]]) -> int:
+        if not blobs:
             return 0
-        which = {"tenants": [one[0] for one in found], "digests": [one[1] for one in found]}
-        self.fetch(self._sql.lock_blobs, which)
+        tenants, digests, holders = map(list, zip(*blobs, strict=True))
+        wanted = {"tenants": tenants, "digests": digests}
+        self.fetch(self._sql.lock_blobs, wanted)
         self.writes += 1
-        which["holders"] = [one[2] for one in found]
-        return len(self.fetch(self._sql.drop_blobs, which))
+        return len(self.fetch(self._sql.drop_blobs, {**wanted, "holders": holders}))
 
     def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
         noted = of(row.key, id=to_bytes(row.id), entries=entries, at_us=at_us)
@@ -519,27 +452,27 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             self.evidence = Evidence(self._sql.has_erasure, of(row.key), at_us)
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
-        which = {"tenant": tenant_number(tenant), "id": to_bytes(session_id), "at_us": at_us}
-        self.send(self._sql.scrubbed, which)
+        erased = {"tenant": tenant_number(tenant), "id": to_bytes(session_id), "at_us": at_us}
+        self.send(self._sql.scrubbed, erased)
 
     # -- deltas and blobs ----------------------------------------------------------------------
 
     def put_deltas(self, flushes: Sequence[Flush]) -> None:
         self.writes += len(flushes)
         for key, seq, number, data in flushes:
-            self._deltas_waiting.append((*split(key), seq, number, data))
-            self._changed_keys.add(key)
-            self._dirty.add(key)
+            self._outbox.deltas.append(NewDelta(*split(key), seq, number, data))
+            self._outbox.unsent.add(key)
+            self.changed.add(key)
 
     def drop_deltas(self, key: int, seq: int) -> None:
-        if any(waiting[:3] == (*split(key), seq) for waiting in self._deltas_waiting):
+        if any(delta[:3] == (*split(key), seq) for delta in self._outbox.deltas):
             self.flush()
         self.send(self._sql.drop_deltas, of(key, seq=seq))
 
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
-        which = {"tenant": tenant_number(tenant), "digest": to_bytes(digest), "holder": holder}
+        claimed = {"tenant": tenant_number(tenant), "digest": to_bytes(digest), "holder": holder}
         self.writes += 1
-        return bool(self.fetch(self._sql.claim_blob, which))
+        return bool(self.fetch(self._sql.claim_blob, claimed))
 
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None:
         number = tenant_number(tenant)
@@ -551,37 +484,36 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         reference = of(key, digest=to_bytes(digest))
         if self.fetch(self._sql.has_reference, reference):
             return True
-        which = {"tenant": tenant_number(tenant), "digest": reference["digest"]}
-        if not self.fetch(self._sql.keep_blob, which):
+        blob = {"tenant": tenant_number(tenant), "digest": reference["digest"]}
+        if not self.fetch(self._sql.keep_blob, blob):
             return False
         self.send(self._sql.refer, reference)
         return True
 
     def collect_blobs(self, *, if_due: bool = False) -> int:
-        """Goes over all blobs of all hosts: of those who close a store, one a day does it."""
+        """Go over all blobs of all hosts; with `if_due`, once a day for all processes together."""
         if if_due and not self.fetch(self._sql.collecting_is_due):
             return 0
         self.send(self._sql.collecting)
         self.take_time()
-        loose = [one for one in self.fetch(self._sql.loose_blobs) if not self.is_alive(one[2])]
-        return self._drop_blobs(loose)
+        blobs = self.fetch(self._sql.loose_blobs)
+        return self._drop_blobs([blob for blob in blobs if not self.is_alive(blob[2])])
 
 
-class LockedLate(RetryTransaction):
-    """These sessions must be locked before anything else."""
-
-    def __init__(self, keys: set[int]) -> None:
-        super().__init__(f"{len(keys)} sessions")
-        self.keys = keys
+_BYTES: Final = frozenset({"identity", "blob", "body"})
 
 
-class Outdated(LockedLate):
-    """Somebody else has written to one of these sessions."""
-
-
-def _cut(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Rows as the columns that a statement takes them in."""
+def _as_columns(rows: Sequence[NewEntry | NewDelta]) -> dict[str, Any]:
+    """Turn rows of one kind into the arrays that a statement takes them in."""
     return {
         name: Byteas(column) if name in _BYTES else Bigints(column)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        for name, column in zip(rows[0]._fields, zip(*rows, strict=True), strict=True)
     }
+
+
+def _key_of(bindings: dict[str, Any] | None) -> int:
+    """Return the one session that a statement with these parameters is about, or _EVERY."""
+    session = None if bindings is None else bindings.get("session")
+    if bindings is None or not isinstance(session, int):
+        return _EVERY
+    return join(bindings["tenant"], session)

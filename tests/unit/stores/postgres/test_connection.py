@@ -5,8 +5,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from killick.errors import StoreError
 from killick.stores.postgres.connection import ConnectionSettings, read_url
-from killick.stores.postgres.keys import join, split, tenant_number
 from killick.stores.postgres.reader import _beyond
+from killick.stores.postgres.statements import join, split, tenant_number
 
 
 def test_everything_but_the_schema_goes_to_libpq_as_it_is() -> None:
