@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from killick import AsyncSession, AsyncStore, TurnStopped
 from killick.agent import Agent, Workspace
-from killick.agent.tools import Told
+from killick.agent.workspace import Excerpt
 from killick.model import entries as e
 from killick.model.messages import ToolResult
 from tests.adapters.scripted import answered
@@ -101,7 +101,7 @@ def test_names_of_files_are_what_a_provider_takes(workspace: Workspace, tmp_path
 
 
 def test_what_is_shown_is_bounded() -> None:
-    told = Told(20)
+    told = Excerpt(20)
     for _ in range(1000):
         told.add("0123456789")
     assert told.text() == "0123456789\n[… 9980 characters are not shown …]\n0123456789"
@@ -137,7 +137,7 @@ def test_what_a_command_prints_is_recorded_up_to_a_bound(
 ) -> None:
     """And if there was more, that is said; the model is told of the end all the same."""
     bound = 1_000_000
-    monkeypatch.setattr("killick.agent.tools.RECORDED_CHARS", bound)
+    monkeypatch.setattr("killick.agent.workspace.RECORDED_CHARS", bound)
 
     async def main() -> None:
         async with AsyncStore(tmp_path / "w.db", durability="normal") as store:

@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from killick.agent.agent import Agent, Pending, pending_approvals
+    from killick.agent.agent import Agent, Pending, agent_for, pending_approvals
     from killick.agent.embedded import ModelUnavailable
-    from killick.agent.models import agent_for
-    from killick.agent.tools import Workspace
+    from killick.agent.workspace import Workspace
 
 __all__ = [
     "Agent",
@@ -29,8 +28,8 @@ _MODULES = {
     "Agent": "agent",
     "ModelUnavailable": "embedded",
     "Pending": "agent",
-    "Workspace": "tools",
-    "agent_for": "models",
+    "Workspace": "workspace",
+    "agent_for": "agent",
     "pending_approvals": "agent",
 }
 

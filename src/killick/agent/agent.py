@@ -1,6 +1,10 @@
-"""What waits for a person's decision, so that any client can show it and decide."""
+"""The agent: a model that answers in sessions with tools, approvals and compaction."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -8,20 +12,23 @@ import pydantic_ai
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import ValidatedToolArgs
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
-from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.models import Model, ModelRequestContext, infer_model
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from killick.adapters.pydantic_ai import Approvals, Granted, Recorder, granted, history
+from killick.agent import embedded
+from killick.agent.embedded import ON_BOARD, ModelUnavailable
 from killick.agent.summaries import compact_if_long, compact_turn_if_long, summarise, title_of
-from killick.agent.tools import Running
+from killick.agent.workspace import SHOWN_CHARS, Running, Workspace
 from killick.errors import KillickError
 from killick.model import entries as e
 from killick.model.messages import ToolCall
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
+from killick.session.drive.drive_async import in_thread
 from killick.session.drive.exit_guard import describe
 
 
@@ -33,7 +40,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 async def pending_approvals(session: AsyncSession) -> list[Pending]:
-    """The calls that wait for a decision: of the turn that runs, or of one that ended waiting."""
+    """Return the calls that wait for a decision, of the running turn or of one that ended."""
     asked = await session.approvals()
     if not asked:
         return []
@@ -56,7 +63,7 @@ INSTRUCTIONS: Final = (
     "conversation by the program: it says what was interrupted and what is not known. Believe it."
 )
 WINDOW: Final = 128_000
-"""Tokens of a model's window when nobody knows it."""
+"""Tokens of a model's window when pydantic-ai does not know it."""
 
 _SENT: Final = 0.75
 """The share of the window that is sent at most; the rest is for the answer."""
@@ -97,7 +104,7 @@ class Agent:
 
     @property
     def name(self) -> str:
-        """What a person calls the model."""
+        """Return the model's name for people."""
         return f"{self.model.system}:{self.model.model_name}"
 
     async def answer(self, session: AsyncSession, turn: AsyncTurn) -> None:
@@ -119,8 +126,8 @@ class Agent:
             capabilities=[
                 recorder,
                 Approvals(session, recorder, allowed=self.allowed),
-                _Told(),
-                _Fitting(self, session),
+                _ToolErrors(),
+                _CompactWhileRunning(self, session),
             ],
             usage_limits=UsageLimits(request_limit=_REQUESTS),
         )
@@ -146,18 +153,18 @@ class Agent:
         return await summarise(session, self.model, self.window)
 
     async def history(self, session: AsyncSession) -> list[ModelMessage]:
-        """What the model would be sent now, no more than fits."""
-        found = await history(session, max_tokens=int(self.window * _SENT))
-        # A turn that goes on without a prompt, after an answer: somebody has to ask for more.
-        if not found or not isinstance(found[-1], ModelRequest):
-            found.append(ModelRequest.user_text_prompt("[Go on.]"))
-        return found
+        """Return what the model would be sent now, no more than fits."""
+        messages = await history(session, max_tokens=int(self.window * _SENT))
+        # A turn that goes on after an answer, without a prompt: the model needs a request.
+        if not messages or not isinstance(messages[-1], ModelRequest):
+            messages.append(ModelRequest.user_text_prompt("[Go on.]"))
+        return messages
 
     # -- calls that were approved, and that their turn did not live to run ---------------------
 
     async def _run_granted(self, session: AsyncSession, turn: AsyncTurn, running: Running) -> None:
         continued = next(
-            (one.continues for one in await session.turns() if one.id == turn.id), None
+            (earlier.continues for earlier in await session.turns() if earlier.id == turn.id), None
         )
         if continued is None:
             return
@@ -191,7 +198,7 @@ class Agent:
         return ToolReturnPart(call.name, value, call.id).model_response_str(), False
 
 
-class _Fitting(AbstractCapability[Running]):
+class _CompactWhileRunning(AbstractCapability[Running]):
     """A turn that becomes too long for the model while it runs is summarised as it goes.
 
     From then on its requests are made from the journal, where all that was said and done is.
@@ -214,7 +221,7 @@ class _Fitting(AbstractCapability[Running]):
         return request_context
 
 
-class _Told(AbstractCapability[Running]):
+class _ToolErrors(AbstractCapability[Running]):
     """A tool that raises does not end the turn: the model is told, and can do better."""
 
     async def on_tool_execute_error(
@@ -229,3 +236,91 @@ class _Told(AbstractCapability[Running]):
         if isinstance(error, KillickError):  # the store or the turn, not the tool
             raise error
         raise ToolFailed(describe(error)) from error
+
+
+# -- which model an agent gets ---------------------------------------------------------------------
+
+VARIABLE: Final = "KILLICK_MODEL"
+
+DEFAULTS: Final = {
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
+    "OPENAI_API_KEY": "openai:gpt-5.6-sol",
+    "GEMINI_API_KEY": "google:gemini-flash-latest",
+    "GOOGLE_API_KEY": "google:gemini-flash-latest",
+}
+"""What is used when a key is set and no model is named."""
+
+_SMALL_SHOWN: Final = 1500
+
+
+@asynccontextmanager
+async def agent_for(
+    model: str | None = None,
+    *,
+    root: Path | None = None,
+    allowed: Sequence[str] = (),
+    tools: Sequence[Any] | None = None,
+    instructions: str | None = None,
+) -> AsyncIterator[Agent]:
+    """Open an agent; the embedded model is started and stopped with it.
+
+    `model` is a name as pydantic-ai has them (`openai:…`, `anthropic:…`), the address of a server
+    that speaks OpenAI's protocol (`http://host:port/v1`, with `#NAME` for one of its models), or
+    `on-board`, also one that runs already (`on-board@http://host:port`). Without one KILLICK_MODEL
+    is asked, then the keys in the environment, and then the model on board is taken. `root` is the
+    folder its tools work in, `allowed` names the tools that need no approval. Raises
+    ModelUnavailable.
+    """
+    name = model or os.environ.get(VARIABLE) or _by_key()
+    folder = root or Path.cwd()
+    settings: dict[str, Any] = {"allowed": allowed}
+    if instructions is not None:
+        settings["instructions"] = instructions
+    if name is not None and not name.startswith(ON_BOARD):
+        made = find_model(name)
+        used = Workspace(folder).tools() if tools is None else tools
+        async with made:  # closes its connections in the end
+            yield Agent(made, tools=used, **settings)
+        return
+    if embedded.model_file() is None and "@" not in (name or ""):
+        raise ModelUnavailable(
+            "there is no model: name one with --model or KILLICK_MODEL, set ANTHROPIC_API_KEY, "
+            "OPENAI_API_KEY or GEMINI_API_KEY, or fetch a small one with 'killick model install'"
+        )
+    from killick.agent.constrained import ConstrainedModel
+
+    running = (name or "").partition("@")[2]
+    serving = contextlib.nullcontext(running) if running else embedded.serving_model()
+    with contextlib.ExitStack() as started:
+        # A caller that is cancelled while it starts waits until it has: then it is ended.
+        url = await in_thread(lambda: started.enter_context(serving))
+        used = Workspace(folder, shown_chars=_SMALL_SHOWN).tools() if tools is None else tools
+        async with ConstrainedModel(url) as small:
+            yield Agent(small, tools=used, window=embedded.WINDOW, **settings)
+
+
+def find_model(name: str) -> Model:
+    """Return the model of this name. Raises ModelUnavailable, in one line."""
+    try:
+        if name.startswith(("http://", "https://")):
+            return _at_address(name)
+        return infer_model(name)
+    except (UserError, ImportError, ValueError) as error:
+        raise ModelUnavailable(_one_line(f"model {name!r}: {error}", SHOWN_CHARS)) from error
+
+
+def _at_address(address: str) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    base, _, name = address.partition("#")
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    return OpenAIChatModel(name or "default", provider=OpenAIProvider(base_url=base, api_key=key))
+
+
+def _by_key() -> str | None:
+    return next((name for key, name in DEFAULTS.items() if os.environ.get(key)), None)
+
+
+def _one_line(text: str, limit: int) -> str:
+    return " ".join(text.split())[:limit]

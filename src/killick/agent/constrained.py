@@ -79,7 +79,7 @@ class ConstrainedModel(WrapperModel):
 
     @property
     def system(self) -> str:
-        """Who answers: its protocol is OpenAI's, the model is not."""
+        """Return the provider's name: the protocol is OpenAI's, the model is not."""
         return embedded.ON_BOARD
 
     async def request(
@@ -117,7 +117,7 @@ class ConstrainedModel(WrapperModel):
     async def _call(
         self, messages: list[ModelMessage], parameters: ModelRequestParameters
     ) -> ModelResponse | None:
-        """A tool call, if the model chooses one; after a result it answers in words."""
+        """Return a tool call, if the model chooses one; after a result it answers in words."""
         asked = _asked(messages)
         tools = {tool.name: tool for tool in parameters.function_tools}
         if asked is None or not tools:
@@ -126,13 +126,13 @@ class ConstrainedModel(WrapperModel):
         chosen = await self._choose(asked, tools, usage)
         if chosen is None:
             return None
-        said = [{"role": "system", "content": f"{chosen.description} Find its arguments."}]
-        for question, tool, found in _EXAMPLES:
+        dialogue = [{"role": "system", "content": f"{chosen.description} Find its arguments."}]
+        for question, tool, example in _EXAMPLES:
             if tool == chosen.name:
-                said += _exchange(question, found)
-        said.append({"role": "user", "content": asked})
+                dialogue += _exchange(question, example)
+        dialogue.append({"role": "user", "content": asked})
         arguments = await self._constrained(
-            said, chosen.parameters_json_schema, _ARGUMENT_TOKENS, usage
+            dialogue, chosen.parameters_json_schema, _ARGUMENT_TOKENS, usage
         )
         return ModelResponse(
             parts=[ToolCallPart(chosen.name, json.dumps(arguments, ensure_ascii=False))],
@@ -146,7 +146,7 @@ class ConstrainedModel(WrapperModel):
         self, asked: str, tools: dict[str, ToolDefinition], usage: RequestUsage
     ) -> ToolDefinition | None:
         known = "\n".join(f"{tool.name}: {tool.description}" for tool in tools.values())
-        said = [
+        messages = [
             {
                 "role": "system",
                 "content": f"Say which tool the request needs.\n{known}\n{_NO_TOOL}: no tool",
@@ -154,27 +154,27 @@ class ConstrainedModel(WrapperModel):
         ]
         for question, tool, _ in _EXAMPLES:
             if tool in tools or tool == _NO_TOOL:
-                said += _exchange(question, {"tool": tool})
-        said.append({"role": "user", "content": asked})
+                messages += _exchange(question, {"tool": tool})
+        messages.append({"role": "user", "content": asked})
         schema = {
             "type": "object",
             "properties": {"tool": {"enum": [_NO_TOOL, *tools]}},
             "required": ["tool"],
             "additionalProperties": False,
         }
-        found = await self._constrained(said, schema, _CHOICE_TOKENS, usage)
-        return tools.get(str(found.get("tool")))
+        choice = await self._constrained(messages, schema, _CHOICE_TOKENS, usage)
+        return tools.get(str(choice.get("tool")))
 
     async def _constrained(
         self,
-        said: list[dict[str, str]],
+        messages: list[dict[str, str]],
         schema: dict[str, Any],
         limit: int,
         usage: RequestUsage,
     ) -> dict[str, Any]:
-        """An object of this shape; an empty one if the model did not come to its end."""
+        """Return an object of this schema; an empty one if the answer was cut off."""
         shape: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        asked: Any = said
+        asked: Any = messages
         answer = await self._client.chat.completions.create(
             model=NAME,
             messages=asked,
@@ -186,10 +186,10 @@ class ConstrainedModel(WrapperModel):
             usage.input_tokens += answer.usage.prompt_tokens
             usage.output_tokens += answer.usage.completion_tokens
         try:
-            found = json.loads(answer.choices[0].message.content or "")
+            value = json.loads(answer.choices[0].message.content or "")
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
 
 def _exchange(question: str, answer: dict[str, str]) -> list[dict[str, str]]:
@@ -204,7 +204,7 @@ def _without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters
 
 
 def _asked(messages: Sequence[ModelMessage]) -> str | None:
-    """What the person asks for, if it is what the newest request ends with."""
+    """Return the person's request, if the newest message ends with one."""
     newest = messages[-1] if messages else None
     if not isinstance(newest, ModelRequest) or not newest.parts:
         return None
@@ -218,35 +218,35 @@ def _asked(messages: Sequence[ModelMessage]) -> str | None:
 
 
 def _words(part: UserPromptPart) -> str:
-    """What was said; it cannot see, so of what was shown it is told that it was."""
+    """Return the text; the model cannot see, so a note stands for each image or file."""
     if isinstance(part.content, str):
         return part.content
-    said = [one for one in part.content if isinstance(one, str)]
-    unseen = len(part.content) - len(said)
-    return "\n".join([*said, *[phrases.left_out("Something that you cannot see")] * unseen])
+    texts = [item for item in part.content if isinstance(item, str)]
+    unseen = len(part.content) - len(texts)
+    return "\n".join([*texts, *[phrases.left_out("Something that you cannot see")] * unseen])
 
 
 # -- a history without tool calls --------------------------------------------------------------
 
 
 def flat(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The same conversation without calls; what a tool gave is told as text."""
-    told: list[ModelMessage] = []
+    """Return the conversation without calls, and with results as text."""
+    plain: list[ModelMessage] = []
     for message in messages:
         if isinstance(message, ModelRequest):
-            asked = [_told(part) for part in message.parts]
-            told.append(ModelRequest(parts=asked, instructions=message.instructions))
+            asked = [_as_prompt(part) for part in message.parts]
+            plain.append(ModelRequest(parts=asked, instructions=message.instructions))
         else:
-            said = [part for part in message.parts if isinstance(part, TextPart)]
-            if said:
-                told.append(ModelResponse(parts=said))
-    return told
+            texts = [part for part in message.parts if isinstance(part, TextPart)]
+            if texts:
+                plain.append(ModelResponse(parts=texts))
+    return plain
 
 
-def _told(part: ModelRequestPart) -> ModelRequestPart:
+def _as_prompt(part: ModelRequestPart) -> ModelRequestPart:
     if isinstance(part, UserPromptPart):
         return UserPromptPart(_words(part))
     if not isinstance(part, ToolReturnPart):
         return part
-    found = part.model_response_str(wrap_if_error=False)
-    return UserPromptPart(f"{part.tool_name} found this:\n{found}\nSay what it means, briefly.")
+    text = part.model_response_str(wrap_if_error=False)
+    return UserPromptPart(f"{part.tool_name} found this:\n{text}\nSay what it means, briefly.")

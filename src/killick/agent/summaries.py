@@ -1,4 +1,4 @@
-"""Making a conversation fit: summaries in place of what is old, and a title for the list.
+"""Summaries, so that a conversation fits the model, and titles.
 
 Both ask the model something beside the conversation. It is not part of the conversation and not
 recorded as one; a compaction says which model made its summary, and what that cost.
@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
-from killick.agent.tools import Told
+from killick.agent.workspace import Excerpt
 from killick.errors import InvalidEntry
 from killick.model.entries import Usage
 from killick.model.sessions import TurnInfo
@@ -48,22 +48,22 @@ async def compact_if_long(session: AsyncSession, model: Model, window: int) -> b
 
     If interrupted: it is compacted or it is not.
     """
-    found = await _long(session, window)
-    if found is None:
+    long = await _long(session, window)
+    if long is None:
         return False
-    _, turn = found
+    _, turn = long
     return await _summarise_if_it_can(session, model, window, through=turn.seq - 1)
 
 
 async def compact_turn_if_long(session: AsyncSession, model: Model, window: int) -> bool:
-    """The same in the middle of a turn: its prompts stay, and what was said and done last.
+    """Summarise in the middle of a turn; its prompts and its last answer stay.
 
     If interrupted: it is compacted or it is not.
     """
-    found = await _long(session, window)
-    if found is None:
+    long = await _long(session, window)
+    if long is None:
         return False
-    context, turn = found
+    context, turn = long
     prompts: list[int] = []
     last = 0
     for message, seqs in zip(context.messages, context.origins, strict=True):
@@ -79,12 +79,12 @@ async def compact_turn_if_long(session: AsyncSession, model: Model, window: int)
 
 
 async def _long(session: AsyncSession, window: int) -> tuple[Context, TurnInfo] | None:
-    """What would be sent, and the turn that runs, if it nearly fills the window."""
+    """Return the context and the running turn, if the context nearly fills the window."""
     context = await session.context("neutral")
     if _tokens(context.messages) < window * FULL:
         return None
     turns = reversed(await session.turns())
-    running = next((one for one in turns if one.status == "running"), None)
+    running = next((turn for turn in turns if turn.status == "running"), None)
     return None if running is None else (context, running)
 
 
@@ -115,17 +115,17 @@ async def summarise(
     head = session.head
     through = head if through is None else through
     context = await session.context("neutral")
-    said = [
+    messages = [
         message
         for message, seqs in zip(context.messages, context.origins, strict=True)
         if seqs and max(seqs) <= through
     ]
-    if len(said) < 2:
+    if len(messages) < 2:
         return False
-    told = Told(int(window * FULL / 2) * _CHARS_PER_TOKEN)
-    for message in said:
-        told.add(_as_text(message))
-    response = await _ask(model, f"{_SUMMARISE}\n\n{told.text()}", _SUMMARY_TOKENS)
+    excerpt = Excerpt(int(window * FULL / 2) * _CHARS_PER_TOKEN)
+    for message in messages:
+        excerpt.add(_as_text(message))
+    response = await _ask(model, f"{_SUMMARISE}\n\n{excerpt.text()}", _SUMMARY_TOKENS)
     summary = _text(response).strip()
     if not summary:
         return False
@@ -138,22 +138,24 @@ async def summarise(
         model=model.model_name,
         provider=model.system,
         usage=Usage(input=usage.input_tokens, output=usage.output_tokens),
-        tokens_before=_tokens(said),
+        tokens_before=_tokens(messages),
         tokens_after=len(summary) // _CHARS_PER_TOKEN + 1,
     )
     return True
 
 
 async def title_of(session: AsyncSession, model: Model) -> str | None:
-    """A title for the first exchange; None when there is none yet, or the model has no idea."""
+    """Return a title for the first exchange; None without one, or if the model gives none."""
     messages = await session.messages(limit=8)
     asked = next((message.text for message in messages if message.role == "user"), "")
-    said = next((one.text for one in messages if one.role == "assistant" and one.text), "")
-    if not asked.strip() or not said.strip():
+    answer = next(
+        (message.text for message in messages if message.role == "assistant" and message.text), ""
+    )
+    if not asked.strip() or not answer.strip():
         return None
     prompts = [
-        *(one for asks, title in _TITLES for one in (_titling(asks), _answering(title))),
-        _titling(f"{asked[:_EXCERPT]}\n\n{said[:_EXCERPT]}"),
+        *(message for asks, title in _TITLES for message in (_titling(asks), _answering(title))),
+        _titling(f"{asked[:_EXCERPT]}\n\n{answer[:_EXCERPT]}"),
     ]
     settings = ModelSettings(max_tokens=_TITLE_TOKENS)
     try:
@@ -163,7 +165,7 @@ async def title_of(session: AsyncSession, model: Model) -> str | None:
 
 
 def clean_title(text: str) -> str | None:
-    """What a model means when it was asked for a title."""
+    """Return the title in a model's answer."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     line = line.strip().removeprefix("Title:").strip().strip("\"'*#` .").strip()
     if len(line) > _TITLE_CHARS:
@@ -189,7 +191,7 @@ def _text(response: ModelResponse) -> str:
 
 
 def _as_text(message: dict[str, Any]) -> str:
-    """One message of the neutral context as a line or more of a transcript."""
+    """Return a message of the neutral context as lines of a transcript."""
     texts: list[str] = []
     for part in message["parts"]:
         match part["type"]:
@@ -198,9 +200,9 @@ def _as_text(message: dict[str, Any]) -> str:
             case "tool_call":
                 texts.append(f"[calls {part['name']} {part.get('arguments', '')}]")
             case "tool_result":
-                told = Told(2 * _EXCERPT)
-                told.add(_result_text(part["content"]))
-                texts.append(told.text())
+                excerpt = Excerpt(2 * _EXCERPT)
+                excerpt.add(_result_text(part["content"]))
+                texts.append(excerpt.text())
             case _:
                 pass
     return f"{message['role'].capitalize()}: {' '.join(texts)}\n\n" if texts else ""
@@ -209,9 +211,11 @@ def _as_text(message: dict[str, Any]) -> str:
 def _result_text(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content
-    return " ".join(one["text"] if one["type"] == "text" else f"[{one['type']}]" for one in content)
+    return " ".join(
+        part["text"] if part["type"] == "text" else f"[{part['type']}]" for part in content
+    )
 
 
 def _tokens(messages: list[dict[str, Any]]) -> int:
-    """A rough measure that needs no tokenizer, as the context's own is."""
+    """Estimate tokens without a tokenizer, as the context does."""
     return len(json.dumps(messages, ensure_ascii=False, default=str)) // _CHARS_PER_TOKEN

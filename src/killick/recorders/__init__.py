@@ -8,13 +8,12 @@ What comes out is what went in. No SDK is imported here; their objects are taken
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from killick.recorders.base import Handle, Plan, Request
-from killick.recorders.registry import Shape
-from killick.recorders.sync import Recording, Source
+from killick.recorders.model_call import Handle, Plan, Request, Shape
+from killick.recorders.record_sync import Recording, Source
 from killick.session.sync_blocks import Turn
 
 if TYPE_CHECKING:
-    from killick.recorders.aio import AsyncRecording, AsyncSource
+    from killick.recorders.record_async import AsyncRecording, AsyncSource
     from killick.session.aio_blocks import AsyncTurn
 
 __all__ = ["AsyncRecording", "Recording", "Shape", "record"]
@@ -61,7 +60,7 @@ def record(
     provider: str | None = None,
     retry_of: Handle | None = None,
 ) -> Any:
-    """One model call of this turn, recorded as its answer flows.
+    """Record one model call of this turn as its answer flows.
 
     `source` is the SDK's stream, its stream manager, an iterator over the raw bytes of server-sent
     events, or a function that makes the request when the model call is durable (with `AsyncTurn`
@@ -76,7 +75,7 @@ def record(
     plan = Plan(shape, request, provider, retry_of)
     if isinstance(turn, Turn):
         return Recording(turn, plan, source)
-    from killick.recorders.aio import AsyncRecording
+    from killick.recorders.record_async import AsyncRecording
 
     return AsyncRecording(turn, plan, source)
 
@@ -84,7 +83,7 @@ def record(
 def __getattr__(name: str) -> Any:
     # The asynchronous face brings an event loop along: loaded only by those who use it.
     if name == "AsyncRecording":
-        from killick.recorders.aio import AsyncRecording
+        from killick.recorders.record_async import AsyncRecording
 
         return AsyncRecording
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""What a provider's event means for the message: the few things that a reader can say.
+"""The actions that a provider's event can mean for a message.
 
 A reader is pure: it takes one event as a dict, remembers what it must, and answers with actions.
-Whoever drives it applies them to a stream. So one reader serves both faces, SDKs and raw bytes.
+`apply` applies them to a stream. So one reader serves both faces, SDKs and raw bytes.
 """
 
 import json
@@ -20,13 +20,13 @@ class _Action(msgspec.Struct, frozen=True, gc=False):
     """Actions cannot form cycles, so the garbage collector need not look at them."""
 
 
-class Say(_Action, frozen=True):
+class TextPiece(_Action, frozen=True):
     """A piece of the answer."""
 
     text: str
 
 
-class Think(_Action, frozen=True):
+class ReasoningPiece(_Action, frozen=True):
     """A piece of reasoning, or what closes it."""
 
     text: str = ""
@@ -48,7 +48,7 @@ class CallPiece(_Action, frozen=True):
     done: bool = False
 
 
-class Keep(_Action, frozen=True):
+class WholePart(_Action, frozen=True):
     """A whole part."""
 
     part: Part
@@ -61,15 +61,15 @@ class MediaPiece(_Action, frozen=True):
     media_type: str
 
 
-class Tell(_Action, frozen=True):
-    """What the provider says about the call itself. An id is an alias; it may come again."""
+class CallFacts(_Action, frozen=True):
+    """Facts of the model call itself. An id is an alias; it may come again."""
 
     finish_reason: str | None = None
     usage: Usage | None = None
     ids: tuple[tuple[str, str], ...] = ()
 
 
-Action = Say | Think | EndPart | CallPiece | Keep | MediaPiece | Tell
+Action = TextPiece | ReasoningPiece | EndPart | CallPiece | WholePart | MediaPiece | CallFacts
 
 NO_ACTIONS: Final[list[Action]] = []
 
@@ -81,29 +81,29 @@ class StreamReader(Protocol):
     cut: str | None
 
     def read(self, event: Event) -> list[Action]:
-        """What one event means."""
+        """Return the actions of one event."""
         ...
 
     def close(self) -> list[Action]:
-        """What was held back for an end that may never have come; nothing is read afterwards."""
+        """Return the actions that were held back for the end; nothing is read afterwards."""
         ...
 
 
-def unsent(provider: str, **data: Any) -> Keep:
+def unsent(provider: str, **data: Any) -> WholePart:
     """Keep data that is never sent back: a view passes on only what has a type of the provider's.
 
     Each has one name, under which its data is found: `citations`, `unfinished`, `event` …
     """
-    return Keep(opaque(provider, data))
+    return WholePart(opaque(provider, data))
 
 
 def opaque(provider: str, data: Any) -> Opaque:
-    """A provider's own object, as JSON."""
+    """Return a provider's own object, as JSON."""
     return Opaque(provider, to_json(data))
 
 
 def to_json(data: Any) -> bytes:
-    """Any value of a provider's. Bytes in it become base64, as on the wire; nothing is refused."""
+    """Encode any value of a provider's. Bytes become base64, as on the wire; nothing is refused."""
     try:
         return msgspec.json.encode(data, enc_hook=repr)
     except UnicodeEncodeError:  # half of a character, which providers cut their events at
@@ -111,14 +111,14 @@ def to_json(data: Any) -> bytes:
 
 
 def usage(value: Any, *, input: int, output: int, cached: int, reasoning: int) -> Usage | None:  # noqa: A002
-    """Usage with the same meaning for all: cached and reasoning tokens are part of the others."""
+    """Return usage in one meaning for all: cached and reasoning tokens are part of the others."""
     if not isinstance(value, dict):
         return None
     return Usage(input=input, output=output, cached=cached, reasoning=reasoning)
 
 
 def count(value: Any, *path: str) -> int:
-    """A number of tokens somewhere inside; what is missing or no number counts as none."""
+    """Return the number of tokens at a path; 0 when it is missing or no number."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, int) and value > 0 else 0

@@ -12,13 +12,13 @@ from killick.model.messages import Reasoning
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,
+    CallFacts,
     CallPiece,
     EndPart,
     Event,
-    Keep,
-    Say,
-    Tell,
-    Think,
+    ReasoningPiece,
+    TextPiece,
+    WholePart,
     count,
     opaque,
     text_of,
@@ -92,12 +92,12 @@ class AnthropicReader:
         actions = self._settle()
         match block.type:
             case "text" if start.get("text"):
-                actions.append(Say(start["text"]))
+                actions.append(TextPiece(start["text"]))
             case "thinking" if start.get("thinking"):
-                actions.append(Think(start["thinking"]))
+                actions.append(ReasoningPiece(start["thinking"]))
             case "redacted_thinking":
                 # A part of its own: thinking that is open may not take its data.
-                actions.append(Keep(Reasoning("", encrypted=text_of(start.get("data")))))
+                actions.append(WholePart(Reasoning("", encrypted=text_of(start.get("data")))))
             case "tool_use":
                 if block.id in self._ids or not block.id:
                     block.id = f"{block.id or self._prefix}_{len(self._ids)}"
@@ -108,9 +108,9 @@ class AnthropicReader:
     def _grow(self, block: _Block, delta: Event) -> list[Action]:
         match delta.get("type"):
             case "text_delta" if block.type == "text":
-                return [Say(delta["text"])]
+                return [TextPiece(delta["text"])]
             case "thinking_delta" if block.type == "thinking":
-                return [Think(delta["thinking"])]
+                return [ReasoningPiece(delta["thinking"])]
             case "input_json_delta":
                 piece = delta["partial_json"]
                 block.pieces.append(piece)
@@ -130,13 +130,13 @@ class AnthropicReader:
                 cited = [unsent("anthropic", citations=block.citations)] if block.citations else []
                 return [EndPart(), *cited, *self._unknown(block)]
             case "thinking":
-                signed = Think(signature=block.signature) if block.signature else EndPart()
+                signed = ReasoningPiece(signature=block.signature) if block.signature else EndPart()
                 return [signed, EndPart(), *self._unknown(block)]
             case "redacted_thinking":
                 return self._unknown(block)
             case "tool_use":
                 return [*self._end_call(block), *self._unknown(block)]
-        return [Keep(opaque("anthropic", _whole(block)))]
+        return [WholePart(opaque("anthropic", _whole(block)))]
 
     def _end_call(self, block: _Block) -> list[Action]:
         text = "".join(block.pieces)
@@ -150,7 +150,7 @@ class AnthropicReader:
         return NO_ACTIONS
 
     def _settle(self) -> list[Action]:
-        """A call without arguments is whole once something follows that is no limit."""
+        """Finish a call without arguments once something follows that is no limit."""
         blank, self._blank = self._blank, None
         return [] if blank is None else [CallPiece(blank, done=True)]
 
@@ -162,7 +162,7 @@ class AnthropicReader:
     def _begin(self, message: Event) -> list[Action]:
         self._usage.update(_given(message.get("usage")))
         ids = (("message", message["id"]),) if message.get("id") else ()
-        actions: list[Action] = [Tell(usage=_usage(self._usage), ids=ids)]
+        actions: list[Action] = [CallFacts(usage=_usage(self._usage), ids=ids)]
         if message.get("content"):  # a whole message, not the beginning of a stream
             for index, block in enumerate(message["content"]):
                 actions += self._start(index, block)
@@ -179,14 +179,14 @@ class AnthropicReader:
             self._blank = None
         container = (delta.get("container") or {}).get("id")
         ids = (("container", container),) if container else ()
-        told = Tell(finish_reason=reason, usage=_usage(self._usage), ids=ids)
-        return [*self._settle(), told]
+        facts = CallFacts(finish_reason=reason, usage=_usage(self._usage), ids=ids)
+        return [*self._settle(), facts]
 
     def close(self) -> list[Action]:
         actions: list[Action] = []
         for block in self._blocks.values():
             if block.type == "thinking" and block.signature:
-                actions.append(Think(signature=block.signature))
+                actions.append(ReasoningPiece(signature=block.signature))
             elif block.type == "text" and block.citations:
                 actions.append(unsent("anthropic", citations=block.citations))
             elif block.type not in ("text", "thinking", "redacted_thinking", "tool_use"):
@@ -196,7 +196,7 @@ class AnthropicReader:
 
 
 def whole_events(message: Event) -> list[Event]:
-    """One whole response as the events that a stream of it would have."""
+    """Return a whole response as the events that a stream of it would have."""
     about = {"stop_reason": message.get("stop_reason"), "container": message.get("container")}
     return [
         {"type": "message_start", "message": message},
@@ -206,7 +206,7 @@ def whole_events(message: Event) -> list[Event]:
 
 
 def _whole(block: _Block) -> Event:
-    """A block that is kept as it came, with what was streamed put into its place."""
+    """Return a block as it came, with the streamed text put into it."""
     whole = dict(block.start)
     text = "".join(block.pieces)
     if text:
@@ -219,17 +219,17 @@ def _whole(block: _Block) -> Event:
 
 
 def _given(value: Any) -> dict[str, Any]:
-    """Totals replace each other; what an event leaves out stays."""
+    """Return the totals that an event has; the others stay."""
     return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else {}
 
 
-def _usage(found: dict[str, Any]) -> Any:
-    cached = count(found, "cache_read_input_tokens")
-    fresh = count(found, "input_tokens") + count(found, "cache_creation_input_tokens")
+def _usage(totals: dict[str, Any]) -> Any:
+    cached = count(totals, "cache_read_input_tokens")
+    fresh = count(totals, "input_tokens") + count(totals, "cache_creation_input_tokens")
     return usage(
-        found or None,
+        totals or None,
         input=fresh + cached,
-        output=count(found, "output_tokens"),
+        output=count(totals, "output_tokens"),
         cached=cached,
-        reasoning=count(found, "output_tokens_details", "thinking_tokens"),
+        reasoning=count(totals, "output_tokens_details", "thinking_tokens"),
     )

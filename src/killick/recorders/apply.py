@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, for clients that use no SDK."""
+"""Apply a stream's items to a message: parse bytes, read events, write deltas."""
 
 import codecs
 import json
@@ -12,14 +12,14 @@ from killick.recorders.actions import (
     CallPiece,
     EndPart,
     Event,
-    Keep,
     MediaPiece,
-    Say,
+    ReasoningPiece,
     StreamReader,
-    Think,
+    TextPiece,
+    WholePart,
     unsent,
 )
-from killick.recorders.registry import Kind
+from killick.recorders.model_call import Kind
 from killick.session.core.stream import Deltas
 
 
@@ -37,23 +37,23 @@ class EventLines:
         # A "\\r" at the end of a piece stays in the line until its "\\n" is there.
         lines = (self._line + text).replace("\r\n", "\n").split("\n")
         self._line = lines.pop()
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         for line in lines:
-            self._take(line, found)
-        return found
+            self._read_line(line, events)
+        return events
 
-    def _take(self, line: str, found: list[dict[str, Any]]) -> None:
+    def _read_line(self, line: str, events: list[dict[str, Any]]) -> None:
         if line.startswith("data:"):
             self._data.append(line[5:].removeprefix(" "))
         elif not line and self._data:
             data, self._data = "\n".join(self._data), []
             value = _object(data)
             if value is not None:
-                found.append(value)
+                events.append(value)
 
 
 def _object(data: str) -> dict[str, Any] | None:
-    """The object that the data is; `[DONE]` and the like are none."""
+    """Parse an object; None for `[DONE]` and the like."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -66,7 +66,7 @@ LEFT: Final = "the consumer stopped reading"
 
 
 class DeltaApplier:
-    """Feeds what comes to a reader, and what the reader says to a stream."""
+    """Feeds a stream's items to a reader, and the reader's actions to a message."""
 
     def __init__(self, kind: Kind, reply: Deltas) -> None:
         self._kind = kind
@@ -91,12 +91,12 @@ class DeltaApplier:
             yield from self.feed(part)
 
     def place(self, media: MediaPiece, blob: str) -> None:
-        """The bytes are stored under this name: put the part that names them in its place."""
+        """Add the image or file whose bytes are stored under this name."""
         kind = Image if media.media_type.startswith("image/") else File
         self._reply.part(kind(blob, media.media_type))
 
     def close(self, why: str | None = None) -> Iterator[MediaPiece]:
-        """No more comes: say what was held back, and whether the answer is whole."""
+        """Write what was held back, and whether the answer is whole."""
         for action in self._reader.close():
             if isinstance(action, MediaPiece):
                 yield action
@@ -123,22 +123,22 @@ class DeltaApplier:
 
     def _apply(self, action: Action) -> None:
         try:
-            self._hand_over(action)
+            self._write(action)
         except InvalidEntry as refused:
             self._reply.part(unsent(self._kind.provider, refused=action, why=str(refused)).part)
 
-    def _hand_over(self, action: Action) -> None:
+    def _write(self, action: Action) -> None:
         reply = self._reply
         match action:
-            case Say(text):
+            case TextPiece(text):
                 reply.text(text)
-            case Think(text, signature, encrypted):
+            case ReasoningPiece(text, signature, encrypted):
                 reply.reasoning(text, signature=signature, encrypted=encrypted)
             case CallPiece(call_id, name, arguments, tool_type, done):
                 reply.tool_call(
                     call_id, name=name, arguments=arguments, tool_type=tool_type, done=done
                 )
-            case Keep(part):
+            case WholePart(part):
                 reply.part(part)
             case EndPart():
                 reply.end_part()
@@ -152,7 +152,7 @@ class DeltaApplier:
                 )
 
     def _named(self, ids: tuple[tuple[str, str], ...]) -> dict[str, str]:
-        """Ids under their names; one that changed is kept beside the first, with a number."""
+        """Return new ids under their names; a changed one gets a number beside the first."""
         named: dict[str, str] = {}
         for name, value in ids:
             known = self._aliases.setdefault(name, [])

@@ -10,14 +10,14 @@ from typing import Any
 
 from killick.recorders.actions import (
     Action,
+    CallFacts,
     CallPiece,
     EndPart,
     Event,
-    Keep,
     MediaPiece,
-    Say,
-    Tell,
-    Think,
+    ReasoningPiece,
+    TextPiece,
+    WholePart,
     count,
     opaque,
     text_of,
@@ -50,12 +50,12 @@ class GeminiReader:
         blocked = (event.get("prompt_feedback") or {}).get("block_reason")
         if blocked:
             self.ended = True
-            actions.append(Tell(finish_reason=_name(blocked)))
-        response_id, found = event.get("response_id"), event.get("usage_metadata")
-        if found or response_id != self._response_id:
+            actions.append(CallFacts(finish_reason=_name(blocked)))
+        response_id, tokens = event.get("response_id"), event.get("usage_metadata")
+        if tokens or response_id != self._response_id:
             self._response_id = response_id
             ids = (("response", response_id),) if response_id else ()
-            actions.append(Tell(usage=_usage(found), ids=ids))
+            actions.append(CallFacts(usage=_usage(tokens), ids=ids))
         return actions
 
     def _candidate(self, candidate: Event, actions: list[Action]) -> None:
@@ -67,12 +67,12 @@ class GeminiReader:
         reason = candidate.get("finish_reason")
         if reason:
             self.ended = True
-            actions.append(Tell(finish_reason=_name(reason)))
+            actions.append(CallFacts(finish_reason=_name(reason)))
 
     def _part(self, part: Event, actions: list[Action]) -> None:
         text, call, inline = part.get("text"), part.get("function_call"), part.get("inline_data")
         if isinstance(text, str):
-            actions.append(Think(text) if part.get("thought") else Say(text))
+            actions.append(ReasoningPiece(text) if part.get("thought") else TextPiece(text))
         elif call and not call.get("partial_args") and not call.get("will_continue"):
             actions.append(self._call(call))
         elif inline and isinstance(inline.get("data"), bytes):
@@ -81,7 +81,7 @@ class GeminiReader:
         elif call:
             self._beside.setdefault("unfinished", []).append(part)
         else:
-            actions.append(Keep(opaque("gemini", part)))
+            actions.append(WholePart(opaque("gemini", part)))
             return
         signature = part.get("thought_signature")
         if signature:
@@ -104,13 +104,13 @@ def _name(value: Any) -> str:
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _usage(found: Any) -> Any:
-    thoughts = count(found, "thoughts_token_count")
-    asked = count(found, "prompt_token_count") + count(found, "tool_use_prompt_token_count")
+def _usage(tokens: Any) -> Any:
+    thoughts = count(tokens, "thoughts_token_count")
+    asked = count(tokens, "prompt_token_count") + count(tokens, "tool_use_prompt_token_count")
     return usage(
-        found,
+        tokens,
         input=asked,
-        output=count(found, "candidates_token_count") + thoughts,
-        cached=count(found, "cached_content_token_count"),
+        output=count(tokens, "candidates_token_count") + thoughts,
+        cached=count(tokens, "cached_content_token_count"),
         reasoning=thoughts,
     )

@@ -10,13 +10,13 @@ from typing import Any, Final
 from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     Action,
+    CallFacts,
     CallPiece,
     EndPart,
     Event,
     MediaPiece,
-    Say,
-    Tell,
-    Think,
+    ReasoningPiece,
+    TextPiece,
     count,
     text_of,
     unsent,
@@ -65,11 +65,11 @@ class ChatReader:
                 self._choice(choice, actions)
             else:
                 self._beside.setdefault("choices", []).append(choice)
-        response_id, found = event.get("id"), event.get("usage")
-        if found or response_id != self._response_id:  # it is in every chunk, and may change
+        response_id, tokens = event.get("id"), event.get("usage")
+        if tokens or response_id != self._response_id:  # it is in every chunk, and may change
             self._response_id = response_id
             ids = (("response", response_id),) if response_id else ()
-            actions.append(Tell(usage=_usage(found), ids=ids))
+            actions.append(CallFacts(usage=_usage(tokens), ids=ids))
         return actions
 
     def _choice(self, choice: Event, actions: list[Action]) -> None:
@@ -79,7 +79,7 @@ class ChatReader:
         if reason:
             self.ended = True
             self._finish(reason, actions)
-            actions.append(Tell(finish_reason=reason))
+            actions.append(CallFacts(finish_reason=reason))
 
     def _delta(self, delta: Event, actions: list[Action]) -> None:
         for key, value in delta.items():
@@ -95,13 +95,13 @@ class ChatReader:
             case "reasoning_content" | "reasoning":
                 if self._thinks_in in (None, key):  # some servers say it under both names
                     self._thinks_in = key
-                    actions.append(Think(text_of(value)))
+                    actions.append(ReasoningPiece(text_of(value)))
             case "refusal":
                 if not self._refused:
                     self._refused = True
                     # A refusal is what was said; the mark before it says what kind of saying it is.
                     actions += [EndPart(), unsent("openai", refusal=True)]
-                actions.append(Say(value))
+                actions.append(TextPiece(value))
             case "tool_calls":
                 for position, piece in enumerate(value):
                     self._piece(piece, position, actions)
@@ -120,21 +120,21 @@ class ChatReader:
 
     def _content(self, content: Any, actions: list[Action]) -> None:
         if isinstance(content, str):
-            actions.append(Say(content))
+            actions.append(TextPiece(content))
             return
         for part in content:
             if isinstance(part, dict) and part.get("type") == "text":
-                actions.append(Say(text_of(part.get("text"))))
+                actions.append(TextPiece(text_of(part.get("text"))))
             else:
                 self._beside.setdefault("content", []).append(part)
 
     # -- calls ---------------------------------------------------------------------------------
 
     def _piece(self, piece: Event, position: int, actions: list[Action]) -> None:
-        """A piece opens its call when its id and name are known; until then it waits."""
-        said = piece.get("function") or piece.get("custom") or {}
-        given, name = text_of(piece.get("id")), text_of(said.get("name"))
-        text = text_of(said.get("arguments") or said.get("input"))
+        """Add a piece to its call, which opens when its id and name are known."""
+        body = piece.get("function") or piece.get("custom") or {}
+        given, name = text_of(piece.get("id")), text_of(body.get("name"))
+        text = text_of(body.get("arguments") or body.get("input"))
         index = self._index(piece, position)
         call = self._at.get(index)
         if call is None or _is_another(call, given, name, text):
@@ -158,7 +158,7 @@ class ChatReader:
         return index if isinstance(index, int) else position
 
     def _unused(self, call_id: str) -> str:
-        """Some servers give two calls of one message the same id."""
+        """Return an unused id; some servers give two calls of one message the same."""
         taken = {call.id for call in self._calls}
         return f"{call_id}_{len(taken)}" if call_id in taken and call_id else call_id
 
@@ -183,15 +183,15 @@ class ChatReader:
 
     def _image(self, image: Event, actions: list[Action]) -> None:
         url = text_of((image.get("image_url") or {}).get("url"))
-        head, found, data = url.partition(";base64,")
-        if found and head.startswith("data:"):
+        head, separator, data = url.partition(";base64,")
+        if separator and head.startswith("data:"):
             actions.append(MediaPiece(b64decode(data), head.removeprefix("data:")))
         else:
             self._beside.setdefault("images", []).append(image)
 
     def _hear(self, audio: Event, actions: list[Action]) -> None:
         if audio.get("transcript"):
-            actions.append(Say(audio["transcript"]))
+            actions.append(TextPiece(audio["transcript"]))
         if audio.get("data"):
             self._audio.append(audio["data"])
         rest = {key: value for key, value in audio.items() if key not in ("transcript", "data")}
@@ -199,7 +199,7 @@ class ChatReader:
             self._beside.setdefault("audio", []).append(rest)
 
     def _heard(self) -> list[Action]:
-        """All that was said aloud, in one piece; as it came, if it cannot be read."""
+        """Return the audio in one piece; as it came, if it cannot be decoded."""
         try:
             heard = b"".join(b64decode(piece) for piece in self._audio)
         except (TypeError, ValueError):
@@ -223,7 +223,7 @@ class ChatReader:
 
 
 def _is_another(call: _Calling, given: str, name: str, text: str) -> bool:
-    """Whether a piece begins a call of its own. Some servers give all calls one index, or none."""
+    """Tell whether a piece begins another call. Some servers give all calls one index, or none."""
     if not name or not call.name or (given and given == call.given):
         return False
     if not given and not text.strip():
@@ -233,18 +233,18 @@ def _is_another(call: _Calling, given: str, name: str, text: str) -> bool:
 
 
 def _in_order(message: Event) -> Event:
-    """The fields of a whole message in the order in which a stream brings them: thoughts first."""
+    """Return a whole message's fields in the order of a stream: reasoning first."""
     thoughts = [key for key in ("reasoning_content", "reasoning") if key in message]
     return {key: message[key] for key in [*thoughts, *message]}
 
 
-def _usage(found: Any) -> Any:
+def _usage(tokens: Any) -> Any:
     return usage(
-        found,
-        input=count(found, "prompt_tokens"),
-        output=count(found, "completion_tokens"),
-        cached=count(found, "prompt_tokens_details", "cached_tokens"),
-        reasoning=count(found, "completion_tokens_details", "reasoning_tokens"),
+        tokens,
+        input=count(tokens, "prompt_tokens"),
+        output=count(tokens, "completion_tokens"),
+        cached=count(tokens, "prompt_tokens_details", "cached_tokens"),
+        reasoning=count(tokens, "completion_tokens_details", "reasoning_tokens"),
     )
 
 

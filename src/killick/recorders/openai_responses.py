@@ -11,14 +11,14 @@ from killick.journal.assembly import is_whole_object
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,
+    CallFacts,
     CallPiece,
     EndPart,
     Event,
-    Keep,
     MediaPiece,
-    Say,
-    Tell,
-    Think,
+    ReasoningPiece,
+    TextPiece,
+    WholePart,
     count,
     opaque,
     text_of,
@@ -74,9 +74,9 @@ class ResponsesReader:
         kind = text_of(event.get("type"))
         stem, _, last = kind.rpartition(".")
         if last in ("delta", "done"):
-            found = self._piece(stem, last, event)
-            if found is not None:
-                return found
+            actions = self._piece(stem, last, event)
+            if actions is not None:
+                return actions
         match kind:
             case "response.output_item.added":
                 return self._add(event.get("output_index", len(self._items)), event["item"])
@@ -99,7 +99,7 @@ class ResponsesReader:
         return [unsent("openai", event=event)]
 
     def _place(self, event: Event) -> int:
-        """Where in the output an event belongs. Some servers say it by the item's id alone."""
+        """Return an event's index in the output. Some servers give the item's id alone."""
         if "output_index" in event:
             index: int = event["output_index"]
             return index
@@ -110,7 +110,7 @@ class ResponsesReader:
     # -- pieces --------------------------------------------------------------------------------
 
     def _piece(self, stem: str, last: str, event: Event) -> list[Action] | None:
-        """What a delta or its `done` brings; None when it is about something else."""
+        """Return the actions of a delta or its `done`; None for another event."""
         if stem == "response.content_part":
             return NO_ACTIONS
         item = self._items.get(self._place(event))
@@ -119,13 +119,13 @@ class ResponsesReader:
         if stem in _SAYING:
             name = "refusal" if stem == "response.refusal" else "text"
             text = text_of(event.get("delta" if last == "delta" else name))
-            said = self._say(item, event.get("content_index", 0), text, last, stem)
-            return [*self._renamed(item, event), *said]
+            actions = self._say(item, event.get("content_index", 0), text, last, stem)
+            return [*self._renamed(item, event), *actions]
         if stem in _THINKING:
             # Summaries and the reasoning itself are numbered apart.
             index = event.get("summary_index", -1 - event.get("content_index", 0))
             text = text_of(event.get("delta") if last == "delta" else event.get("text"))
-            return [Think(piece) for piece in _fresh(item, index, text, last)]
+            return [ReasoningPiece(piece) for piece in _fresh(item, index, text, last)]
         if stem in _ARGUMENTS:
             name = "delta" if last == "delta" else _CALLS.get(item.type, "arguments")
             # Whether a limit has cut it off, only the item says.
@@ -141,16 +141,16 @@ class ResponsesReader:
             if stem == "response.refusal" and not item.refusing:
                 item.refusing = True
                 actions += [EndPart(), unsent("openai", refusal=True)]
-            actions.append(Say(piece))
+            actions.append(TextPiece(piece))
         return actions
 
     def _renamed(self, item: _Item, event: Event) -> list[Action]:
-        """Some servers stream the text of an item under another id than the item has."""
+        """Note another id: some servers stream an item's text under one of its own."""
         item_id = text_of(event.get("item_id"))
         if not item_id or item_id == item.item_id:
             return NO_ACTIONS
         item.item_id = item_id
-        return [Tell(ids=(("message", item_id),))]
+        return [CallFacts(ids=(("message", item_id),))]
 
     def _arguments(self, item: _Item, text: str, last: str) -> list[Action]:
         if not item.call_id:
@@ -165,7 +165,7 @@ class ResponsesReader:
         return actions
 
     def _next_summary(self, event: Event) -> list[Action]:
-        return [Think("\n\n")] if event.get("summary_index", 0) > 0 else NO_ACTIONS
+        return [ReasoningPiece("\n\n")] if event.get("summary_index", 0) > 0 else NO_ACTIONS
 
     # -- items -----------------------------------------------------------------------------------
 
@@ -226,9 +226,11 @@ class ResponsesReader:
     def _end_reasoning(self, item: _Item, whole: Event, actions: list[Action]) -> None:
         if not item.given:
             parts = [*(whole.get("summary") or ()), *(whole.get("content") or ())]
-            actions.append(Think("\n\n".join(text_of(part.get("text")) for part in parts)))
+            actions.append(ReasoningPiece("\n\n".join(text_of(part.get("text")) for part in parts)))
         # Its id stands where a signature would: the provider wants both back together.
-        closing = Think(signature=whole.get("id"), encrypted=whole.get("encrypted_content"))
+        closing = ReasoningPiece(
+            signature=whole.get("id"), encrypted=whole.get("encrypted_content")
+        )
         actions += [closing, EndPart()]
 
     def _end_other(self, index: int, whole: Event, actions: list[Action]) -> None:
@@ -247,7 +249,7 @@ class ResponsesReader:
         elif kind == "mcp_approval_request":  # it must be answered, which only the caller can
             actions.append(unsent("openai", item=whole))
         else:
-            actions.append(Keep(opaque("openai", whole)))
+            actions.append(WholePart(opaque("openai", whole)))
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class ResponsesReader:
             last = index == len(output) - 1
             actions += self._done(index, item, cut=last and status != "completed")
         reason = (response.get("incomplete_details") or {}).get("reason") or status
-        actions.append(Tell(finish_reason=reason, usage=_usage(response.get("usage"))))
+        actions.append(CallFacts(finish_reason=reason, usage=_usage(response.get("usage"))))
         self.ended = True
         if status == "failed":
             error = response.get("error") or {}
@@ -282,12 +284,12 @@ class ResponsesReader:
 
 
 def whole_events(response: Event) -> list[Event]:
-    """One whole response as the event that would have ended its stream."""
+    """Return a whole response as the event that would have ended its stream."""
     return [{"type": "response.completed", "response": response}]
 
 
 def _fresh(item: _Item, index: int, text: str, last: str) -> list[str]:
-    """What of this text was not taken yet: a delta is new, a whole text may go beyond."""
+    """Return the part of this text that is new: a delta is, a whole text may have more."""
     given = item.given.get(index, 0)
     piece = text if last == "delta" else text[given:]
     if not piece:
@@ -297,18 +299,18 @@ def _fresh(item: _Item, index: int, text: str, last: str) -> list[str]:
 
 
 def _ids(response: Event) -> list[Action]:
-    return [Tell(ids=(("response", response["id"]),))] if response.get("id") else []
+    return [CallFacts(ids=(("response", response["id"]),))] if response.get("id") else []
 
 
 def _message_ids(item: Event) -> list[Action]:
-    return [Tell(ids=(("message", item["id"]),))] if item.get("id") else []
+    return [CallFacts(ids=(("message", item["id"]),))] if item.get("id") else []
 
 
-def _usage(found: Any) -> Any:
+def _usage(tokens: Any) -> Any:
     return usage(
-        found,
-        input=count(found, "input_tokens"),
-        output=count(found, "output_tokens"),
-        cached=count(found, "input_tokens_details", "cached_tokens"),
-        reasoning=count(found, "output_tokens_details", "reasoning_tokens"),
+        tokens,
+        input=count(tokens, "input_tokens"),
+        output=count(tokens, "output_tokens"),
+        cached=count(tokens, "input_tokens_details", "cached_tokens"),
+        reasoning=count(tokens, "output_tokens_details", "reasoning_tokens"),
     )

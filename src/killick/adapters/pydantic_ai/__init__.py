@@ -9,8 +9,7 @@ it returns. `history` is what the model is sent: computed from the journal, vali
 what the agent does.
 """
 
-from killick.adapters.pydantic_ai.approvals import Approvals, Granted, granted
-from killick.adapters.pydantic_ai.history import as_history, history
-from killick.adapters.pydantic_ai.recorder import Recorder
+from killick.adapters.pydantic_ai.model_messages import as_history, history
+from killick.adapters.pydantic_ai.recorder import Approvals, Granted, Recorder, granted
 
 __all__ = ["Approvals", "Granted", "Recorder", "as_history", "granted", "history"]

@@ -1,4 +1,4 @@
-"""From pydantic-ai's events to a stream's deltas.
+"""Write pydantic-ai's events as a stream's deltas.
 
 What pydantic-ai keeps beside the text of a part (a provider's ids and details) and parts that have
 no text (a hosted tool's call) go into one opaque part behind the message, so that `history` can
@@ -52,8 +52,8 @@ class PartApplier:
         self._encrypted = provider.startswith(("openai", "azure"))
         self._calls: dict[int, str] = {}
 
-    def take(self, event: ModelResponseStreamEvent) -> None:
-        """One event. What cannot be kept as what it is, is kept as it came: nothing is refused."""
+    def write_event(self, event: ModelResponseStreamEvent) -> None:
+        """Write one event. A refused one is kept as it came."""
         try:
             match event:
                 case PartStartEvent():
@@ -68,12 +68,12 @@ class PartApplier:
             self._reply.part(Opaque(OURS, msgspec.json.encode(kept)))
 
     def whole(self, response: ModelResponse) -> None:
-        """An answer that came in one piece."""
+        """Write an answer that came in one piece."""
         for index, part in enumerate(response.parts):
-            self.take(PartStartEvent(index=index, part=part))
+            self.write_event(PartStartEvent(index=index, part=part))
 
     def end(self, response: ModelResponse, *, ended: bool) -> None:
-        """What is known of the answer when no more of it comes."""
+        """Write the facts of the answer when no more of it comes."""
         usage = response.usage
         ids = response.provider_response_id
         self._reply.finish(
@@ -92,7 +92,7 @@ class PartApplier:
             self._reply.cut_off(NO_END)
         else:
             beside = [_beside(part) for part in response.parts]
-            if any(len(one) > 1 for one in beside):
+            if any(len(fields) > 1 for fields in beside):
                 self._reply.part(Opaque(OURS, msgspec.json.encode({"beside": beside})))
 
     def _begin(self, index: int, part: ModelResponsePart) -> None:
@@ -134,7 +134,7 @@ def _text(arguments: Any) -> str:
 
 
 def _beside(part: ModelResponsePart) -> dict[str, Any]:
-    """What pydantic-ai knows of a part and our own part does not hold."""
+    """Return the fields of pydantic-ai's part that our own part does not hold."""
     dumped: dict[str, Any] = PARTS.dump_python(part, mode="json", exclude_none=True)
     held = HELD.get(part.part_kind)
     if held is None:

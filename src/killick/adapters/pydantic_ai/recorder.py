@@ -5,11 +5,13 @@ one that is repeated. A tool is wrapped where it is executed, in the task it run
 siblings are recorded apart from each other.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pydantic_ai import RunContext, ToolDefinition
+import msgspec
+from pydantic_ai import RunContext, ToolDefinition, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.exceptions import (
@@ -40,14 +42,19 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
 
 from killick.adapters.pydantic_ai.parts import PartApplier
-from killick.model.messages import File, Image, Json, Message, Text, ToolResult
+from killick.journal.codec import to_bytes
+from killick.journal.kinds import digest
+from killick.model import entries as e
+from killick.model.messages import File, Image, Json, Message, Text, ToolCall, ToolResult
+from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
 from killick.session.core.session import Content
 from killick.session.sync_blocks import plain
 
-_TOLD = (ToolRetryError, ToolFailedError, ToolFailed, ModelRetry)
+_REPORTED = (ToolRetryError, ToolFailedError, ToolFailed, ModelRetry)
 """How a tool tells the model that it did not work."""
 
 _DEFERRED = (ApprovalRequired, CallDeferred, SkipToolExecution)
@@ -95,7 +102,7 @@ class Recorder(AbstractCapability[Any]):
         parameters: ModelRequestParameters,
         step: int,
     ) -> AsyncStream:
-        """One request to a model, as a block; one more in the same step of a run repeats it."""
+        """Return one request as a block; another in the same step of a run is a retry."""
         attempt, before = self._asked.get(step, (0, None))
         stream = self.turn.stream(
             provider=model.system,
@@ -109,7 +116,7 @@ class Recorder(AbstractCapability[Any]):
         self._asked[step] = (attempt + 1, stream.model_call_id)
         return stream
 
-    def called(self, reply: AsyncStream) -> None:
+    def remember_calls(self, reply: AsyncStream) -> None:
         """Remember the calls of an answer that is over."""
         for call in reply.tool_calls:
             self.arguments[call.id] = call.arguments
@@ -126,7 +133,7 @@ class Recorder(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """The start is durable before the tool runs, the result before anybody is shown it."""
+        """Run a tool: its start is durable before it, its result before the agent gets it."""
         call_id = call.tool_call_id
         tool = self.tools.get(call_id)  # a call that was deferred while it ran goes on
         if tool is None:
@@ -139,8 +146,8 @@ class Recorder(AbstractCapability[Any]):
         except _DEFERRED:
             self._deferred.add(call_id)
             raise
-        except _TOLD as told:
-            await self._finish(call, tool, told)
+        except _REPORTED as failure:
+            await self._finish(call, tool, failure)
             raise
         except BaseException as error:
             del self.tools[call_id]
@@ -152,39 +159,41 @@ class Recorder(AbstractCapability[Any]):
 
     async def _finish(self, call: ToolCallPart, tool: AsyncTool, value: Any) -> None:
         try:
-            found = _result(call, value)
+            result = _result(call, value)
             try:
-                content = await self._with_files(found.content, _shown(value))
+                content = await self._with_files(result.content, _shown(value))
             except BaseException:  # what it said is known, and the outcome must be
                 await tool.finish(
-                    found.content, is_error=found.is_error, structured=found.structured
+                    result.content, is_error=result.is_error, structured=result.structured
                 )
                 raise
-            await tool.finish(content, is_error=found.is_error, structured=found.structured)
+            await tool.finish(content, is_error=result.is_error, structured=result.structured)
         finally:
             self.tools.pop(call.tool_call_id, None)
         self._answered.add(call.tool_call_id)
 
-    async def _with_files(self, told: Content, shown: list[UserContent]) -> Content:
-        """A result with the images and files that a model is shown beside its words."""
-        parts: list[Text | Image | File] = [Text(told)] if isinstance(told, str) and told else []
-        for one in shown:
-            match one:
+    async def _with_files(self, content: Content, shown: list[UserContent]) -> Content:
+        """Return a result with the images and files beside its words."""
+        parts: list[Text | Image | File] = (
+            [Text(content)] if isinstance(content, str) and content else []
+        )
+        for item in shown:
+            match item:
                 case BinaryContent():
-                    kind = Image if one.media_type.startswith("image/") else File
-                    parts.append(kind(await self.turn.put_blob(one.data), one.media_type))
+                    kind = Image if item.media_type.startswith("image/") else File
+                    parts.append(kind(await self.turn.put_blob(item.data), item.media_type))
                 case FileUrl():
-                    parts.append(Text(one.url))
+                    parts.append(Text(item.url))
                 case TextContent():
-                    parts.append(Text(one.content))
-                case str() if one:
-                    parts.append(Text(one))
+                    parts.append(Text(item.content))
+                case str() if item:
+                    parts.append(Text(item))
                 case _:
                     pass  # a mark for a cache, or a file that only the provider has
-        return parts if shown and parts else told
+        return parts if shown and parts else content
 
     async def on_event(self, ctx: RunContext[Any], *, event: AgentStreamEvent) -> None:
-        """A result that no tool gave: bad arguments, an unknown tool, a refusal, a final answer."""
+        """Record a result of no tool: bad arguments, an unknown tool, a refusal, a final answer."""
         await super().on_event(ctx, event=event)
         if not isinstance(event, ToolResultEvent) or event.tool_call_id in self._answered:
             return
@@ -194,9 +203,9 @@ class Recorder(AbstractCapability[Any]):
         self._answered.add(event.tool_call_id)
         if tool is not None:  # it had asked to wait, and was answered from elsewhere: by a refusal
             del self.tools[event.tool_call_id]
-            await tool.finish(_told(part), is_error=_is_error(part))
+            await tool.finish(_text_of(part), is_error=_is_error(part))
             return
-        result = ToolResult(part.tool_call_id, _told(part), is_error=_is_error(part))
+        result = ToolResult(part.tool_call_id, _text_of(part), is_error=_is_error(part))
         await self.turn.record(Message(role="tool", parts=(result,)))
 
 
@@ -213,7 +222,7 @@ class _RecordedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        # Nobody says which step this is; a request that is repeated is as long as it was.
+        # The step is not known here; a repeated request is as long as the first.
         step = -len(messages)
         call = self._recorder.model_call(
             self.wrapped, messages, model_settings, model_request_parameters, step
@@ -222,10 +231,10 @@ class _RecordedModel(WrapperModel):
             response = await self.wrapped.request(
                 messages, model_settings, model_request_parameters
             )
-            taking = PartApplier(reply, self.wrapped.system)
-            taking.whole(response)
-            taking.end(response, ended=True)
-        self._recorder.called(reply)
+            applier = PartApplier(reply, self.wrapped.system)
+            applier.whole(response)
+            applier.end(response, ended=True)
+        self._recorder.remember_calls(reply)
         return response
 
     @asynccontextmanager
@@ -247,19 +256,19 @@ class _RecordedModel(WrapperModel):
                 tee = _Tee(response, PartApplier(reply, self.wrapped.system))
                 yield response
             tee.end()
-        self._recorder.called(reply)
+        self._recorder.remember_calls(reply)
 
 
 class _Tee:
-    """Every event of a response is recorded before whoever iterates the response is given it.
+    """Records every event of a response before the agent gets it.
 
     It takes the place of the one method that pydantic-ai asks a response for its events with, so
     that deadlines, cancelling and the other things around it stay as they are.
     """
 
-    def __init__(self, response: StreamedResponse, taking: PartApplier) -> None:
+    def __init__(self, response: StreamedResponse, applier: PartApplier) -> None:
         self._response = response
-        self._taking = taking
+        self._applier = applier
         self._events = response._get_event_iterator
         self._began = self._ended = False
         response._get_event_iterator = self._recorded  # type: ignore[method-assign]
@@ -267,28 +276,28 @@ class _Tee:
     async def _recorded(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self._began = True
         async for event in self._events():
-            self._taking.take(event)
+            self._applier.write_event(event)
             yield event
         self._ended = True
 
     def end(self) -> None:
         response = self._response.get()
         if not self._began and response.state == "complete":  # it was never a stream
-            self._taking.whole(response)
+            self._applier.whole(response)
             self._ended = True
-        self._taking.end(response, ended=self._ended)
+        self._applier.end(response, ended=self._ended)
 
 
 def _result(call: ToolCallPart, value: Any) -> ToolResult:
-    """A tool's result as the model is told it."""
+    """Return a tool's result as the model gets it."""
     if isinstance(value, ToolRetryError):
-        told = value.tool_retry
-        text = _told(told) if isinstance(told, ToolReturnPart) else str(value)
+        retry = value.tool_retry
+        text = _text_of(retry) if isinstance(retry, ToolReturnPart) else str(value)
         return ToolResult(call.tool_call_id, text, is_error=True)
     if isinstance(value, ToolFailed | ModelRetry):
         return ToolResult(call.tool_call_id, value.message, is_error=True)
     if isinstance(value, ToolFailedError):
-        return ToolResult(call.tool_call_id, _told(value.tool_failed), is_error=True)
+        return ToolResult(call.tool_call_id, _text_of(value.tool_failed), is_error=True)
     content = value.return_value if isinstance(value, ToolReturn) else value
     part: ToolReturnPart[Any] = (
         content
@@ -296,12 +305,12 @@ def _result(call: ToolCallPart, value: Any) -> ToolResult:
         else ToolReturnPart(call.tool_name, content, call.tool_call_id)
     )
     structured = None if isinstance(content, str | ToolReturnPart) else plain(content)
-    text = _told(part)
+    text = _text_of(part)
     return ToolResult(call.tool_call_id, text, is_error=_is_error(part), structured=structured)
 
 
 def _shown(value: Any) -> list[UserContent]:
-    """What a model is shown beside a result's words: files in it, and what a tool adds to it."""
+    """Return the files in a result, and the content that its tool adds."""
     if isinstance(value, BaseException):
         return []
     content = value.return_value if isinstance(value, ToolReturn) else value
@@ -312,8 +321,8 @@ def _shown(value: Any) -> list[UserContent]:
     return [*part.files, *([added] if isinstance(added, str) else added)]
 
 
-def _told(part: ToolReturnPart[Any]) -> str:
-    """The words alone: whether it is an error is recorded beside them, and said when it is sent."""
+def _text_of(part: ToolReturnPart[Any]) -> str:
+    """Return the words alone; that it is an error is recorded beside them."""
     return part.model_response_str(wrap_if_error=False)
 
 
@@ -322,13 +331,13 @@ def _is_error(part: ToolReturnPart[Any]) -> bool:
 
 
 def _settings(settings: ModelSettings | None) -> dict[str, Any]:
-    """What JSON can hold of the settings; headers and the like may hold secrets."""
+    """Return the settings that JSON can hold, without headers, which may hold secrets."""
     given = {key: value for key, value in (settings or {}).items() if not key.startswith("extra_")}
-    return {key: found for key, value in given.items() if (found := plain(value)) is not None}
+    return {key: kept for key, value in given.items() if (kept := plain(value)) is not None}
 
 
 def _system(messages: list[ModelMessage]) -> str:
-    """The instructions of a request: those of its newest message, and its system prompts."""
+    """Return the instructions of a request: system prompts and those of its newest message."""
     texts = [
         part.content
         for message in messages
@@ -336,7 +345,9 @@ def _system(messages: list[ModelMessage]) -> str:
         for part in message.parts
         if isinstance(part, SystemPromptPart)
     ]
-    newest = next((one for one in reversed(messages) if isinstance(one, ModelRequest)), None)
+    newest = next(
+        (message for message in reversed(messages) if isinstance(message, ModelRequest)), None
+    )
     if newest is not None and newest.instructions:
         texts.append(newest.instructions)
     return "\n\n".join(texts)
@@ -352,3 +363,110 @@ def _tools(parameters: ModelRequestParameters) -> Json:
         }
         for tool in defined
     ] or None
+
+
+# -- approvals: the question is an entry, and so is the answer -------------------------------------
+
+REFUSED = "The user refused this call."
+
+
+class Approvals(AbstractCapability[Any]):
+    """Asks about the calls of tools that are made with `requires_approval=True`, and waits.
+
+    Tools that are named in `allowed` run without asking.
+
+    If interrupted: what was asked for stays asked for; a decision can still be made, and `granted`
+    gives the calls that it allows.
+    """
+
+    def __init__(
+        self, session: AsyncSession, recorder: Recorder, *, allowed: Collection[str] = ()
+    ) -> None:
+        self._session = session
+        self._recorder = recorder
+        self._allowed = allowed
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Ask about each call, all at once, and wait until all are decided."""
+        recorder, after = self._recorder, self._session.head
+        results = DeferredToolResults()
+        waiting: dict[str, str] = {}
+        for call in requests.approvals:
+            call_id = call.tool_call_id
+            if call.tool_name in self._allowed:
+                results.approvals[call_id] = ToolApproved()
+                continue
+            made = recorder.arguments.get(call_id, "")
+            asked = await recorder.turn.ask_approval(call_id, made)
+            waiting[asked.id] = call_id
+        if not waiting:
+            return results if results.approvals else None
+        async for followed in self._session.follow(after=after):
+            if not isinstance(followed, e.Entry) or not isinstance(
+                followed.body, e.ApprovalDecided
+            ):
+                continue
+            decided = followed.body
+            if decided.id in waiting:
+                results.approvals[waiting.pop(decided.id)] = (
+                    ToolApproved() if decided.approved else ToolDenied(decided.reason or REFUSED)
+                )
+            if not waiting:
+                break
+        return results
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """A call that was approved, and that its turn did not live to run."""
+
+    turn_id: str
+    call: ToolCall
+
+    def arguments(self) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads(self.call.arguments or "{}")
+        return made
+
+
+async def granted(session: AsyncSession, turn_id: str) -> list[Granted]:
+    """Return the approved calls of an ended turn that were never started.
+
+    A call is among them only if what was approved is what was asked for: the hash of the arguments
+    that are recorded is that of the decision.
+    """
+    return find_granted(await session.entries(), turn_id)
+
+
+def find_granted(entries: list[e.Entry], turn_id: str) -> list[Granted]:
+    """Return the same from a journal's entries. Pure."""
+    asked: dict[str, e.ApprovalAsked] = {}
+    approved: list[str] = []
+    calls: dict[tuple[str, str], ToolCall] = {}
+    touched: set[tuple[str, str]] = set()
+    for entry in entries:
+        match entry.body:
+            case e.ApprovalAsked(turn_id=asker) as body if asker == turn_id:
+                asked[body.id] = body
+            case e.ApprovalDecided(id=name, approved=True) as body if name in asked:
+                if body.arguments_hash == asked[name].arguments_hash:
+                    approved.append(name)
+            case e.MessageRecorded() | e.MessageEnded() as body:
+                parts = (part for part in body.parts if isinstance(part, ToolCall))
+                calls.update({(body.id, part.id): part for part in parts})
+            case e.ToolStarted() as body:
+                touched.add((body.message_id, body.call_id))
+            case e.ToolFinished() | e.LateResult() as body:
+                touched.add((body.message_id, body.result.call_id))
+            case _:
+                pass
+    grants = []
+    for name in approved:
+        question = asked[name]
+        position = (question.message_id, question.call_id)
+        call = calls.get(position)
+        if call is None or position in touched:
+            continue
+        if digest(to_bytes(call.arguments)) == question.arguments_hash:
+            grants.append(Granted(turn_id, call))
+    return grants

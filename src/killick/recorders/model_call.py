@@ -1,15 +1,101 @@
-"""What a request was made with, out of the keyword arguments that the SDK was given.
+"""One model call to record: its provider's shape, the request's settings, and its handle.
 
-The conversation itself is left out: the journal has it. So are headers, which may hold secrets.
+The conversation itself is left out of the settings: the journal has it. So are headers, which may
+hold secrets.
 """
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from killick.model.messages import Json, ToolCall
-from killick.recorders.registry import Kind, kind_of
+from killick.recorders import anthropic, openai_responses
+from killick.recorders.actions import Event, StreamReader
+from killick.recorders.anthropic import AnthropicReader
+from killick.recorders.gemini import GeminiReader
+from killick.recorders.openai_chat import ChatReader
+from killick.recorders.openai_responses import ResponsesReader
 from killick.session.core.stream import Deltas
+
+# -- shapes --------------------------------------------------------------------------------------
+
+Shape = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
+"""The same names that `session.context` takes."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One shape."""
+
+    provider: str
+    reader: Callable[[str], StreamReader]
+    event: Callable[[Any], Event | None]
+    whole: Callable[[Event], list[Event]]
+
+
+def _event(item: Any) -> Event | None:
+    """Return an SDK's object as it was on the wire; a dict is that already."""
+    if isinstance(item, dict):
+        return item
+    event: Event = item.model_dump(exclude_unset=True, by_alias=True, warnings=False)
+    return event
+
+
+def _chat_event(item: Any) -> Event | None:
+    """Return the chunk in a helper stream's event; its other events repeat it."""
+    if isinstance(item, dict):
+        return item
+    # Asked of its fields: for one that it lacks, a model looks in many places.
+    kind = vars(item).get("type")
+    if kind is not None:
+        return _event(item.chunk) if kind == "chunk" else None
+    return _event(item)
+
+
+_REPEATS: Final = frozenset({"text", "thinking", "signature", "citation", "input_json"})
+
+
+def _anthropic_event(item: Any) -> Event | None:
+    """Return the event, unless the helper stream added it: those repeat all that came."""
+    kind = getattr(item, "type", None)
+    if kind in _REPEATS:
+        return None
+    if kind in ("message_stop", "content_block_stop"):
+        return {"type": kind, "index": getattr(item, "index", None)}
+    return _event(item)
+
+
+_LEFT_OUT: Final = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
+
+
+def _gemini_event(item: Any) -> Event | None:
+    if isinstance(item, dict):
+        return item
+    event: Event = item.model_dump(exclude_none=True, exclude=_LEFT_OUT, warnings=False)
+    return event
+
+
+def _same(response: Event) -> list[Event]:
+    return [response]
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "openai-chat": Kind("openai", ChatReader, _chat_event, _same),
+    "openai-responses": Kind("openai", ResponsesReader, _event, openai_responses.whole_events),
+    "anthropic": Kind("anthropic", AnthropicReader, _anthropic_event, anthropic.whole_events),
+    "gemini": Kind("gemini", GeminiReader, _gemini_event, _same),
+}
+
+
+def kind_of(shape: str) -> Kind:
+    kind = KINDS.get(shape)
+    if kind is None:
+        raise ValueError(f"shape {shape!r}; it is one of {', '.join(KINDS)}")
+    return kind
+
+
+# -- settings ------------------------------------------------------------------------------------
 
 Request = Mapping[str, Any]
 
@@ -28,7 +114,7 @@ _ABSENT: Final = _Absent()
 
 
 def call_settings(format_: str, provider: str, request: Request | None) -> dict[str, Any]:
-    """Provider, model, settings, system prompt and tools of one request."""
+    """Return provider, model, settings, system prompt and tools of one request."""
     given = dict(request or {})
     config = plain(given.pop("config", None))
     if format_ == "gemini" and isinstance(config, dict):
@@ -49,7 +135,7 @@ def call_settings(format_: str, provider: str, request: Request | None) -> dict[
 
 
 def plain(value: Any, depth: int = 0) -> Json | _Absent:
-    """A value as JSON; what JSON cannot hold is left out, and a function is its name."""
+    """Return a value as JSON; what JSON cannot hold is left out, and a function is its name."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -76,8 +162,8 @@ def _chat_system(request: dict[str, Any]) -> str:
 
 
 def _responses_system(request: dict[str, Any]) -> str:
-    found = request.get("instructions")
-    return found if isinstance(found, str) else _leading(request.get("input"))
+    instructions = request.get("instructions")
+    return instructions if isinstance(instructions, str) else _leading(request.get("input"))
 
 
 def _anthropic_system(request: dict[str, Any]) -> str:
@@ -97,7 +183,7 @@ _SYSTEM: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def _leading(messages: Any) -> str:
-    """Instructions before everything else, wherever they are written as messages."""
+    """Return the instructions that stand as messages before all others."""
     texts: list[str] = []
     for message in messages if isinstance(messages, list | tuple) else ():
         if not isinstance(message, Mapping) or message.get("role") not in ("system", "developer"):
@@ -107,7 +193,7 @@ def _leading(messages: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text, or the texts of a list of blocks or parts."""
+    """Return text, or the texts of a list of blocks or parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -125,7 +211,7 @@ DRAINING: Final = frozenset(
 
 
 class Plan:
-    """What is to be recorded: the shape, and what the model is asked with."""
+    """A model call to record: its shape and its settings."""
 
     def __init__(
         self,
@@ -153,7 +239,7 @@ class Handle:
 
     @property
     def id(self) -> str:
-        """The message's id, there before the first chunk is."""
+        """Return the message's id, known before the first chunk."""
         return self._reply.id
 
     @property
@@ -162,7 +248,7 @@ class Handle:
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """The calls that are whole so far."""
+        """Return the calls that are whole so far."""
         return self._reply.tool_calls
 
     def on_call(self, tell: Callable[[ToolCall], object]) -> None:
@@ -171,7 +257,7 @@ class Handle:
 
 
 def is_response(given: Any) -> bool:
-    """Whether this is a whole response; an SDK's models can be iterated too, by their fields."""
+    """Tell whether this is a whole response; an SDK's models can be iterated too."""
     return hasattr(given, "model_dump") or isinstance(given, dict)
 
 

@@ -1,4 +1,4 @@
-"""What the chat agent can do: look at files, write one, run a command. All in one folder.
+"""The chat agent's tools in one folder: look at files, write one, run a command.
 
 What a tool gives back is bounded in what the model is shown. What a command prints is recorded as
 it comes, and the command with all its children is ended when the turn is stopped, and when this
@@ -58,7 +58,7 @@ code=$?
 { kill -s KILL "$!"; wait "$!"; } 2>/dev/null
 exit "$code"
 """
-"""Runs a command; ends it, and all it has started, when nobody holds the other end of its input.
+"""Runs a command; ends it, and all it has started, when the other end of its input is closed.
 
 The system closes that end when this process is gone, also after kill -9. The shell leads the group
 that is ended; it lets a SIGTERM pass, so that the command is given its time to end well.
@@ -67,19 +67,19 @@ _IGNORED: Final = frozenset({".git", ".venv", "node_modules", "__pycache__", ".m
 
 
 class Running:
-    """What a tool is given beside its arguments: a way to print while it runs."""
+    """Passed to a tool beside its arguments: a way to print while it runs."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
     def printing(self, call_id: str | None) -> Print:
-        """Where the output of this call goes; nowhere for a call that is recorded elsewhere."""
+        """Return where the output of this call goes; nowhere for one that is recorded elsewhere."""
         tool = self._recorder.tools.get(call_id or "")
         return tool.output if tool is not None else _nowhere
 
 
 def _nowhere(_: str) -> None:
-    """A call that was approved in an earlier turn has its output in its result."""
+    """Print nothing: a call from an earlier turn has its output in its result."""
 
 
 class Workspace:
@@ -90,7 +90,7 @@ class Workspace:
         self._shown = shown_chars
 
     def tools(self) -> list[Tool[Running]]:
-        """All of them. A person is asked about each call, unless the tool was allowed."""
+        """Return all tools. A person is asked about each call, unless the tool was allowed."""
         functions: tuple[Callable[..., Any], ...] = (
             self.list_files,
             self.read_file,
@@ -109,8 +109,8 @@ class Workspace:
         folder = self._inside(path)
         if not folder.is_dir():
             raise ToolFailed(f"{path} is no folder")
-        found = sorted(folder.iterdir())
-        names = [one.name + ("/" if one.is_dir() else "") for one in found]
+        paths = sorted(folder.iterdir())
+        names = [entry.name + ("/" if entry.is_dir() else "") for entry in paths]
         return self._lines(names, "files") or "The folder is empty."
 
     def read_file(self, path: str, first_line: int = 1) -> str:
@@ -123,13 +123,13 @@ class Workspace:
         file = self._inside(path)
         if not file.is_file():
             raise ToolFailed(f"there is no file {path}")
-        told, line = Told(self._shown), 1
+        excerpt, line = Excerpt(self._shown), 1
         with file.open(encoding="utf-8", errors="replace") as opened:
             for piece in iter(lambda: opened.readline(_CHUNK), ""):  # a line may be of any length
                 if line >= first_line:
-                    told.add(piece)
+                    excerpt.add(piece)
                 line += piece.endswith("\n")
-        return told.text()
+        return excerpt.text()
 
     def search_files(self, text: str, path: str = ".") -> str:
         """Search for a text in all files of a folder.
@@ -138,17 +138,17 @@ class Workspace:
             text: What to look for.
             path: The folder, or a file.
         """
-        place = self._inside(path)
-        if not place.exists():
+        target = self._inside(path)
+        if not target.exists():
             raise ToolFailed(f"there is no file and no folder {path}")
-        found: list[str] = []
-        for file in _files(place) if place.is_dir() else [place]:
-            for number, one in enumerate(_text_lines(file), 1):
-                if text in one:
-                    found.append(f"{file.relative_to(self.root)}:{number}: {one.strip()}")
-            if len(found) > _LINES:
+        matches: list[str] = []
+        for file in _files(target) if target.is_dir() else [target]:
+            for number, line in enumerate(_text_lines(file), 1):
+                if text in line:
+                    matches.append(f"{file.relative_to(self.root)}:{number}: {line.strip()}")
+            if len(matches) > _LINES:
                 break
-        return self._lines(found, "places") or f"{text!r} is in none of the files."
+        return self._lines(matches, "places") or f"{text!r} is in none of the files."
 
     def write_file(self, path: str, content: str) -> str:
         """Write a text file, in place of what is there.
@@ -165,7 +165,7 @@ class Workspace:
             beside.write_text(content, "utf-8")
             if file.exists():
                 shutil.copymode(file, beside)  # a script stays one
-            beside.replace(file)  # whoever reads it sees all of it, or what was there before
+            beside.replace(file)  # a reader sees all of it, or what was there before
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
@@ -177,35 +177,37 @@ class Workspace:
         Args:
             command: The command line. What it leaves in the background is ended with it.
         """
-        told = Told(self._shown)
+        excerpt = Excerpt(self._shown)
         printing = ctx.deps.printing(ctx.tool_call_id)
         with anyio.move_on_after(COMMAND_SECONDS) as limit:
-            code = await _run(command, self.root, printing, told)
+            code = await _run(command, self.root, printing, excerpt)
         if limit.cancelled_caught:
-            raise ToolFailed(f"{told.text()}\nThe command was ended after {COMMAND_SECONDS:.0f} s.")
+            raise ToolFailed(
+                f"{excerpt.text()}\nThe command was ended after {COMMAND_SECONDS:.0f} s."
+            )
         if code != 0:
-            raise ToolFailed(f"{told.text()}\nThe command failed with exit code {code}.")
-        return told.text() or "The command printed nothing."
+            raise ToolFailed(f"{excerpt.text()}\nThe command failed with exit code {code}.")
+        return excerpt.text() or "The command printed nothing."
 
     # -- what is shown -------------------------------------------------------------------------
 
     def _inside(self, path: str) -> Path:
-        found = (self.root / path).resolve()
-        if not found.is_relative_to(self.root):
+        inside = (self.root / path).resolve()
+        if not inside.is_relative_to(self.root):
             raise ToolFailed(f"{path} lies outside of {self.root}")
-        return found
+        return inside
 
     def _lines(self, lines: list[str], what: str) -> str:
         more = f"\n… more {what} are not shown" if len(lines) > _LINES else ""
         return self._bounded("\n".join(lines[:_LINES]) + more)
 
     def _bounded(self, text: str) -> str:
-        told = Told(self._shown)
-        told.add(text)
-        return told.text()
+        excerpt = Excerpt(self._shown)
+        excerpt.add(text)
+        return excerpt.text()
 
 
-class Told:
+class Excerpt:
     """The beginning and the end of a text that may be long, and how much is missing between."""
 
     def __init__(self, limit: int) -> None:
@@ -230,17 +232,17 @@ class Told:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _IGNORED)
-        yield from (Path(place, name) for name in sorted(names))
+        yield from (Path(parent, name) for name in sorted(names))
 
 
 def _text_lines(file: Path) -> Iterable[str]:
-    """The lines of a file that is text and of a size that a person would read."""
+    """Return the lines of a text file of a size that a person would read."""
     try:
-        found = file.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _FILE_BYTES:
-            return ()  # nor a link, nor a pipe, which nobody may ever write to
+        status = file.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
+            return ()  # nor a link, nor a pipe, which may never be written to
         data = file.read_bytes()
     except OSError:
         return ()
@@ -250,7 +252,7 @@ def _text_lines(file: Path) -> Iterable[str]:
 # -- a command ---------------------------------------------------------------------------------
 
 
-async def _run(command: str, root: Path, printing: Print, told: Told) -> int:
+async def _run(command: str, root: Path, printing: Print, excerpt: Excerpt) -> int:
     """Run it; its exit code.
 
     If interrupted: the command and everything it has started is ended before this returns.
@@ -260,27 +262,27 @@ async def _run(command: str, root: Path, printing: Print, told: Told) -> int:
         supervised, stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=root, start_new_session=True
     )
     try:
-        await _read(process, printing, told)
+        await _read(process, printing, excerpt)
         return await process.wait()
     finally:
         with anyio.CancelScope(shield=True):
             await _end(process)
 
 
-async def _read(process: anyio.abc.Process, printing: Print, told: Told) -> None:
+async def _read(process: anyio.abc.Process, printing: Print, excerpt: Excerpt) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     data = b"..."
     while data:
         data = await _receive(process)
         text = decoder.decode(data, final=not data)
-        room = RECORDED_CHARS - told.length
+        room = RECORDED_CHARS - excerpt.length
         if text and room >= 0:
             await _print(printing, text if len(text) <= room else text[:room] + _LEFT_OUT)
-        told.add(text)
+        excerpt.add(text)
 
 
 async def _receive(process: anyio.abc.Process) -> bytes:
-    """What it prints next; nothing when it is over.
+    """Return what the command prints next; nothing when it is over.
 
     It is over when its shell is: what that has left in the background is ended, and what has
     escaped, and holds the output open, is not waited for.

@@ -1,4 +1,4 @@
-"""From a session's context to the history that pydantic-ai sends."""
+"""Make pydantic-ai's message history from a session's context."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ from killick.session.aio import AsyncSession
 from killick.views.formats.common import clean, is_clean
 from killick.views.media import Media, load
 
-Said = dict[str, Any]
+Neutral = dict[str, Any]
 """One message, or one part, of the neutral context."""
 
 Blobs = Mapping[str, bytes]
@@ -40,7 +40,7 @@ Blobs = Mapping[str, bytes]
 
 
 async def history(session: AsyncSession, *, max_tokens: int | None = None) -> list[ModelMessage]:
-    """What a model would be sent now, the prompt of the running turn included.
+    """Return what a model would be sent now, with the prompt of the running turn.
 
     Give it as `message_history`, without a prompt of its own. It is valid whatever state the
     session was left in: every call has its result, or says that the outcome is unknown. Images and
@@ -55,8 +55,8 @@ async def history(session: AsyncSession, *, max_tokens: int | None = None) -> li
     return as_history(context.messages, data)
 
 
-def as_history(messages: Sequence[Said], data: Blobs | None = None) -> list[ModelMessage]:
-    """The neutral context in pydantic-ai's shape: one request for what stands between answers."""
+def as_history(messages: Sequence[Neutral], data: Blobs | None = None) -> list[ModelMessage]:
+    """Return the neutral context as pydantic-ai's messages: one request between two answers."""
     names = {
         part["id"]: part["name"]
         for message in messages
@@ -68,7 +68,9 @@ def as_history(messages: Sequence[Said], data: Blobs | None = None) -> list[Mode
         if answered:
             made += [response for message in group if (response := _response(message))]
         else:
-            asked = [part for message in group for part in _asked(message, names, data or {})]
+            asked = [
+                part for message in group for part in _request_parts(message, names, data or {})
+            ]
             if asked:
                 made.append(ModelRequest(parts=asked))
     return made
@@ -77,20 +79,20 @@ def as_history(messages: Sequence[Said], data: Blobs | None = None) -> list[Mode
 # -- answers -----------------------------------------------------------------------------------
 
 
-def _response(message: Said) -> ModelResponse | None:
+def _response(message: Neutral) -> ModelResponse | None:
     provider = message.get("provider")
     parts: list[ModelResponsePart] = []
-    beside: list[Said] = []
+    beside: list[Neutral] = []
     for part in message["parts"]:
         if part["type"] == "opaque":
             beside = _read_beside(part) or beside
         else:
-            parts += _said(part, provider)
+            parts += _answer_parts(part, provider)
     parts = _restored(parts, beside)
     return ModelResponse(parts=parts, provider_name=provider) if parts else None
 
 
-def _said(part: Said, provider: str | None) -> list[ModelResponsePart]:
+def _answer_parts(part: Neutral, provider: str | None) -> list[ModelResponsePart]:
     match part["type"]:
         case "text":
             return [TextPart(clean(part["text"]))]
@@ -108,7 +110,7 @@ def _said(part: Said, provider: str | None) -> list[ModelResponsePart]:
             return []
 
 
-def _read_beside(part: Said) -> list[Said]:
+def _read_beside(part: Neutral) -> list[Neutral]:
     if part["provider"] != OURS:
         return []
     data = part["data"]
@@ -117,19 +119,19 @@ def _read_beside(part: Said) -> list[Said]:
     return beside if isinstance(beside, list) else []
 
 
-def _restored(parts: list[ModelResponsePart], beside: list[Said]) -> list[ModelResponsePart]:
-    """The parts with what pydantic-ai had kept beside them; as they are, if it does not fit."""
+def _restored(parts: list[ModelResponsePart], beside: list[Neutral]) -> list[ModelResponsePart]:
+    """Return the parts with pydantic-ai's own fields; unchanged, if these do not fit."""
     left = iter(parts)
     restored: list[ModelResponsePart] = []
     try:
-        for one in beside:
-            if one["part_kind"] not in HELD:
-                restored.append(PARTS.validate_python(one))
+        for fields in beside:
+            if fields["part_kind"] not in HELD:
+                restored.append(PARTS.validate_python(fields))
                 continue
             part = next(left)
-            if part.part_kind != one["part_kind"]:
+            if part.part_kind != fields["part_kind"]:
                 return parts
-            restored.append(PARTS.validate_python({**PARTS.dump_python(part), **one}))
+            restored.append(PARTS.validate_python({**PARTS.dump_python(part), **fields}))
     except (StopIteration, ValidationError, KeyError):
         return parts
     return [*restored, *left]
@@ -138,7 +140,7 @@ def _restored(parts: list[ModelResponsePart], beside: list[Said]) -> list[ModelR
 # -- what answers are about --------------------------------------------------------------------
 
 
-def _asked(message: Said, names: dict[str, str], data: Blobs) -> list[ModelRequestPart]:
+def _request_parts(message: Neutral, names: dict[str, str], data: Blobs) -> list[ModelRequestPart]:
     if message["role"] == "system":
         texts = [clean(part["text"]) for part in message["parts"] if "text" in part]
         return [SystemPromptPart(text) for text in texts]
@@ -156,12 +158,12 @@ def _asked(message: Said, names: dict[str, str], data: Blobs) -> list[ModelReque
     return made
 
 
-def _returned(part: Said, names: dict[str, str], data: Blobs) -> ToolReturnPart:
+def _returned(part: Neutral, names: dict[str, str], data: Blobs) -> ToolReturnPart:
     content = part["content"]
     if isinstance(content, str):
         content = clean(content)
     else:
-        shown = [one for inner in content for one in _shown(inner, data)]
+        shown = [item for inner in content for item in _shown(inner, data)]
         content = shown[0] if len(shown) == 1 else shown
     # "failed" makes it an error for providers that know one; the words are those of the journal.
     return ToolReturnPart(
@@ -172,7 +174,7 @@ def _returned(part: Said, names: dict[str, str], data: Blobs) -> ToolReturnPart:
     )
 
 
-def _shown(part: Said, data: Blobs) -> list[UserContent]:
+def _shown(part: Neutral, data: Blobs) -> list[UserContent]:
     match part["type"]:
         case "text":
             return [clean(part["text"])] if part["text"] else []
@@ -185,10 +187,12 @@ def _shown(part: Said, data: Blobs) -> list[UserContent]:
             return []
 
 
-def _blobs(messages: Sequence[Said]) -> set[str]:
-    found: set[str] = set()
+def _blobs(messages: Sequence[Neutral]) -> set[str]:
+    names: set[str] = set()
     for message in messages:
         for part in message["parts"]:
             inner = part.get("content") if part["type"] == "tool_result" else [part]
-            found.update(one["blob"] for one in inner if isinstance(one, dict) and "blob" in one)
-    return found
+            names.update(
+                item["blob"] for item in inner if isinstance(item, dict) and "blob" in item
+            )
+    return names

@@ -1,4 +1,4 @@
-"""Recording for the asynchronous face."""
+"""Record a provider's stream on the asynchronous face."""
 
 import contextlib
 import inspect
@@ -19,7 +19,7 @@ import anyio
 from killick.errors import KillickError, TurnEnded
 from killick.recorders.actions import MediaPiece
 from killick.recorders.apply import LEFT, DeltaApplier
-from killick.recorders.base import DRAINING, Handle, Plan, must_stream
+from killick.recorders.model_call import DRAINING, Handle, Plan, must_stream
 from killick.session.aio_blocks import AsyncTurn
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class AsyncRecording(Handle, Generic[T]):
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
-        self._taking = DeltaApplier(plan.kind, self._stream)
+        self._applier = DeltaApplier(plan.kind, self._stream)
         self._source: Any = source
         self._manager: AbstractAsyncContextManager[Any] | None = None
         self._inner: Any = None
@@ -75,7 +75,7 @@ class AsyncRecording(Handle, Generic[T]):
             raise StopAsyncIteration
         try:
             item = await anext(self._iterator or await self._open())
-            for media in self._taking.feed(item):
+            for media in self._applier.feed(item):
                 await self._place(media)
         except StopAsyncIteration:
             await self._end(None)
@@ -86,14 +86,14 @@ class AsyncRecording(Handle, Generic[T]):
         return item
 
     async def whole(self) -> Any:
-        """The response that the source is or gives, when it was not asked to stream; recorded.
+        """Return the whole response of a source that was not asked to stream, and record it.
 
         If interrupted: what the provider answered is recorded or it is not.
         """
         try:
             await self._enter()
             self._inner = await self._made()
-            for media in self._taking.feed_response(self._inner):
+            for media in self._applier.feed_response(self._inner):
                 await self._place(media)
         except BaseException as error:
             await self._end(error)
@@ -103,7 +103,7 @@ class AsyncRecording(Handle, Generic[T]):
 
     @property
     async def text_stream(self) -> AsyncIterator[str]:
-        """The text alone, as an SDK's helper stream gives it; recorded like everything else."""
+        """Yield the text alone, as an SDK's helper stream does; everything is recorded."""
         async for item in self:
             delta = getattr(item, "delta", None)
             text = getattr(delta, "text", None)
@@ -156,7 +156,7 @@ class AsyncRecording(Handle, Generic[T]):
             self._entered = True
 
     async def _made(self) -> Any:
-        """The model call is durable before the request is made, if making it is left to us."""
+        """Make the request if the source is a function; the model call is durable before."""
         made = self._source() if callable(self._source) else self._source
         return await made if inspect.isawaitable(made) else made
 
@@ -174,7 +174,7 @@ class AsyncRecording(Handle, Generic[T]):
         return self._iterator
 
     async def _place(self, media: MediaPiece) -> None:
-        self._taking.place(media, await self._turn.put_blob(media.data))
+        self._applier.place(media, await self._turn.put_blob(media.data))
 
     async def _end(self, error: BaseException | None, why: str | None = None) -> None:
         if self._over:
@@ -194,7 +194,7 @@ class AsyncRecording(Handle, Generic[T]):
             return
         failure = None
         try:
-            held: Iterator[MediaPiece] = self._taking.close(why)
+            held: Iterator[MediaPiece] = self._applier.close(why)
             for media in held:
                 await self._place(media)
         except KillickError as refused:
@@ -203,7 +203,7 @@ class AsyncRecording(Handle, Generic[T]):
         try:
             await self._stream.__aexit__(None if leaving is None else type(leaving), leaving, None)
         except TurnEnded:
-            if why is None:  # whoever only lets go hears of it where the turn is left
+            if why is None:  # a caller that only closes hears of it where the turn is left
                 raise
         if error is None and failure is not None:
             raise failure

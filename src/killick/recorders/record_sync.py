@@ -1,4 +1,4 @@
-"""Recording for the synchronous face."""
+"""Record a provider's stream on the synchronous face."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from killick.errors import KillickError, TurnEnded
 from killick.recorders.actions import MediaPiece
 from killick.recorders.apply import LEFT, DeltaApplier
-from killick.recorders.base import DRAINING, Handle, Plan, must_stream
+from killick.recorders.model_call import DRAINING, Handle, Plan, must_stream
 from killick.session.sync_blocks import Turn
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Recording(Handle, Generic[T]):
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
-        self._taking = DeltaApplier(plan.kind, self._stream)
+        self._applier = DeltaApplier(plan.kind, self._stream)
         self._source: Any = source
         self._manager: AbstractContextManager[Any] | None = None
         self._inner: Any = None
@@ -54,7 +54,7 @@ class Recording(Handle, Generic[T]):
             raise StopIteration
         try:
             item = next(self._iterator or self._open())
-            self._place(self._taking.feed(item))
+            self._place(self._applier.feed(item))
         except StopIteration:
             self._end(None)
             raise
@@ -64,14 +64,14 @@ class Recording(Handle, Generic[T]):
         return item
 
     def whole(self) -> Any:
-        """The response that the source is or gives, when it was not asked to stream; recorded.
+        """Return the whole response of a source that was not asked to stream, and record it.
 
         If interrupted: what the provider answered is recorded or it is not.
         """
         try:
             self._enter()
             self._inner = self._source() if callable(self._source) else self._source
-            self._place(self._taking.feed_response(self._inner))
+            self._place(self._applier.feed_response(self._inner))
         except BaseException as error:
             self._end(error)
             raise
@@ -80,7 +80,7 @@ class Recording(Handle, Generic[T]):
 
     @property
     def text_stream(self) -> Iterator[str]:
-        """The text alone, as an SDK's helper stream gives it; recorded like everything else."""
+        """Yield the text alone, as an SDK's helper stream does; everything is recorded."""
         for item in self:
             delta = getattr(item, "delta", None)
             text = getattr(delta, "text", None)
@@ -93,14 +93,14 @@ class Recording(Handle, Generic[T]):
             raise AttributeError(name)
         if self._inner is None:
             self._guarded_open()
-        found = getattr(self._inner, name)
+        attribute = getattr(self._inner, name)
         if name not in DRAINING:
-            return found
+            return attribute
 
         def drain_and_ask(*args: Any, **kwargs: Any) -> Any:
             for _ in self:
                 pass
-            return found(*args, **kwargs)
+            return attribute(*args, **kwargs)
 
         return drain_and_ask
 
@@ -138,7 +138,7 @@ class Recording(Handle, Generic[T]):
             self._entered = True
 
     def _open(self) -> Iterator[T]:
-        """The model call is durable before the request is made, if making it is left to us."""
+        """Open the stream; the model call is durable before a source's function is called."""
         if self._iterator is not None:
             return self._iterator
         self._enter()
@@ -151,9 +151,9 @@ class Recording(Handle, Generic[T]):
         self._iterator = iter(made)
         return self._iterator
 
-    def _place(self, found: Iterator[MediaPiece]) -> None:
-        for media in found:
-            self._taking.place(media, self._turn.put_blob(media.data))
+    def _place(self, pieces: Iterator[MediaPiece]) -> None:
+        for media in pieces:
+            self._applier.place(media, self._turn.put_blob(media.data))
 
     def _end(self, error: BaseException | None, why: str | None = None) -> None:
         if self._over:
@@ -172,14 +172,14 @@ class Recording(Handle, Generic[T]):
             return
         failure = None
         try:
-            self._place(self._taking.close(why))
+            self._place(self._applier.close(why))
         except KillickError as refused:
             failure = refused
         leaving = error if error is not None else failure
         try:
             self._stream.__exit__(None if leaving is None else type(leaving), leaving, None)
         except TurnEnded:
-            if why is None:  # whoever only lets go hears of it where the turn is left
+            if why is None:  # a caller that only closes hears of it where the turn is left
                 raise
         if error is None and failure is not None:
             raise failure
