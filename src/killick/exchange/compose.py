@@ -203,7 +203,7 @@ class Composer:
         if self._turn is None:
             return
         if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
-            yield from self._end_without_record(location)
+            yield from self._end_without_record(location, "crashed")
         else:
             self.facts.left_open = True
 
@@ -259,13 +259,20 @@ class Composer:
         body = e.TurnStarted(turn_id=turn_id, fence=self._fence, holder=HOLDER)
         yield self._journal.append(body, location)
 
-    def _end_without_record(self, location: SourceLocation) -> Iterator[LocatedEntry]:
-        """End the turn whose ending the source does not tell: an answer completes it."""
+    def _end_without_record(
+        self, location: SourceLocation, cause: Cause = "other"
+    ) -> Iterator[LocatedEntry]:
+        """End the turn whose ending the source does not tell: an answer completes it.
+
+        A source that goes on afterwards does not say why; one that ends here was cut off.
+        """
         assert self._turn is not None
         if self._turn.is_answered:
             ending = r.TurnEndRecord(location=location, status="completed")
         else:
-            ending = r.TurnEndRecord(location=location, status="interrupted", reason=UNFINISHED)
+            ending = r.TurnEndRecord(
+                location=location, status="interrupted", reason=UNFINISHED, cause=cause
+            )
         now, self._journal.at_us = (
             self._journal.at_us,
             self._before_us,

@@ -95,6 +95,8 @@ class ResultRecord(Record, kw_only=True):
 
 
 class TurnEndRecord(Record, kw_only=True):
+    """The end of a turn. Without a cause it is `failed`, or `other` for an interruption."""
+
     status: Literal["completed", "failed", "interrupted"]
     reason: str | None = None
     detail: str | None = None

@@ -39,6 +39,8 @@ _CALLS: Final = {"function_call", "custom_tool_call", "local_shell_call", "tool_
 _OUTPUTS: Final = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 _ANSWERS: Final = {"message", "reasoning", "web_search_call", "image_generation_call", *_CALLS}
 _TITLE_CHARS: Final = 80
+_STOPPED: Final = ("interrupted", "replaced")
+"""Reasons of a person: Escape, or another prompt."""
 
 
 def is_codex(record: dict[str, Any]) -> bool:
@@ -202,7 +204,7 @@ class _SessionReader:
                 self._in_turn = False
                 reason = event.get("reason")
                 why = reason if isinstance(reason, str) and reason else "interrupted"
-                cause: Cause = "stopped" if why == "interrupted" else "other"
+                cause: Cause = "stopped" if why in _STOPPED else "other"
                 yield r.TurnEndRecord(
                     location=location, at_us=at, status="interrupted", reason=why, cause=cause
                 )

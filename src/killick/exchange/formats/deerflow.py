@@ -429,7 +429,11 @@ def _ending(
             )
         case "error" if detail == _ROLLED_BACK:
             return r.TurnEndRecord(
-                location=location, at_us=at, status="interrupted", reason="rollback"
+                location=location,
+                at_us=at,
+                status="interrupted",
+                reason="rollback",
+                cause="stopped",
             )
         case "error" | "timeout":
             return r.TurnEndRecord(
