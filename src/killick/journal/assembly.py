@@ -84,9 +84,7 @@ class _Growing:
         self.encrypted: str | None = None
 
     def add(self, delta: Delta) -> None:
-        fresh = (
-            delta.text[self.length - delta.offset :] if delta.offset < self.length else delta.text
-        )
+        fresh = delta.text[max(0, self.length - delta.offset) :]
         if fresh:
             self.pieces.append(fresh)
             self.length += len(fresh)
@@ -131,7 +129,7 @@ def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
     pieces: list[str] = []
     length = len(after or "")
     for delta in deltas:
-        fresh = delta.text[length - delta.offset :] if delta.offset < length else delta.text
+        fresh = delta.text[max(0, length - delta.offset) :]
         pieces.append(fresh)
         length += len(fresh)
     return "".join(pieces)

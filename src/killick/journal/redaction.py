@@ -146,12 +146,12 @@ class Redactor:
         match item:
             case str():
                 return self._value(item)
-            case Text():
-                text = self._value(item.text)
-                return item if text is item.text else Text(text)
-            case Reasoning(signature=None, encrypted=None):
-                text = self._value(item.text)
-                return item if text is item.text else Reasoning(text)
+            case (
+                Text()
+                | Reasoning(signature=None, encrypted=None)
+                | e.Delta(signature=None, encrypted=None)
+            ):
+                return self._replaced(item, "text")
             case ToolCall():
                 arguments = self.arguments(item.arguments)
                 if arguments == item.arguments:
@@ -159,17 +159,17 @@ class Redactor:
                 return msgspec.structs.replace(item, arguments=arguments)
             case ToolResult():
                 return self._result(item)
-            case Image(alt=str() as alt):
-                shown = self._value(alt)
-                return item if shown is alt else msgspec.structs.replace(item, alt=shown)
-            case File(name=str() as name):
-                called = self._value(name)
-                return item if called is name else msgspec.structs.replace(item, name=called)
-            case e.Delta(signature=None, encrypted=None):
-                text = self._value(item.text)
-                return item if text is item.text else msgspec.structs.replace(item, text=text)
+            case Image(alt=str()):
+                return self._replaced(item, "alt")
+            case File(name=str()):
+                return self._replaced(item, "name")
             case _:
                 return item
+
+    def _replaced(self, item: Any, field: str) -> Any:
+        value = getattr(item, field)
+        changed = self._value(value)
+        return item if changed is value else msgspec.structs.replace(item, **{field: changed})
 
     def arguments(self, arguments: str) -> str:
         """Redact arguments; a whole object stays one, whatever the redaction does to text."""

@@ -84,9 +84,6 @@ class Hits(Sequence[Hit]):
     def __len__(self) -> int:
         return len(self._hits)
 
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self._hits)
-
     def __repr__(self) -> str:
         return f"<Hits {len(self)} behind={self.behind}>"
 
