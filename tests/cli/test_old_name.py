@@ -96,3 +96,10 @@ def test_old_variables_are_named_and_not_obeyed(tmp_path: Path) -> None:
     assert "HOLDFAST_X" not in warning
     assert not (tmp_path / "named.db").exists()
     assert default_path().exists()
+
+
+def test_the_library_logs_it(old: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "killick"), Store() as store:
+        assert store.sessions() == []
+    (record,) = [one for one in caplog.records if "renaming" in one.message]
+    assert vars(record)["path"] == old

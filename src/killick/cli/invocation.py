@@ -18,7 +18,7 @@ from killick import errors as e
 from killick.cli.output import OutputLine, Printer, complain, escape_line, line, printer_for
 from killick.errors import KillickError, StoreError
 from killick.model.sessions import moment
-from killick.session.open import default_path, file_path
+from killick.session.open import default_path, file_path, old_default_path
 from killick.session.runtime import system_clock
 from killick.session.sync import Session, Store
 
@@ -134,11 +134,8 @@ def warn_of_old_variables() -> None:
 
 def old_store_hint() -> str | None:
     """Say where the default store of the old name lies, if there is none of the new name."""
-    import platformdirs  # takes a while
-
-    old = Path(platformdirs.user_data_dir(_OLD_NAME, appauthor=False)) / f"{_OLD_NAME}.db"
-    new = default_path()
-    if new.exists() or not old.exists():
+    old, new = old_default_path(), default_path()
+    if old is None:
         return None
     return (
         f"your store from before the renaming is {old}: --store {shlex.quote(str(old))} opens it; "

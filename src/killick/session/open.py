@@ -1,5 +1,6 @@
 """From what a user names as a store to an open database."""
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from killick.model.limits import (
 )
 from killick.session.runtime import Clock, IdSource, Runtime, random_ids, system_clock
 from killick.stores.contract import Database
+
+LOG: Final = logging.getLogger("killick")
 
 Durability = Literal["full", "normal"]
 _SERVERS: Final = ("postgresql://", "postgres://")
@@ -99,6 +102,14 @@ def default_path() -> Path:
     return Path(platformdirs.user_data_dir("killick", appauthor=False)) / "killick.db"
 
 
+def old_default_path() -> Path | None:
+    """Return the default store from before the renaming, if there is no new one."""
+    import platformdirs
+
+    old = Path(platformdirs.user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
+    return old if old.exists() and not default_path().exists() else None
+
+
 def _settled(url: Url) -> Path | str | Database | None:
     """The same by a name that means it everywhere: a file's whole path, or a server's URL."""
     named = (os.environ.get("KILLICK_STORE") or None) if url is None else url
@@ -127,7 +138,9 @@ def _database(named: Path | str | Database | None, options: StoreOptions) -> Dat
 
 
 def _made_default() -> Path:
-    path = default_path()
+    path, old = default_path(), old_default_path()
+    if old is not None:
+        LOG.warning("the default store from before the renaming is not used", extra={"path": old})
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
