@@ -19,7 +19,7 @@ from killick.recorders.actions import (
     WholePart,
     unsent,
 )
-from killick.recorders.model_call import Kind
+from killick.recorders.model_call import StreamShape
 from killick.session.core.stream import Deltas
 
 
@@ -68,7 +68,7 @@ LEFT: Final = "the consumer stopped reading"
 class DeltaApplier:
     """Feeds a stream's items to a reader, and the reader's actions to a message."""
 
-    def __init__(self, kind: Kind, reply: Deltas) -> None:
+    def __init__(self, kind: StreamShape, reply: Deltas) -> None:
         self._kind = kind
         self._reply = reply
         self._reader: StreamReader = kind.reader(f"call_{reply.id[-12:]}")

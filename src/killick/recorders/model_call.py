@@ -25,7 +25,7 @@ Shape = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
 """The same names that `session.context` takes."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class StreamShape(msgspec.Struct, frozen=True):
     """One shape."""
 
     provider: str
@@ -80,15 +80,19 @@ def _same(response: Event) -> list[Event]:
     return [response]
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "openai-chat": Kind("openai", ChatReader, _chat_event, _same),
-    "openai-responses": Kind("openai", ResponsesReader, _event, openai_responses.whole_events),
-    "anthropic": Kind("anthropic", AnthropicReader, _anthropic_event, anthropic.whole_events),
-    "gemini": Kind("gemini", GeminiReader, _gemini_event, _same),
+KINDS: Final[dict[str, StreamShape]] = {
+    "openai-chat": StreamShape("openai", ChatReader, _chat_event, _same),
+    "openai-responses": StreamShape(
+        "openai", ResponsesReader, _event, openai_responses.whole_events
+    ),
+    "anthropic": StreamShape(
+        "anthropic", AnthropicReader, _anthropic_event, anthropic.whole_events
+    ),
+    "gemini": StreamShape("gemini", GeminiReader, _gemini_event, _same),
 }
 
 
-def kind_of(shape: str) -> Kind:
+def kind_of(shape: str) -> StreamShape:
     kind = KINDS.get(shape)
     if kind is None:
         raise ValueError(f"shape {shape!r}; it is one of {', '.join(KINDS)}")
@@ -220,7 +224,7 @@ class Plan:
         provider: str | None,
         retry_of: "Handle | None",
     ) -> None:
-        self.kind: Kind = kind_of(shape)
+        self.kind: StreamShape = kind_of(shape)
         self.first = None if retry_of is None else retry_of.first_call_id
         self.attempt: int = 1 if retry_of is None else retry_of.attempt + 1
         self.settings = call_settings(shape, provider or self.kind.provider, request)

@@ -20,7 +20,7 @@ from killick.search.port import (
     Batch,
     Document,
     FoundRole,
-    JournalReader,
+    SearchedJournal,
     SearchTransaction,
     Unindexed,
 )
@@ -147,13 +147,13 @@ def _leaves(value: Any) -> Iterator[str]:
 # -- the index ---------------------------------------------------------------------------------
 
 
-def read_batch(reader: JournalReader, limit: int = SLICE_ENTRIES) -> Batch:
+def read_batch(reader: SearchedJournal, limit: int = SLICE_ENTRIES) -> Batch:
     """Read what the next slice indexes. Raises SearchDamaged."""
     waiting = reader.unindexed(limit)
     return Batch(reader.index_mark(), [(entry, _made(reader, entry)) for entry in waiting])
 
 
-def _made(reader: JournalReader, unindexed: Unindexed) -> Document | None:
+def _made(reader: SearchedJournal, unindexed: Unindexed) -> Document | None:
     """Make an entry's document; a damaged entry has none, and others are not kept from theirs."""
     entry, key = unindexed.entry, unindexed.key
     if entry is None:

@@ -118,7 +118,7 @@ class SearchedSession(Protocol):
     about: Description
 
 
-class JournalReader(SearchReader, Protocol):
+class SearchedJournal(SearchReader, Protocol):
     """Reads journals and the index as of one moment."""
 
     def find_session(self, tenant: str, session_id: str) -> SearchedSession | None: ...

@@ -17,9 +17,9 @@ from killick.search.documents import document
 from killick.search.port import (
     Document,
     FoundRole,
-    JournalReader,
     Lineage,
     Search,
+    SearchedJournal,
     SearchedSession,
 )
 from killick.search.query import Phrase, occurs, phrases
@@ -185,7 +185,7 @@ def _start(window: Sequence[Word], wanted: Sequence[Phrase]) -> int | None:
 # -- searching ---------------------------------------------------------------------------------
 
 
-def search(reader: JournalReader, wanted: Search) -> Hits:
+def search(reader: SearchedJournal, wanted: Search) -> Hits:
     """Return the hits, as of one moment. Raises SearchDamaged, SessionNotFound."""
     lineage, asked = None, None
     if wanted.session is not None:
@@ -207,7 +207,7 @@ def search(reader: JournalReader, wanted: Search) -> Hits:
     return Hits(hits, behind, tuple(dict.fromkeys(damaged)))
 
 
-def _lineage(reader: JournalReader, row: SearchedSession) -> list[Lineage]:
+def _lineage(reader: SearchedJournal, row: SearchedSession) -> list[Lineage]:
     """Return the session and those whose entries it begins with, each as far as it reaches."""
     reach, lineage = row.head, []
     current: SearchedSession | None = row
@@ -224,7 +224,7 @@ class _Shown:
     """Makes hits of what was found, reading each session's row and history once."""
 
     def __init__(
-        self, reader: JournalReader, wanted: Search, asked: SearchedSession | None
+        self, reader: SearchedJournal, wanted: Search, asked: SearchedSession | None
     ) -> None:
         self._reader = reader
         self._wanted = wanted
