@@ -5,6 +5,6 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (docs/command.md lists them)."""
-    from killick.cli.argv import run  # the invocation is loaded when somebody runs it
+    from killick.cli.argv import run  # loaded when the command runs
 
     return run(argv)

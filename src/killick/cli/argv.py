@@ -28,28 +28,28 @@ def name_first(words: Sequence[str], find: Callable[[str], click.Command | None]
 
     The name is the first word that names a command which has all the options that stand before it.
     """
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         command = None if word.startswith("-") else find(word)
-        if command is not None and _has_all(command, words[:place]):
-            return [word, *words[:place], *words[place + 1 :]]
+        if command is not None and _has_all(command, words[:index]):
+            return [word, *words[:index], *words[index + 1 :]]
     return list(words)
 
 
 def _has_all(command: click.Command, words: Sequence[str]) -> bool:
-    """Whether these words are options of the command, each with the values that it takes."""
+    """Return whether these words are options of the command, each with its values."""
     values = {
         name: 0 if option.is_flag or option.count else option.nargs
         for option in command.params
         if isinstance(option, click.Option)
         for name in (*option.opts, *option.secondary_opts)
     }
-    place = 0
-    while place < len(words):
-        name, given, _ = words[place].partition("=")
+    index = 0
+    while index < len(words):
+        name, given, _ = words[index].partition("=")
         if name not in values:
             return False
-        place += 1 if given else 1 + values[name]
-    return place == len(words)
+        index += 1 if given else 1 + values[name]
+    return index == len(words)
 
 
 PROGRAM: Final = "killick"
@@ -114,15 +114,19 @@ class CommandGroup(click.Group):
         if cmd_name not in MODULES:
             return None
         module = importlib.import_module(f"killick.cli.commands.{MODULES[cmd_name]}")
-        found: click.Command = getattr(module, cmd_name + "_" * keyword.iskeyword(cmd_name))
-        return found
+        command: click.Command = getattr(module, cmd_name + "_" * keyword.iskeyword(cmd_name))
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(section):
                 formatter.write_dl(
-                    [(name, one.get_short_help_str(100)) for name, one in commands if one]
+                    [
+                        (name, command.get_short_help_str(100))
+                        for name, command in commands
+                        if command
+                    ]
                 )
 
 

@@ -84,7 +84,9 @@ class Reporting(WrapperModel):
         known = " ".join(_results(messages))
         tools = [tool.name for tool in model_request_parameters.function_tools]
         missing = [
-            name for name, said in zip(tools, STATIONS, strict=True) if f"{said}:" not in known
+            name
+            for name, station in zip(tools, STATIONS, strict=True)
+            if f"{station}:" not in known
         ]
         if missing:
             calls = ModelResponse(
@@ -102,7 +104,7 @@ class Reporting(WrapperModel):
 
 
 def _results(messages: list[ModelMessage]) -> list[str]:
-    """What the stations have said; an outcome that is unknown is none."""
+    """Return the results of the stations; an unknown outcome is none."""
     return [
         part.model_response_str()
         for message in messages
@@ -113,8 +115,8 @@ def _results(messages: list[ModelMessage]) -> list[str]:
 
 
 async def _own_words(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[str]:
-    said = f"The stations report the following. {'; '.join(_results(messages))}. "
-    text = said + "All of this together means that a storm is coming, and soon. "
+    report = f"The stations report the following. {'; '.join(_results(messages))}. "
+    text = report + "All of this together means that a storm is coming, and soon. "
     for word in (text * 2).split():
         yield word + " "
         await asyncio.sleep(0.05)

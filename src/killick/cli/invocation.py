@@ -55,7 +55,7 @@ def code_of(error: Exception) -> int:
 
 
 def explain(error: Exception) -> str:
-    """What is wrong, and what to do."""
+    """Say what is wrong, and what to do."""
     match error:
         case click.UsageError():
             return _with_help(error)
@@ -107,7 +107,7 @@ def _for_people(message: str) -> str:
 
 
 def _first_clause(error: Exception) -> str:
-    """What the library says to a program about what to do is left out."""
+    """Return an error without its advice to programs."""
     return str(error).partition(";")[0]
 
 
@@ -160,7 +160,7 @@ STORE_VARIABLE = "KILLICK_STORE"
 
 
 class Where(NamedTuple):
-    """Which store is meant, and why."""
+    """The store that is meant, and why."""
 
     url: str
     chosen_by: Literal["option", "environment", "default"]
@@ -220,7 +220,7 @@ class Invocation:
         if self.json:
             self.out.json(value)
         else:
-            self.out.lines(line(one) if isinstance(one, str) else one for one in lines)
+            self.out.lines(line(text) if isinstance(text, str) else text for text in lines)
 
     def note(self, text: str) -> None:
         """Tell a person something beside the output."""
@@ -228,11 +228,13 @@ class Invocation:
             complain(text)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on only if somebody has said so; where nobody can be asked, `--yes` must have."""
+        """Go on only if the person agrees; without a terminal, `--yes` must be given."""
         if yes:
             return
         if self.json or not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Nobody can be asked here: say --yes to do it.")
+            raise click.UsageError(
+                f"{question} There is no terminal to ask in: say --yes to do it."
+            )
         if not click.confirm(escape_line(question), err=True):
             raise click.ClickException("not done: nothing was changed")
 
@@ -304,9 +306,9 @@ class Command(click.Command):
         if not self.examples:
             return
         with formatter.section("Examples"):
-            for one in self.examples:
-                formatter.write_text(f"# {one.shows}")
-                formatter.write(f"{'':{formatter.current_indent}}{one.words}\n")
+            for example in self.examples:
+                formatter.write_text(f"# {example.shows}")
+                formatter.write(f"{'':{formatter.current_indent}}{example.words}\n")
 
 
 def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Command]:
@@ -316,7 +318,7 @@ def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Comman
         return click.command(
             name=function.__name__.rstrip("_"),
             cls=Command,
-            examples=[Example(*one) for one in examples],
+            examples=[Example(*example) for example in examples],
             context_settings={"help_option_names": ["-h", "--help"]},
         )(pass_invocation(function))
 
@@ -356,10 +358,10 @@ _AGO: Final = re.compile(r"(\d{1,6})([smhdw])")
 
 def parse_length(text: str) -> timedelta:
     """`90s`, `30m`, `12h`, `7d`, `2w`."""
-    found = _AGO.fullmatch(text.strip())
-    if found is None:
+    match = _AGO.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is no length of time; write 30m, 12h, 7d or 2w")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def parse_moment(text: str, now: datetime) -> datetime:

@@ -37,7 +37,7 @@ class Column(NamedTuple):
 def fit_columns(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> list[int | None]:
-    """How wide each column is; None for one that is left out."""
+    """Return the width of each column; None for one that is left out."""
     natural = [
         min(column.most, max(cell_len(cell) for cell in (column.name, *(row[n] for row in rows))))
         for n, column in enumerate(columns)
@@ -93,13 +93,13 @@ def one_line(text: str) -> str:
     return escape_line(_SPACES.sub(" ", text).strip())
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode()
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode()
 
 
 def escape_json(text: str) -> str:
     """A JSON text, harmless and still the same JSON."""
-    return _HOSTILE.sub(lambda found: json.dumps(found[0])[1:-1], text).replace("\x7f", "\\u007f")
+    return _HOSTILE.sub(lambda match: json.dumps(match[0])[1:-1], text).replace("\x7f", "\\u007f")
 
 
 class Span(NamedTuple):
@@ -126,7 +126,7 @@ def line(text: str, style: str = "", *, indent: int = 0) -> OutputLine:
 
 def block(text: str, style: str = "", *, indent: int = 0) -> list[OutputLine]:
     """A text of several lines."""
-    return [line(one, style, indent=indent) for one in escape(text).rstrip("\n").split("\n")]
+    return [line(part, style, indent=indent) for part in escape(text).rstrip("\n").split("\n")]
 
 
 class Printer:
@@ -148,11 +148,11 @@ class Printer:
         self._stream.flush()
 
     def lines(self, lines: Iterable[OutputLine]) -> None:
-        for one in lines:
+        for item in lines:
             if self.terminal:
-                self._wrapped(one)
+                self._wrapped(item)
             else:
-                self._stream.write(_harmless(one).text.rstrip() + "\n")
+                self._stream.write(_harmless(item).text.rstrip() + "\n")
         self._stream.flush()
 
     def table(self, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]) -> None:
@@ -172,13 +172,13 @@ class Printer:
             self._stream.write(escape(text))
         self._stream.flush()
 
-    def _wrapped(self, one: OutputLine) -> None:
+    def _wrapped(self, item: OutputLine) -> None:
         from rich.cells import cell_len
         from rich.text import Text
 
         # On a screen too narrow for the indent, the words matter more.
-        indent = min(one.indent, self.width // 4)
-        harmless = OutputLine(_harmless(one).spans, indent)
+        indent = min(item.indent, self.width // 4)
+        harmless = OutputLine(_harmless(item).spans, indent)
         is_plain = not any(span.style for span in harmless.spans) and "\t" not in harmless.text
         if is_plain and cell_len(harmless.text) <= self.width:  # most lines, and much quicker
             self._stream.write(harmless.text.rstrip() + "\n")
@@ -203,7 +203,7 @@ class Printer:
                 for column, size, cell in zip(columns, sizes, row, strict=True)
                 if size is not None
             ]
-            between = [one for span in spans for one in (span, Span(" " * GAP))]
+            between = [piece for span in spans for piece in (span, Span(" " * GAP))]
             lines.append(OutputLine(tuple(between[:-1])))
         return lines
 
@@ -223,10 +223,10 @@ class Printer:
         return self._made
 
 
-def _harmless(one: OutputLine) -> OutputLine:
+def _harmless(item: OutputLine) -> OutputLine:
     # Tabs stay, for what is copied out of a transcript.
-    spans = tuple(Span(escape(s.text).replace("\n", "\\n"), s.style) for s in one.spans)
-    return OutputLine(spans, one.indent)
+    spans = tuple(Span(escape(s.text).replace("\n", "\\n"), s.style) for s in item.spans)
+    return OutputLine(spans, item.indent)
 
 
 def plain(value: object) -> Any:

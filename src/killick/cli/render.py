@@ -53,7 +53,7 @@ _ENDINGS = {"completed": "green", "failed": "red", "interrupted": "yellow"}
 
 
 def entry_words(body: e.Body, tool: ToolName) -> tuple[str, str]:
-    """What happened, and how it looks. Nothing for what only frames something else."""
+    """Return an entry in a few words, and their style; none for what only frames others."""
     match body:
         case e.TurnStarted():
             return "a turn begins", "bold"
@@ -116,7 +116,7 @@ _STATES: Final = {
 
 
 def heading(info: SessionInfo) -> list[OutputLine]:
-    """What the session is, before what was said in it."""
+    """Return the lines that stand above a session's transcript."""
     facts = [status(info), info.type, *info.models, *(f"#{tag}" for tag in info.tags)]
     if info.project is not None:
         facts.append(info.project.root)
@@ -127,15 +127,15 @@ def heading(info: SessionInfo) -> list[OutputLine]:
 
 def conversation(shown: Sequence[Shown], now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
     """The whole transcript. `unfold` opens compactions and shows tools' results whole."""
-    for one in shown:
+    for item in shown:
         yield OutputLine()
-        match one.kind:
+        match item.kind:
             case "ending":
-                yield _ending(one, now)
+                yield _ending(item, now)
             case "compaction":
-                yield from _compaction(one, now, unfold=unfold)
+                yield from _compaction(item, now, unfold=unfold)
             case _:
-                yield from _message(one, now, unfold=unfold)
+                yield from _message(item, now, unfold=unfold)
 
 
 def _dim(facts: Sequence[str]) -> OutputLine:
@@ -194,21 +194,21 @@ def _tool(tool: ShownTool, *, unfold: bool) -> Iterator[OutputLine]:
 
 
 def _result(tool: ShownTool) -> Iterator[OutputLine]:
-    said = "" if tool.result is None else _content(tool.result)
-    if tool.output and tool.output != said:
+    content = "" if tool.result is None else _content(tool.result)
+    if tool.output and tool.output != content:
         yield from block(tool.output, "dim", indent=6)
-    if said:
-        yield from block(said, indent=6)
+    if content:
+        yield from block(content, indent=6)
 
 
 def _content(result: ToolResult) -> str:
     if isinstance(result.content, str):
         return result.content
-    return "\n".join(one.text for part in result.content for one in _part_lines(part))
+    return "\n".join(item.text for part in result.content for item in _part_lines(part))
 
 
 def _part_lines(part: Part) -> list[OutputLine]:
-    return [OutputLine(one.spans) for one in _part(part)]
+    return [OutputLine(item.spans) for item in _part(part)]
 
 
 def _ending(shown: Shown, now: datetime) -> OutputLine:
@@ -219,7 +219,7 @@ def _ending(shown: Shown, now: datetime) -> OutputLine:
 
 
 def _compaction(shown: Shown, now: datetime, *, unfold: bool) -> Iterator[OutputLine]:
-    number = sum(one.kind == "message" for one in shown.folded)
+    number = sum(item.kind == "message" for item in shown.folded)
     at = short_time(shown.at, now)
     hint = "" if unfold else "; --all unfolds"
     yield line(
@@ -271,7 +271,7 @@ def session_rows(
 
 
 def status(info: SessionInfo) -> str:
-    """How the newest turn stands, and what else sets the session apart."""
+    """Return the newest turn's status, and the marks of the session."""
     marks = [
         name
         for name, on in (
@@ -286,12 +286,12 @@ def status(info: SessionInfo) -> str:
 
 
 def _unique_length(ids: Sequence[str]) -> int:
-    """How much of each id is needed to tell these apart."""
+    """Return how many characters of each id tell these apart."""
     ordered = sorted(ids)
     needed = _SHORTEST
-    for one, other in pairwise(ordered):
+    for first, other in pairwise(ordered):
         common = next(
-            (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one)
+            (n for n, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), len(first)
         )
         needed = max(needed, common + 1)
     return needed
@@ -310,13 +310,13 @@ def usage_columns(by: str) -> tuple[Column, ...]:
 
 
 def usage_rows(usage: Sequence[Total], whole: Total) -> list[tuple[str, ...]]:
-    rows = [_usage_row(one.name or "(not said)", one) for one in usage]
+    rows = [_usage_row(total.name or "(not said)", total) for total in usage]
     return [*rows, _usage_row("total", whole)]
 
 
-def _usage_row(name: str, one: Total) -> tuple[str, ...]:
-    figures = (one.calls, one.input, one.output, one.cached, one.reasoning)
-    return (name, *(f"{figure:,}" for figure in figures), money(one.cost))
+def _usage_row(name: str, total: Total) -> tuple[str, ...]:
+    figures = (total.calls, total.input, total.output, total.cached, total.reasoning)
+    return (name, *(f"{figure:,}" for figure in figures), money(total.cost))
 
 
 def money(cost: float | None) -> str:
@@ -354,12 +354,12 @@ def _turn(number: int, turn: TimedTurn, names: Names, now: datetime) -> Iterator
     )
     events = [(call.started_at_us, _call(call)) for call in turn.model_calls]
     events += [(tool.started_at_us, _tool_span(tool, names)) for tool in turn.tools]
-    for _, one in sorted(events, key=lambda event: event[0]):
-        yield one
+    for _, item in sorted(events, key=lambda event: event[0]):
+        yield item
 
 
 def _call(call: TimedModelCall) -> OutputLine:
-    name = "/".join(one for one in (call.provider, call.model) if one) or "model"
+    name = "/".join(name_part for name_part in (call.provider, call.model) if name_part) or "model"
     attempt = f"  attempt {call.attempt}" if call.attempt > 1 or call.retry_of else ""
     end = call.error or call.finish_reason or ""
     return OutputLine(
@@ -400,7 +400,7 @@ def _tokens(usage: Usage | None) -> str:
 
 
 class _Stream(NamedTuple):
-    """What deltas belong to: a part of a message, or a tool's output."""
+    """A part of a message, or a tool's output, that deltas belong to."""
 
     seq: int
     part: int
@@ -459,7 +459,7 @@ class FollowRenderer:
         yield from whole
 
     def _whole(self, body: e.Body) -> Iterator[Span]:
-        """What was said, where it did not come as deltas."""
+        """Return the text that did not come as deltas."""
         match body:
             case e.MessageRecorded() | e.MessageEnded():
                 if body.id not in self._streamed:
@@ -559,7 +559,7 @@ def shown_shape(shown: Shown) -> Shape:
         "status": shown.status,
         "reason": shown.reason,
         "cause": shown.cause,
-        "folded": [shown_shape(one) for one in shown.folded],
+        "folded": [shown_shape(item) for item in shown.folded],
     }
 
 

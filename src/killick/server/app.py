@@ -49,12 +49,12 @@ class Pages:
         self._files: dict[str, _File] = {}
         folder = files("killick.server").joinpath("page")
         for part in ("", "vendor"):
-            for one in folder.joinpath(part).iterdir() if part else folder.iterdir():
-                ending = one.name.rpartition(".")[2]
-                if one.is_file() and ending in _MEDIA:
-                    data = one.read_bytes()
+            for file in folder.joinpath(part).iterdir() if part else folder.iterdir():
+                ending = file.name.rpartition(".")[2]
+                if file.is_file() and ending in _MEDIA:
+                    data = file.read_bytes()
                     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-                    name = f"{part}/{one.name}" if part else one.name
+                    name = f"{part}/{file.name}" if part else file.name
                     self._files[name] = _File(data, _MEDIA[ending], tag)
 
     async def serve(self, request: Request) -> Response:
@@ -113,7 +113,7 @@ class _Methods:
 
     def __init__(self, service: Service, path: str) -> None:
         self._endpoints: dict[str, Endpoint] = {
-            one.method: Endpoint(service, one) for one in OPERATIONS if one.path == path
+            file.method: Endpoint(service, file) for file in OPERATIONS if file.path == path
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,7 +176,7 @@ class GuardMiddleware:
         self._log(scope, status, time.monotonic() - began)
 
     def _log(self, scope: Scope, status: int, seconds: float) -> None:
-        """Which route was asked, never the address: a search is in it."""
+        """Log the route, never the address: it may hold a search."""
         route: Any = scope.get("killick.route")
         if route is None:
             return
@@ -191,7 +191,7 @@ class GuardMiddleware:
 
 
 def _is_navigation(scope: Scope, headers: Headers) -> bool:
-    """Somebody follows a link to the page: that shows it, and tells the other site nothing."""
+    """Return whether a browser follows a link to the page, of which the other site sees nothing."""
     path = scope["path"]
     return (
         scope["method"] == "GET"

@@ -23,11 +23,11 @@ _PREFIX: Final = "hf_"
 
 
 class TokenFileDamaged(KillickError):
-    """The file of tokens cannot be read; nobody is let in by it."""
+    """The file of tokens cannot be read; it admits no client."""
 
 
 class Token(msgspec.Struct, frozen=True):
-    """What is known of a token: never the token itself. `hash` is its SHA-256."""
+    """A token without its secret; `hash` is its SHA-256."""
 
     id: str
     name: str
@@ -41,7 +41,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def token_path() -> Path:
-    """Where tokens lie when nobody said where."""
+    """Return the file of tokens: the one that KILLICK_TOKENS names, or the default."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -61,33 +61,33 @@ class Tokens:
     def all(self) -> tuple[Token, ...]:
         """Every token there is. Raises TokenFileDamaged."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             self._read_as, self._known = None, ()
             return ()
-        stamp = found.st_mtime_ns, found.st_size, found.st_ino
+        stamp = status.st_mtime_ns, status.st_size, status.st_ino
         if stamp != self._read_as:
             self._known = _decode(self.path.read_bytes(), self.path)
             self._read_as = stamp
         return self._known
 
     def any(self) -> bool:
-        """Whether anybody is asked for a token."""
+        """Return whether clients need a token."""
         return bool(self.all())
 
     def find(self, secret: str) -> May | None:
-        """What this token allows; None if it is none of ours."""
-        given = _hash(secret)
+        """Return what this token allows; None if it is none of ours."""
+        hashed = _hash(secret)
         allowed: May | None = None
         for token in self.all():
-            if hmac.compare_digest(token.hash, given):
+            if hmac.compare_digest(token.hash, hashed):
                 allowed = token.may
         return allowed
 
     def make(self, name: str, may: May, at_us: int) -> tuple[Token, str]:
         """A new token, and the secret that is shown this once.
 
-        If interrupted: it is there or it is not; one that nobody was shown can be revoked.
+        If interrupted: it is there or it is not; one whose secret was not shown can be revoked.
         """
         number = secrets.token_hex(4)
         secret = f"{_PREFIX}{number}_{secrets.token_urlsafe(32)}"
@@ -100,13 +100,13 @@ class Tokens:
     def revoke(self, token_id: str) -> Token:
         """Take a token away. Raises UsageError. If interrupted: it is revoked or it is not."""
         with self._changing():
-            found = [one for one in self.all() if token_id in (one.id, one.name)]
-            if not found:
+            matching = [token for token in self.all() if token_id in (token.id, token.name)]
+            if not matching:
                 raise UsageError(f"no token {token_id!r}; 'killick token list' has them all")
-            if len(found) > 1:
+            if len(matching) > 1:
                 raise UsageError(f"several tokens are called {token_id!r}; give the id of one")
-            self._save(tuple(one for one in self.all() if one.id != found[0].id))
-        return found[0]
+            self._save(tuple(token for token in self.all() if token.id != matching[0].id))
+        return matching[0]
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -176,10 +176,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """The rules of one server. Whoever has made a token is asked for one everywhere."""
+    """The rules of one server. Once a token exists, every client needs one."""
 
     def __init__(self, host: str, allowed_hosts: tuple[str, ...], tokens: Tokens) -> None:
-        self._allowed = {host.lower(), *LOOPBACK_NAMES, *(one.lower() for one in allowed_hosts)}
+        self._allowed = {host.lower(), *LOOPBACK_NAMES, *(name.lower() for name in allowed_hosts)}
         self._any_address = not is_loopback(host)
         self._tokens = tokens
 
@@ -201,9 +201,9 @@ class Guard:
             raise Refused(403, "cross_origin", "Another site may not ask this server.")
 
     def may(self, headers: Mapping[str, str]) -> May | None:
-        """What this request's token allows; everything when there are none, on loopback alone.
+        """Return what this request's token allows; without tokens, everything on loopback alone.
 
-        A server that others reach lets nobody in once its last token was revoked.
+        A server that others reach admits no client once its last token was revoked.
         """
         if not self._tokens.any():
             return None if self._any_address else "write"
@@ -211,7 +211,7 @@ class Guard:
         return self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
 
     def still_may_read(self, headers: Mapping[str, str]) -> bool:
-        """Whether the token of a request that goes on was not revoked meanwhile."""
+        """Return whether the token of a request that goes on is still valid."""
         try:
             return self.may(headers) is not None
         except (KillickError, OSError):

@@ -33,7 +33,7 @@ class ApiCall(NamedTuple):
 
 
 class ApiAnswer(NamedTuple):
-    """What a handler answers with: a status and a value, or a response of its own making."""
+    """A handler's answer: a status and a value."""
 
     status: int
     value: object

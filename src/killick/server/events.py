@@ -35,7 +35,7 @@ async def events(call: ApiCall) -> Response:
 
 
 class EventStream(Response):
-    """An answer that goes on until somebody leaves."""
+    """An answer that goes on until the client or the server ends it."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class EventStream(Response):
         """Send what the journal has, a page of it; False when there is nothing more now."""
         seen = await self._following.now()
         for start in range(0, len(seen), 50):
-            await self._send(send, b"".join(event_bytes(one) for one in seen[start : start + 50]))
+            await self._send(send, b"".join(event_bytes(item) for item in seen[start : start + 50]))
         return bool(seen)
 
     async def _send(self, send: Send, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Sessions as they happen, for many clients: the store is read once for all of them.
 
 A client is first given what it does not have, from the journal, at its own pace. Then it listens to
-the hub, whose one feed follows every session that anybody listens to. Its place in the journal says
-what of an item is new to it, so nothing is missed or said twice where the two meet.
+the hub, whose one feed follows every session with a client. Its cursor says what of an item is new
+to it, so nothing is missed or sent twice where the two meet.
 """
 
 import asyncio
@@ -70,28 +70,28 @@ def reload_bytes(code: str, message: str) -> bytes:
 
 
 class Client:
-    """One stream of events on its way to somebody."""
+    """One stream of events on its way to a client."""
 
     def __init__(self, allowed: Callable[[], bool] = lambda: True) -> None:
         self.allowed = allowed
         self._waiting: deque[bytes | _Told] = deque()
         self._size = 0
         self._wake = asyncio.Event()
-        self._place: Cursor | None = None
+        self._cursor: Cursor | None = None
         self.last_words: bytes | None = None
         self.over = False
 
-    def tell(self, told: _Told) -> None:
-        """Something has happened. Costs the same whether or not anybody reads."""
+    def tell(self, event: _Told) -> None:
+        """Something has happened. Costs the same whether or not the client reads."""
         if self.over:
             return
-        if self._place is None:
-            self._add(told, len(told.data))
+        if self._cursor is None:
+            self._add(event, len(event.data))
             return
-        self._add_new(told, self._place)
+        self._add_new(event, self._cursor)
 
     def beat(self) -> None:
-        if not self._waiting and self._place is not None:
+        if not self._waiting and self._cursor is not None:
             self._add(BEAT, len(BEAT))
 
     def end(self, last_words: bytes | None = None) -> None:
@@ -101,34 +101,34 @@ class Client:
             self.last_words = last_words
             self._wake.set()
 
-    def go_live(self, place: Cursor) -> None:
+    def go_live(self, cursor: Cursor) -> None:
         """Everything up to this place was sent; what waits beyond it is sent too."""
-        waiting = [one for one in self._waiting if isinstance(one, _Told)]
+        waiting = [item for item in self._waiting if isinstance(item, _Told)]
         self._waiting.clear()
         self._size = 0
-        self._place = place
-        for told in waiting:
-            self._add_new(told, place)
+        self._cursor = cursor
+        for event in waiting:
+            self._add_new(event, cursor)
 
     async def next(self) -> bytes | None:
-        """What waits, in one piece; None at the end."""
+        """Return what waits, in one piece; None at the end."""
         while not self._waiting:
             if self.over:
                 return None
             self._wake.clear()
             await self._wake.wait()
-        pieces = [one if isinstance(one, bytes) else one.data for one in self._waiting]
+        pieces = [item if isinstance(item, bytes) else item.data for item in self._waiting]
         self._waiting.clear()
         self._size = 0
         return b"".join(pieces)
 
-    def _add_new(self, told: _Told, place: Cursor) -> None:
-        for seen in place.take(told.seen.item):
-            data = told.data if seen == told.seen else event_bytes(seen)
+    def _add_new(self, event: _Told, cursor: Cursor) -> None:
+        for seen in cursor.take(event.seen.item):
+            data = event.data if seen == event.seen else event_bytes(seen)
             self._add(data, len(data))
 
-    def _add(self, one: bytes | _Told, size: int) -> None:
-        self._waiting.append(one)
+    def _add(self, item: bytes | _Told, size: int) -> None:
+        self._waiting.append(item)
         self._size += size
         if self._size > QUEUE_BYTES:
             self._waiting.clear()
@@ -138,7 +138,7 @@ class Client:
 
 
 class Hub:
-    """Who listens to which session, and the one feed for all of them."""
+    """The clients of each session, and the one feed for all of them."""
 
     def __init__(
         self, store: AsyncStore, log: Log, *, max_streams: int = 1_000, beat_seconds: float = 15.0
@@ -239,9 +239,9 @@ class Hub:
     def _tell(self, fed: Fed) -> None:
         clients = self._clients.get(fed.session_id, ())
         for seen in fed.seen:
-            told = _Told(seen, event_bytes(seen))
+            event = _Told(seen, event_bytes(seen))
             for client in clients:
-                client.tell(told)
+                client.tell(event)
             self.told += len(clients)
         if fed.error is not None:
             self._end(fed.session_id, fed.error)

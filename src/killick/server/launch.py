@@ -25,7 +25,7 @@ LAST_SECONDS: Final = 4.0
 """After the time for turns: how long ending them, the streams and the store may take."""
 
 MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
-"""Starts whoever answers prompts, for as long as the server lasts."""
+"""Starts the runner that answers prompts, for as long as the server lasts."""
 
 
 class _Server(uvicorn.Server):
@@ -54,7 +54,7 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 def check_exposure(settings: ServerSettings, tokens: Tokens) -> None:
-    """Nobody but this machine is served without a token. Raises UsageError."""
+    """Without a token, serve only loopback clients. Raises UsageError."""
     if not is_loopback(settings.host) and not tokens.any():
         raise UsageError(
             f"{settings.host} can be reached from elsewhere, and no token is set; make one with "
@@ -115,8 +115,8 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
         (hurry if asked.is_set() else asked).set()
         service.log.info("signal", name=name)
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, ask, one.name)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number.name)
 
     async def end() -> None:
         await asked.wait()
@@ -139,8 +139,8 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
         ending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await ending
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def _leave_after(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a server says about itself: one JSON object in each line, ids and figures, never content."""
+"""The log of a server: one JSON object in each line, ids and figures, never content."""
 
 import json
 import logging
@@ -29,21 +29,20 @@ class Log:
 
 
 def cause(error: BaseException) -> dict[str, object]:
-    """An error by its name and place; its text may hold what somebody said."""
+    """An error by its name and place; its text may hold content."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = None
+    location = None
     if trace is not None:
-        place = f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
-    return {"error": type(error).__name__, "place": place}
+        location = f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
+    return {"error": type(error).__name__, "place": location}
 
 
 class JsonLines(logging.Formatter):
     """One JSON object in each line.
 
-    What another library says is not written: nobody knows what its words hold. Where it said
-    something is.
+    The text of another library is not written, since it may hold content; its location is.
     """
 
     def format(self, record: logging.LogRecord) -> str:

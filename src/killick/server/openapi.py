@@ -59,14 +59,14 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _types(operations: Sequence[Operation]) -> list[type[msgspec.Struct]]:
-    found: list[type[msgspec.Struct]] = [Failure, EntryEvent, DeltaEvent, ReloadEvent]
+    types: list[type[msgspec.Struct]] = [Failure, EntryEvent, DeltaEvent, ReloadEvent]
     for operation in operations:
-        found += [one for one in operation.answers.values() if not isinstance(one, str)]
+        types += [answer for answer in operation.answers.values() if not isinstance(answer, str)]
         if operation.body is not None:
-            found.append(operation.body)
+            types.append(operation.body)
         if operation.query is not None:
-            found.append(operation.query)
-    return list(dict.fromkeys(found))
+            types.append(operation.query)
+    return list(dict.fromkeys(types))
 
 
 def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, An
 
 
 def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
@@ -99,20 +99,20 @@ def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[s
             ]
         )
         required = schema.get("required", [])
-        for name, one in schema["properties"].items():
-            found.append(
-                {"name": name, "in": "query", "required": name in required, "schema": _bare(one)}
+        for name, field in schema["properties"].items():
+            parameters.append(
+                {"name": name, "in": "query", "required": name in required, "schema": _bare(field)}
             )
     for name in operation.headers:
         text = {"type": "string", "minLength": 1, "maxLength": 1_000, "pattern": HEADER}
-        found.append({"name": name, "in": "header", "required": False, "schema": text})
-    return found
+        parameters.append({"name": name, "in": "header", "required": False, "schema": text})
+    return parameters
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     """A query cannot say null: a parameter that is null is one that is left out."""
-    given = {name: one for name, one in schema.items() if name not in ("default", "anyOf")}
-    options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    given = {name: value for name, value in schema.items() if name not in ("default", "anyOf")}
+    options = [value for value in schema.get("anyOf", ()) if value != {"type": "null"}]
     if len(options) == 1:
         given |= options[0]
     elif options:
@@ -120,7 +120,7 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("default") is not None:
         given["default"] = schema["default"]
     if None in given.get("enum", ()):
-        given["enum"] = [one for one in given["enum"] if one is not None]
+        given["enum"] = [value for value in given["enum"] if value is not None]
     return given
 
 

@@ -94,7 +94,7 @@ def _failure(code: str, error: Exception) -> Failure:
     if isinstance(error, e.StoreError):
         # The driver's words may name files of this machine.
         return Failure(code=code, message="The store cannot serve this now; the log says why.")
-    if code == "failed":  # whoever is told may not even have shown a token
+    if code == "failed":  # the client may not even have shown a token
         return Failure(code=code, message=_FAILED)
     return Failure(code=code, message=message)
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Runner(NamedTuple):
-    """Who runner prompts here, and what it is called; where nobody does, `lacks` says what to set.
+    """Answers prompts with a model of this name; where there is none, `lacks` says what to set.
 
     `after` is called with a session when a turn of it was completed; `compact` puts a summary in
     place of what was said, and tells whether there was anything.
@@ -72,7 +72,7 @@ class Turns:
         return {session.id for session in self._running.values()}
 
     async def begin(self, session_id: str, prompt: Prompt, settings: dict[str, Any]) -> StartedTurn:
-        """Return when the prompt is durable; the turn then runs whether or not anybody waits.
+        """Return when the prompt is durable; the turn then runs whether or not the caller waits.
 
         Raises what entering a turn raises. If interrupted: it is begun, or it will be; the same
         key tells.
@@ -81,7 +81,7 @@ class Turns:
             raise _shutting_down()
         run = self._runner.run
         if run is None:
-            raise Refused(503, "no_model", self._runner.lacks or "No model runner here.")
+            raise Refused(503, "no_model", self._runner.lacks or "No model answers here.")
         entered: asyncio.Future[StartedTurn] = asyncio.get_running_loop().create_future()
         task = self._spawn(self._run(run, session_id, prompt, settings, entered))
         if settings.get("if_busy") in ("wait", "interrupt"):
@@ -117,7 +117,7 @@ class Turns:
             if not entered.done():
                 # Cancelled while it waited for a busy session: the request was not, and is told.
                 entered.set_exception(error if isinstance(error, Exception) else _shutting_down())
-                entered.exception()  # whoever asked may be gone: then nobody need hear of it
+                entered.exception()  # retrieved here: the request may be gone
                 if isinstance(error, Exception):
                     return
                 raise
@@ -143,7 +143,7 @@ class Turns:
             if await session.queued():
                 await self.begin(session.id, None, {})
         except (KillickError, Refused):
-            return  # somebody else has begun a turn, and that one takes the prompts
+            return  # another process has begun a turn, and that one takes the prompts
 
     async def _do_after(self, session: AsyncSession, after: After) -> None:
         try:
@@ -198,8 +198,8 @@ async def agent_runner(
 ) -> AsyncIterator[Runner]:
     """The chat agent. Raises UsageError, in one line, if the model that is named is none.
 
-    Where none is named and none is found, sessions can still be read; whoever asks is told what to
-    set.
+    Where none is named and none is found, sessions can still be read; a prompt is refused with
+    what to set.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:

@@ -1,5 +1,4 @@
-"""What goes over the wire, as types: requests are decoded by them, answers and the description
-of the interface are made of them. Pure."""
+"""Types of requests and answers; the description of the interface is made of them. Pure."""
 
 from typing import Annotated, Any, Literal
 
@@ -39,11 +38,11 @@ IfBusy = Literal["refuse", "wait", "queue", "interrupt"]
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client sends. A field that is not known is a mistake, and is said to be one."""
+    """Sent by a client. An unknown field is refused."""
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client is sent: every field, always."""
+    """Sent to a client: every field, always."""
 
 
 def time_text(at_us: int | None) -> str | None:
@@ -92,7 +91,7 @@ class Stop(_In, frozen=True, kw_only=True):
 
 
 class Decision(_In, frozen=True, kw_only=True):
-    """What a person decides, and the hash of the arguments that they were shown."""
+    """A person's decision, and the hash of the arguments that they were shown."""
 
     approved: bool
     arguments_hash: Annotated[str, msgspec.Meta(max_length=200)] | None = None
@@ -116,7 +115,7 @@ class Compact(_In, frozen=True, kw_only=True):
 
 
 class SessionQuery(_In, frozen=True, kw_only=True):
-    """Which sessions are listed. `before` is the `next` of the page before."""
+    """Filters of the list of sessions. `before` is the `next` of the page before."""
 
     q: str | None = None
     type: str | None = None
@@ -173,7 +172,7 @@ class StatsQuery(_In, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is wrong: a code that stays the same, and a sentence. The rest where it is known."""
+    """A failure: a code that stays the same, and a sentence. The rest where it is known."""
 
     code: str
     message: str
@@ -369,12 +368,12 @@ class ShownOut(_Out, frozen=True, kw_only=True):
             status=shown.status,
             reason=shown.reason,
             cause=shown.cause,
-            folded=[cls.of(one) for one in shown.folded],
+            folded=[cls.of(item) for item in shown.folded],
         )
 
 
 class TranscriptOut(_Out, frozen=True, kw_only=True):
-    """What a person sees. Events after `cursor` go on from here."""
+    """The transcript. Events after `cursor` go on from here."""
 
     shown: list[ShownOut]
     turns: list[TurnOut]
@@ -410,7 +409,7 @@ class Stopping(_Out, frozen=True, kw_only=True):
 
 
 class Done(_Out, frozen=True, kw_only=True):
-    """Where the entry stands that says so."""
+    """The seq of the entry that was appended."""
 
     seq: int
 
@@ -498,7 +497,7 @@ class EntryEvent(_Out, frozen=True, kw_only=True):
 
 
 class DeltaEvent(_Out, frozen=True, kw_only=True):
-    """What was added to a part of a streaming message, or to a running tool's output."""
+    """An increment to a part of a streaming message, or to a running tool's output."""
 
     kind: Literal["delta"] = "delta"
     seq: int

@@ -1,4 +1,4 @@
-"""What all parts of one server share."""
+"""One server: its settings, and the parts that it is made of."""
 
 import msgspec
 

@@ -51,14 +51,14 @@ async def list_sessions(call: ApiCall) -> ApiAnswer:
 
 async def _out(call: ApiCall, infos: Sequence[SessionInfo]) -> list[SessionOut]:
     """Sessions as they are shown; those without a title by how they begin."""
-    nameless = [one.id for one in infos if one.title is None]
+    nameless = [info.id for info in infos if info.title is None]
     openings = await call.service.store.openings(nameless) if nameless else {}
-    return [SessionOut.of(one, openings.get(one.id)) for one in infos]
+    return [SessionOut.of(info, openings.get(info.id)) for info in infos]
 
 
 async def _out_of(call: ApiCall, session: AsyncSession) -> SessionOut:
-    [one] = await _out(call, [await session.info()])
-    return one
+    [shown] = await _out(call, [await session.info()])
+    return shown
 
 
 def _filters(query: SessionQuery) -> dict[str, Any]:
@@ -99,7 +99,7 @@ async def get_session(call: ApiCall) -> ApiAnswer:
         head=head,
         session=about,
         turn=TurnOut.of(turns[-1]) if turns else None,
-        queued=[MessageOut.of(one) for one in queued],
+        queued=[MessageOut.of(message) for message in queued],
         approvals=await _approvals(session, turns),
     )
     return ApiAnswer(200, detail)
@@ -232,7 +232,7 @@ async def decide(call: ApiCall) -> ApiAnswer:
     decision: Decision = call.body
     session = await call.service.store.session(call.session_id)
     wanted = call.path["approval_id"]
-    asked = [one for one in await session.approvals() if one.id == wanted]
+    asked = [approval for approval in await session.approvals() if approval.id == wanted]
     if not asked:
         raise Refused(404, "approval_not_found", "Nothing of that id waits to be decided.")
     if decision.arguments_hash is None:
@@ -270,7 +270,7 @@ async def compact(call: ApiCall) -> ApiAnswer:
         through = session.head if wanted.through is None else wanted.through
         return ApiAnswer(200, Done(seq=(await session.compact(wanted.summary, through)).seq))
     if call.service.runner.compact is None:
-        raise Refused(422, "refused", "Nobody here can write a summary; send one.")
+        raise Refused(422, "refused", "No model here can write a summary; send one.")
     try:
         done = await call.service.runner.compact(session)
     except KillickError:

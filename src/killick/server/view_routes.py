@@ -49,19 +49,19 @@ async def get_messages(call: ApiCall) -> ApiAnswer:
     query: MessageQuery = call.query
     session = await call.service.store.session(call.session_id)
     changes = await session.changes(after=query.after)
-    messages = [MessageOut.of(one) for one in changes.messages]
+    messages = [MessageOut.of(message) for message in changes.messages]
     return ApiAnswer(200, MessagesOut(messages=messages, head=changes.head, whole=changes.whole))
 
 
 async def get_transcript(call: ApiCall) -> ApiAnswer:
-    """What a person sees; events after its cursor go on from there."""
+    """Return the transcript; events after its cursor go on from there."""
     session = await call.service.store.session(call.session_id)
     cursor = str(session.head)  # before reading: what is read twice changes nothing
     shown = await session.transcript()
     turns = await session.turns()
     value = TranscriptOut(
-        shown=[ShownOut.of(one) for one in shown],
-        turns=[TurnOut.of(one) for one in turns],
+        shown=[ShownOut.of(item) for item in shown],
+        turns=[TurnOut.of(turn) for turn in turns],
         undoable=await _undoable(session),
         cursor=cursor,
     )
@@ -70,17 +70,17 @@ async def get_transcript(call: ApiCall) -> ApiAnswer:
 
 async def _undoable(session: AsyncSession) -> int | None:
     """The rewind that nothing was said after yet, if it is among the newest entries."""
-    found: int | None = None
+    seq: int | None = None
     for entry in await session.entries(after=max(0, session.head - _UNDO_WITHIN)):
         if isinstance(entry.body, e.Rewound):
-            found = entry.seq
+            seq = entry.seq
         elif isinstance(entry.body, e.TurnStarted | e.Undone):
-            found = None
-    return found
+            seq = None
+    return seq
 
 
 async def get_context(call: ApiCall) -> ApiAnswer:
-    """What a model would be sent now, in one provider's shape, and what was repaired in it."""
+    """Return what a model would be sent now, in one provider's shape, and its repairs."""
     query: ContextQuery = call.query
     session = await call.service.store.session(call.session_id)
     context = await session.context(query.format)
@@ -98,7 +98,9 @@ async def export(call: ApiCall) -> Response:
     query: ExportQuery = call.query
     session = await call.service.store.session(call.session_id)
     media, ending = MEDIA.get(query.to, ("application/json", "json"))
-    name = "".join(one if one.isascii() and one.isalnum() else "-" for one in session.id)[:80]
+    name = "".join(
+        letter if letter.isascii() and letter.isalnum() else "-" for letter in session.id
+    )[:80]
     pieces = export_session(blocking(call.service.store), session.id, query.to)
     # A page that was exported is a file: it never runs as a part of this site.
     headers = {"Content-Disposition": f'attachment; filename="{name}.{ending}"'}
@@ -121,7 +123,7 @@ async def search(call: ApiCall) -> ApiAnswer:
     hits = await call.service.store.search(
         query.q, session=query.session, role=query.role, order=query.order, limit=query.limit
     )
-    return ApiAnswer(200, HitsOut(hits=[HitOut.of(one) for one in hits], behind=hits.behind))
+    return ApiAnswer(200, HitsOut(hits=[HitOut.of(hit) for hit in hits], behind=hits.behind))
 
 
 async def stats(call: ApiCall) -> ApiAnswer:
@@ -131,8 +133,8 @@ async def stats(call: ApiCall) -> ApiAnswer:
     store = call.service.store
     value = StatsOut(
         activity=await store.activity(since=since, until=until),
-        usage=[_usage(one) for one in await store.usage("day", since=since, until=until)],
-        models=[_usage(one) for one in await store.usage("model", since=since, until=until)],
+        usage=[_usage(total) for total in await store.usage("day", since=since, until=until)],
+        models=[_usage(total) for total in await store.usage("model", since=since, until=until)],
     )
     return ApiAnswer(200, value)
 
@@ -157,7 +159,7 @@ def _usage(total: Total) -> UsageDay:
 
 
 async def about(call: ApiCall) -> ApiAnswer:
-    """Which Killick this is, which model answers, and what this client may do."""
+    """Return the version, the model that answers, and what this client may do."""
     may = call.service.guard.may(call.request.headers) or "read"
     who = call.service.runner
     value = About(version=version("killick"), model=who.model, lacks=who.lacks, may=may)

@@ -117,7 +117,7 @@ class Screen:
     # -- the line ------------------------------------------------------------------------------
 
     def message(self) -> FormattedText:
-        """What stands above the line, and what the line begins with."""
+        """Return the text above the line, and the beginning of the line."""
         view = self.view
         shown: list[tuple[str, str]] = []
         if view.tail:
@@ -180,7 +180,7 @@ def _console() -> Console:
 
 
 def _last_lines(text: str) -> str:
-    """What fits above the line on this terminal."""
+    """Cut a text to what fits above the line on this terminal."""
     size = shutil.get_terminal_size()
     rows = max(size.lines - 6, 3)
     lines: list[str] = []

@@ -17,7 +17,7 @@ _SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html"}
 
 
 class Slash(NamedTuple):
-    """What a command does, in one line, and how. `idle` ones wait until no turn runs.
+    """A command, with its help in one line. `idle` ones wait until no turn runs.
 
     `takes` is what may stand after its name.
     """
@@ -86,13 +86,13 @@ async def _retry(talk: Talk, _: str) -> None:
         return
     last = turns[-1]
     entries = await talk.session.entries(after=last.seq - 1)
-    ran = any(isinstance(one.body, e.ToolStarted) for one in entries)
+    ran = any(isinstance(entry.body, e.ToolStarted) for entry in entries)
     prompts = [
-        one
-        for one in entries
-        if isinstance(one.body, e.MessageRecorded)
-        and one.body.role == "user"
-        and one.body.turn_id == last.id
+        entry
+        for entry in entries
+        if isinstance(entry.body, e.MessageRecorded)
+        and entry.body.role == "user"
+        and entry.body.turn_id == last.id
     ]
     if ran or not prompts:
         talk.begin("Try again.", retry_of=last.id)
@@ -117,7 +117,7 @@ async def _title(talk: Talk, rest: str) -> None:
 
 
 async def _context(talk: Talk, _: str) -> None:
-    """What the model would be sent now, in short, and what was repaired in it."""
+    """Show the context of the model in short, with its repairs."""
     context = await talk.session.context("neutral")
     lines = []
     for message in context.messages:
@@ -125,7 +125,9 @@ async def _context(talk: Talk, _: str) -> None:
         text = " ".join(" ".join(texts).split())
         made = " (made up)" if message["synthetic"] and message["role"] == "tool" else ""
         lines.append(f"{message['role']:>9}{made}  {text[:100]}")
-    lines += [f"repaired  #{one.seq}: {one.action}, {one.reason}" for one in context.repairs]
+    lines += [
+        f"repaired  #{repair.seq}: {repair.action}, {repair.reason}" for repair in context.repairs
+    ]
     await talk.say("note", "\n".join(lines) or "(nothing)")
 
 

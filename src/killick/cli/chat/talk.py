@@ -115,9 +115,9 @@ class Talk:
         self._ask()
 
     async def _recall(self, entries: list[e.Entry]) -> None:
-        """What is left from before: the last exchange, prompts that wait."""
+        """Show the last exchange and the prompts that wait."""
         shown: list[ViewedMessage] = []
-        starts = [number for number, one in enumerate(entries) if _starts(one)]
+        starts = [number for number, entry in enumerate(entries) if _starts(entry)]
         last = starts[-1] if starts else len(entries)
         for number, entry in enumerate(entries):
             pieces = self.view.take(entry)
@@ -156,7 +156,7 @@ class Talk:
         # A terminal that is closed ends the input first, and says so a moment later.
         why = self._left or (LEFT if sys.stdin.isatty() else TERMINAL_CLOSED)
         stopped = None
-        with contextlib.suppress(KillickError):  # a store that fails keeps nobody here
+        with contextlib.suppress(KillickError):  # a store that fails keeps no person here
             if self._turn_id is not None:
                 stopped = await self.session.stop(self._turn_id, why.reason, why.cause)
         if not stopped:
@@ -185,7 +185,7 @@ class Talk:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn runs, here or elsewhere."""
+        """True while a turn runs, here or elsewhere."""
         return self.view.running or (self._turn is not None and not self._turn.done())
 
     async def _queue(self, text: str) -> None:
@@ -224,7 +224,7 @@ class Talk:
         await self._answered()
 
     async def _is_about_something(self, turn_id: str, settings: dict[str, Any]) -> bool:
-        """Whether there is something to answer: somebody else may have taken what was queued."""
+        """Return whether there is a prompt: another process may have taken what was queued."""
         if settings.get("continues") or settings.get("retry_of"):
             return True
         newest = await self.session.messages(last=1)
@@ -253,7 +253,7 @@ class Talk:
         return bool(waiting)
 
     async def _meet_another(self, prompt: str | None, busy: SessionBusy) -> None:
-        """Somebody else runs a turn of this session: the prompt waits, or takes the turn over."""
+        """Keep the prompt: another process runs a turn of this session."""
         self.view.said = [text for text in self.view.said if text != prompt]
         self._unsent = prompt
         await self._say_busy(busy.holder)
@@ -320,7 +320,7 @@ class Talk:
         except KillickError as error:
             await self.say("warning", _explained(error))
         if not stopped and self._turn is not None:
-            self._turn.cancel()  # it has not begun yet, or nobody can be asked
+            self._turn.cancel()  # it has not begun yet, or the store failed
 
     # -- approvals -----------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ RunCommand = Callable[[Talk, str], Awaitable[None]]
 
 
 def _explained(error: BaseException) -> str:
-    """What went wrong, in a line; a model's errors are pydantic-ai's, and say enough."""
+    """Return an error in one line; a model's errors are pydantic-ai's, and say enough."""
     if isinstance(error, KillickError | OSError | ValueError):
         return explain(error)
     return describe(error)

@@ -1,6 +1,6 @@
 """From a journal as it grows to what a person at a terminal is shown. Pure.
 
-What is shown comes out of the journal alone, so that it is what is kept, whoever runs the turn.
+What is shown comes out of the journal alone: it is what is kept, wherever the turn runs.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -42,39 +42,39 @@ class AnswerView:
 
     @property
     def rest(self) -> str:
-        """What has come and was not given out."""
+        """The text that has come and was not given out."""
         return self.text[self._given :]
 
     def blocks(self) -> str:
-        """What has become whole since the last time: everything up to the last blank line."""
+        """Return what has become whole since the last call: all up to the last blank line."""
         text = self.text
         end = whole_blocks(text)
-        found, self._given = text[self._given : end], max(self._given, end)
-        return found
+        whole, self._given = text[self._given : end], max(self._given, end)
+        return whole
 
     def finish(self, parts: tuple[Part, ...]) -> str:
         """The message is over: all of it that was not given out."""
         whole = "\n\n".join(part.text for part in parts if isinstance(part, Text))
-        found = whole[self._given :]
+        rest = whole[self._given :]
         self._given = len(whole)
-        return found
+        return rest
 
 
 def whole_blocks(text: str) -> int:
-    """Where the last blank line outside of a code block ends; 0 when there is none."""
-    end = place = 0
+    """Return where the last blank line outside of a code block ends; 0 without one."""
+    end = length = 0
     fenced = False
     for line in text.splitlines(keepends=True):
-        place += len(line)
+        length += len(line)
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
         if not fenced and not line.strip() and line.endswith("\n"):
-            end = place
+            end = length
     return end
 
 
 class View:
-    """What is known of a session that is being followed."""
+    """The state of a session that is being followed."""
 
     def __init__(self) -> None:
         self.turn_id: str | None = None
@@ -105,17 +105,17 @@ class View:
 
     @property
     def tail(self) -> str:
-        """What is being said now and is not on the screen yet."""
+        """The text that streams and is not on the screen yet."""
         return "".join(answer.rest for answer in self._answers.values()) or self.output
 
     @property
     def tokens(self) -> str:
-        """How much was sent and answered so far; what still streams is estimated."""
+        """Tokens sent and answered so far; what still streams is estimated."""
         answered = self.output_tokens + self._chars // 4
         return f"{self.input_tokens:,} in, {answered:,} out"
 
     def take(self, item: e.Entry | e.FollowedDelta) -> list[ViewedMessage]:
-        """What one more entry or delta adds to the screen."""
+        """Take one more entry or delta; return what it adds to the screen."""
         if isinstance(item, e.FollowedDelta):
             return self._delta(item)
         return self._entry(item)
@@ -176,7 +176,7 @@ class View:
                 return []
             return [ViewedMessage("prompt", text)]
         results = [part for part in body.parts if isinstance(part, ToolResult)]
-        return [*_prose(text), *(shown for one in results for shown in _result(one))]
+        return [*_prose(text), *(shown for result in results for shown in _result(result))]
 
     def _ended(self, body: e.MessageEnded) -> list[ViewedMessage]:
         self._learn(body.id, body.parts)
@@ -209,7 +209,9 @@ class View:
                 call = self._calls.get((body.message_id, body.call_id))
                 if call is not None:
                     self.activity = "waiting for you"
-                    if whole_text(call) != call_text(call):  # nobody approves what is not shown
+                    if whole_text(call) != call_text(
+                        call
+                    ):  # a person who decides must see all of it
                         return [ViewedMessage("tool", whole_text(call))]
             case _:
                 pass

@@ -11,11 +11,11 @@ from killick.stores.engine.state import Receipt
 
 
 def tell(
-    invocation: Invocation, store: Store, session_id: str, receipt: Receipt, said: str
+    invocation: Invocation, store: Store, session_id: str, receipt: Receipt, text: str
 ) -> None:
-    """What is true of the session now, and the seq of the entry that says so."""
+    """Print the session as it is now, and the seq of the entry that was appended."""
     info = store.session_info(session_id)
-    invocation.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {said}")
+    invocation.answer({**session_shape(info), "seq": receipt.seq}, f"{session_id}: {text}")
 
 
 @command(
@@ -32,8 +32,8 @@ def rename(invocation: Invocation, session_id: str, title: str | None, *, none: 
     with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.rename(title)
-        said = "has no title now" if title is None else f"is called {title!r} now"
-        tell(invocation, store, session.id, receipt, said)
+        text = "has no title now" if title is None else f"is called {title!r} now"
+        tell(invocation, store, session.id, receipt, text)
 
 
 @command(
@@ -67,8 +67,8 @@ def archive(invocation: Invocation, session_id: str, *, off: bool) -> None:
     with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.archive(archived=not off)
-        said = "is not archived any more" if off else "is archived"
-        tell(invocation, store, session.id, receipt, said)
+        text = "is not archived any more" if off else "is archived"
+        tell(invocation, store, session.id, receipt, text)
 
 
 @command(
@@ -96,10 +96,10 @@ def pin(invocation: Invocation, session_id: str, *, off: bool) -> None:
 def delete(invocation: Invocation, session_id: str, reason: str | None) -> None:
     """Take a session out of every list. What runs in it is ended; it can be restored."""
     with invocation.open() as store:
-        found = find(store, session_id)
-        receipt = store.delete_session(found, reason=reason)
-        said = f"is deleted; 'killick restore {found}' brings it back"
-        tell(invocation, store, found, receipt, said)
+        full_id = find(store, session_id)
+        receipt = store.delete_session(full_id, reason=reason)
+        text = f"is deleted; 'killick restore {full_id}' brings it back"
+        tell(invocation, store, full_id, receipt, text)
 
 
 @command(("killick restore ID", "bring a deleted session back"))
@@ -118,14 +118,14 @@ def restore(invocation: Invocation, session_id: str) -> None:
 @session_argument
 @click.option("--reason", default="stopped", show_default=True, help="Recorded with the ending.")
 def stop(invocation: Invocation, session_id: str, reason: str) -> None:
-    """Ask whoever runs a session's turn to stop."""
+    """Ask the process that runs a session's turn to stop it."""
     with invocation.open() as store:
         session = open_session(store, session_id)
         if not session.stop(reason=reason):
             raise click.ClickException(f"no turn of {session.id} runs, so there is none to stop")
-        said = f"{session.id}: its turn was asked to stop"
+        text = f"{session.id}: its turn was asked to stop"
         shape = {"id": session.id, "asked": True, "reason": reason, "cause": "stopped"}
-        invocation.answer(shape, said)
+        invocation.answer(shape, text)
 
 
 Audience = Literal["both", "person", "model"]
@@ -169,8 +169,8 @@ def compact(
     with invocation.open() as store:
         session = open_session(store, session_id)
         receipt = session.compact(text, through, first=first, keep=keep)
-        said = f"{first} to {through} are folded into a summary, at seq {receipt.seq}"
-        tell(invocation, store, session.id, receipt, said)
+        message = f"{first} to {through} are folded into a summary, at seq {receipt.seq}"
+        tell(invocation, store, session.id, receipt, message)
 
 
 @command(
@@ -204,7 +204,7 @@ def undo(invocation: Invocation, session_id: str, seq: int | None) -> None:
 
 
 @command(
-    ("killick hide ID 4", "hide the message at seq 4 from everybody"),
+    ("killick hide ID 4", "hide the message at seq 4 from the person and from models"),
     ("killick hide ID 4 --from model", "from models only"),
 )
 @session_argument

@@ -1,4 +1,4 @@
-"""What it is all about, shown on a real agent."""
+"""Killing and stopping a real agent, to show that nothing is lost."""
 
 import contextlib
 import subprocess
@@ -75,7 +75,7 @@ class Demonstration:
         self._killed(_Tools())
         self._act("2. The next process opens the session, goes on, and speaks: kill -9 again.")
         self._killed(_Speech())
-        self._act("3. The next one goes on, and speaks: somebody presses Stop.")
+        self._act("3. The next one goes on, and speaks: a person presses Stop.")
         self._stopped()
         self._act("4. The journal, as it is read back:")
         self._journal()
@@ -106,7 +106,7 @@ class Demonstration:
         with self._victim() as process:
             process.wait(_SECONDS)
         self._session = self._store.session(self._session.id)
-        shown = [one for one in self._session.transcript() if one.seq > before]
+        shown = [item for item in self._session.transcript() if item.seq > before]
         self._invocation.out.lines(conversation(shown, local_now(), unfold=False))
 
     @contextlib.contextmanager

@@ -40,35 +40,40 @@ def doctor(invocation: Invocation, *, rebuild: bool, rebuild_search: bool, quick
             with progress(invocation, "Search index") as tell:
                 store.rebuild_search(progress=tell)
         with progress(invocation, "Sessions") as tell:
-            found = examine(store, rebuild=rebuild, contexts=not quick, progress=tell)
+            result = examine(store, rebuild=rebuild, contexts=not quick, progress=tell)
     value = {
-        "sound": found.sound,
-        "sessions": found.sessions,
-        "contexts": found.contexts,
-        "findings": found.findings,
+        "sound": result.sound,
+        "sessions": result.sessions,
+        "contexts": result.contexts,
+        "findings": result.findings,
     }
-    looked = f"{counted(found.sessions, 'sessions')}, {counted(found.contexts, 'contexts')}"
-    verdict = "everything is sound" if not found.findings else ""
+    looked = f"{counted(result.sessions, 'sessions')}, {counted(result.contexts, 'contexts')}"
+    verdict = "everything is sound" if not result.findings else ""
     invocation.answer(
         value,
-        *(one for finding in found.findings for one in _finding(finding)),
+        *(item for finding in result.findings for item in _finding(finding)),
         f"looked at {looked}" + (f": {verdict}" if verdict else ""),
     )
-    if found.sound:
+    if result.sound:
         return 0
-    wrong = sum(not one.mended for one in found.findings)
+    wrong = sum(not item.mended for item in result.findings)
     complain(f"{counted(wrong, 'things')} wrong; other sessions work")
     return IN_PART
 
 
-def _finding(one: Finding) -> list[OutputLine]:
-    place = " ".join(
-        [*([one.session_id] if one.session_id else []), *([f"#{one.seq}"] if one.seq else [])]
+def _finding(finding: Finding) -> list[OutputLine]:
+    where = " ".join(
+        [
+            *([finding.session_id] if finding.session_id else []),
+            *([f"#{finding.seq}"] if finding.seq else []),
+        ]
     )
-    state = "mended" if one.mended else one.kind
-    head = OutputLine((Span(f"{state}: ", "green" if one.mended else "red"), Span(one.what)))
-    more = [f"in {place}"] if place and place not in one.what else []
-    more += [one.remedy] if one.remedy and not one.mended else []
+    state = "mended" if finding.mended else finding.kind
+    head = OutputLine(
+        (Span(f"{state}: ", "green" if finding.mended else "red"), Span(finding.what))
+    )
+    more = [f"in {where}"] if where and where not in finding.what else []
+    more += [finding.remedy] if finding.remedy and not finding.mended else []
     return [head, *([line("; ".join(more), "dim", indent=2)] if more else [])]
 
 
@@ -81,11 +86,11 @@ def backup(invocation: Invocation, target: str | None) -> None:
     """Copy the store while it is in use, and check the copy."""
     with invocation.open() as store:
         receipt = store.backup(target if target is not None else _beside(invocation))
-    said = (
+    text = (
         f"{receipt.path}: {receipt.bytes:,} bytes, {counted(receipt.sessions, 'sessions')}, "
         f"{receipt.entries:,} entries, checked"
     )
-    invocation.answer(receipt, said)
+    invocation.answer(receipt, text)
 
 
 def _beside(invocation: Invocation) -> Path:
@@ -109,12 +114,12 @@ def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) ->
     """
     with invocation.open() as store:
         try:
-            found = find(store, session_id)
+            full_id = find(store, session_id)
         except SessionNotFound:
-            found = session_id  # its rows may be gone and its bytes not; else this raises again
+            full_id = session_id  # its rows may be gone and its bytes not; else this raises again
         else:
-            invocation.confirm(f"Erase {found} for good?", yes=yes)
-        receipt = store.erase_session(found, forks=forks)
+            invocation.confirm(f"Erase {full_id} for good?", yes=yes)
+        receipt = store.erase_session(full_id, forks=forks)
     invocation.answer(receipt, *_erased(receipt))
     if receipt.verified:
         return 0
@@ -130,14 +135,14 @@ def _not_gone(receipt: Erasure) -> str:
 
 
 def _erased(receipt: Erasure) -> list[OutputLine]:
-    said = (
+    text = (
         f"erased {', '.join(receipt.sessions)}: {receipt.entries:,} entries, "
         f"{counted(receipt.blobs, 'blobs')}"
     )
     files = ", ".join(receipt.files)
     checked = f"searched {files} for {counted(receipt.pieces, 'pieces')} of it"
     unknown = "cannot be checked from here: " + "; ".join(receipt.unverified)
-    return [line(said), line(checked, "dim"), line(unknown, "dim")]
+    return [line(text), line(checked, "dim"), line(unknown, "dim")]
 
 
 @command(
@@ -164,14 +169,17 @@ def clean(invocation: Invocation, *, do_: bool, yes: bool, **rules: timedelta | 
     """
     with invocation.open() as store:
         planned = store.clean_up(**_rules(rules), dry_run=True)
-        due = [one for one in planned if one.kept_because is None]
+        due = [removal for removal in planned if removal.kept_because is None]
         if do_ and due:
             invocation.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
             planned = store.clean_up(**_rules(rules), dry_run=False)
     if not planned:
         invocation.answer([], "nothing is due")
         return
-    invocation.answer([_removal_shape(one) for one in planned], *(_removal(one) for one in planned))
+    invocation.answer(
+        [_removal_shape(removal) for removal in planned],
+        *(_removal(removal) for removal in planned),
+    )
     if not do_:
         invocation.note("nothing was removed; --do removes it")
 
@@ -180,21 +188,23 @@ def _rules(rules: dict[str, timedelta | None]) -> dict[str, Any]:
     return {name: rules[name] for name in ("deleted_after", "idle_after", "archived_after")}
 
 
-def _removal(one: Removal) -> OutputLine:
-    if one.kept_because is not None:
-        return line(f"kept: {one.session_id}, {one.kept_because}", "dim")
-    verb = {"erase": "erase", "delete": "delete"}[one.action]
-    said = f"{verb}d" if one.done else f"would {verb}"
-    return line(f"{said}: {one.session_id}, {one.because}, {one.title or '(no title)'}")
+def _removal(removal: Removal) -> OutputLine:
+    if removal.kept_because is not None:
+        return line(f"kept: {removal.session_id}, {removal.kept_because}", "dim")
+    verb = {"erase": "erase", "delete": "delete"}[removal.action]
+    action = f"{verb}d" if removal.done else f"would {verb}"
+    return line(
+        f"{action}: {removal.session_id}, {removal.because}, {removal.title or '(no title)'}"
+    )
 
 
-def _removal_shape(one: Removal) -> dict[str, Any]:
+def _removal_shape(removal: Removal) -> dict[str, Any]:
     return {
-        "session_id": one.session_id,
-        "title": one.title,
-        "action": one.action,
-        "because": one.because,
-        "last_activity": time_shape(one.last_activity),
-        "done": one.done,
-        "kept_because": one.kept_because,
+        "session_id": removal.session_id,
+        "title": removal.title,
+        "action": removal.action,
+        "because": removal.because,
+        "last_activity": time_shape(removal.last_activity),
+        "done": removal.done,
+        "kept_because": removal.kept_because,
     }

@@ -101,40 +101,42 @@ def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
         "sessions": report.sessions,
         "problems": [
             {
-                "kind": one.kind,
-                "file": one.location.file,
-                "line": one.location.line,
-                "reason": one.reason,
+                "kind": problem.kind,
+                "file": problem.location.file,
+                "line": problem.location.line,
+                "reason": problem.reason,
             }
-            for one in report.problems
+            for problem in report.problems
         ],
     }
 
 
 def _lines(report: Report, *, dry_run: bool) -> Iterator[OutputLine | str]:
-    for one in report.sessions:
-        yield from _told(one)
+    for outcome in report.sessions:
+        yield from _outcome(outcome)
     for problem in report.problems:
         style = "red" if problem.kind == "skipped" else "yellow"
         yield OutputLine(
             (Span(f"{problem.kind}: ", style), Span(f"{problem.location}: {problem.reason}"))
         )
     would = "would come in" if dry_run else "came in"
-    changed = [one for one in report.sessions if one.action in ("new", "grown", "forked")]
+    changed = [
+        outcome for outcome in report.sessions if outcome.action in ("new", "grown", "forked")
+    ]
     yield (
         f"{counted(len(changed), 'sessions')} of {len(report.sessions)} {would}, "
         f"{counted(report.entries, 'entries')}"
     )
 
 
-def _told(one: Outcome) -> Iterator[OutputLine | str]:
-    if one.action == "unchanged" and one.why is None:
+def _outcome(outcome: Outcome) -> Iterator[OutputLine | str]:
+    if outcome.action == "unchanged" and outcome.why is None:
         return
-    title = f"  {one.title}" if one.title else ""
-    added = f", {one.entries} entries" if one.entries else ""
-    yield f"{one.action}: {one.session_id}{title} ({one.source}{added})"
-    more = [f"a fork of {one.fork_of}, which goes on differently"] if one.fork_of else []
-    more += [one.why] if one.why else []
+    title = f"  {outcome.title}" if outcome.title else ""
+    added = f", {outcome.entries} entries" if outcome.entries else ""
+    yield f"{outcome.action}: {outcome.session_id}{title} ({outcome.source}{added})"
+    more = [f"a fork of {outcome.fork_of}, which goes on differently"] if outcome.fork_of else []
+    more += [outcome.why] if outcome.why else []
     if more:
         yield line("; ".join(more), "dim", indent=2)
 
@@ -165,11 +167,11 @@ def export(
     What the format cannot hold is said before anything is written.
     """
     with invocation.open() as store:
-        found = find(store, session_id)
-        done = prepare_export(store, found, to, redact=redact)
+        full_id = find(store, session_id)
+        done = prepare_export(store, full_id, to, redact=redact)
         for loss in done.losses:
             invocation.note(f"{to} cannot hold: {loss}")
-        value: dict[str, object] = {"id": found, "to": to}
+        value: dict[str, object] = {"id": full_id, "to": to}
         if done.losses:
             value["losses"] = done.losses
         if output is not None:
@@ -222,13 +224,17 @@ def copy(invocation: Invocation, source: str, target: str, sessions: tuple[str, 
     """
     _must_exist(source)
     with Store(source) as ours, Store(target) as theirs, progress(invocation, "Sessions") as tell:
-        ids = [ours.resolve_id(one) for one in sessions] or None
+        ids = [ours.resolve_id(copied) for copied in sessions] or None
         done = list(copy_sessions(ours, theirs, ids, tell))
-    failed = [one for one in done if one.action == "failed"]
-    entries = sum(one.entries for one in done)
-    told = [line for one in done for line in _copied(one)]
-    said = f"{counted(len(done) - len(failed), 'sessions')}, {counted(entries, 'entries')} copied"
-    invocation.answer({"entries": entries, "sessions": done}, *told, f"{said}; all were compared")
+    failed = [copied for copied in done if copied.action == "failed"]
+    entries = sum(copied.entries for copied in done)
+    lines = [line for copied in done for line in _copied(copied)]
+    summary = (
+        f"{counted(len(done) - len(failed), 'sessions')}, {counted(entries, 'entries')} copied"
+    )
+    invocation.answer(
+        {"entries": entries, "sessions": done}, *lines, f"{summary}; all were compared"
+    )
     if failed:
         complain(f"{counted(len(failed), 'sessions')} could not be copied; the others were")
         return IN_PART
@@ -241,10 +247,10 @@ def _must_exist(source: str) -> None:
         raise StoreError(f"there is no store at {str(file)!r}")
 
 
-def _copied(one: Copied) -> Iterator[OutputLine]:
-    if one.action == "unchanged" and one.why is None:
+def _copied(copied: Copied) -> Iterator[OutputLine]:
+    if copied.action == "unchanged" and copied.why is None:
         return
-    style = "red" if one.action == "failed" else ""
-    added = f", {one.entries} entries" if one.entries else ""
-    more = f" ({one.why})" if one.why else ""
-    yield OutputLine((Span(f"{one.action}: ", style), Span(f"{one.session_id}{added}{more}")))
+    style = "red" if copied.action == "failed" else ""
+    added = f", {copied.entries} entries" if copied.entries else ""
+    more = f" ({copied.why})" if copied.why else ""
+    yield OutputLine((Span(f"{copied.action}: ", style), Span(f"{copied.session_id}{added}{more}")))

@@ -104,8 +104,8 @@ def serve(
 
 
 @command(
-    ("killick token make laptop", "let somebody read and write; the token is shown once"),
-    ("killick token make dashboard --read", "let somebody read"),
+    ("killick token make laptop", "let a client read and write; the token is shown once"),
+    ("killick token make dashboard --read", "let a client read"),
     ("killick token list", "which there are"),
     ("killick token revoke laptop", "take one away; a running server notices at once"),
 )
@@ -115,7 +115,7 @@ def serve(
 def token(invocation: Invocation, action: str, name: str | None, *, read: bool) -> None:
     """Make, list and revoke the tokens that a server asks for.
 
-    Without any, a server serves this machine alone. With one, everybody is asked for it.
+    Without any, a server serves this machine alone. With one, every client needs it.
     """
     from killick.server.auth import Tokens, token_path
 
@@ -137,15 +137,15 @@ def token(invocation: Invocation, action: str, name: str | None, *, read: bool) 
 
 
 def _list(invocation: Invocation, tokens: "Tokens") -> None:
-    found = tokens.all()
+    listed = tokens.all()
     if invocation.json:
         shapes = [
-            {"id": one.id, "name": one.name, "may": one.may, "made_at": one.made_at}
-            for one in found
+            {"id": token.id, "name": token.name, "may": token.may, "made_at": token.made_at}
+            for token in listed
         ]
         invocation.out.json(shapes)
         return
-    rows = [(one.id, one.name, one.may, one.made_at) for one in found]
+    rows = [(token.id, token.name, token.may, token.made_at) for token in listed]
     invocation.out.table([Column(name) for name in ("ID", "NAME", "MAY", "MADE AT")], rows)
-    if not found:
+    if not listed:
         invocation.note("no tokens: a server serves this machine alone, and asks for none")

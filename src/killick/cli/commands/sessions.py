@@ -1,4 +1,4 @@
-"""Which sessions there are, what they cost, and where they lie."""
+"""Sessions listed and searched, what they cost, and where they lie."""
 
 import contextlib
 from typing import Any, Final
@@ -204,9 +204,9 @@ def completion(invocation: Invocation, shell: str) -> None:
 
     from killick.cli.argv import COMPLETE_VARIABLE, PROGRAM, make_group
 
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(make_group(), {}, PROGRAM, COMPLETE_VARIABLE).source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(make_group(), {}, PROGRAM, COMPLETE_VARIABLE).source()
     if invocation.json:
         invocation.out.json({"shell": shell, "script": script})
     else:

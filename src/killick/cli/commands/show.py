@@ -62,27 +62,27 @@ def show(
     A damaged session is shown as far as it can be read, with exit code 3.
     """
     with invocation.open() as store:
-        found = _read(store, find(store, session_id))
-    shown, turns = found.shown, found.turns
+        session = _read(store, find(store, session_id))
+    shown, turns = session.shown, session.turns
     if last is not None:
         shown, turns = shown[-last:], turns[-last:]
     now = local_now()
     if invocation.json:
-        value = session_shape(found.info)
-        value["transcript"] = [shown_shape(one) for one in shown]
+        value = session_shape(session.info)
+        value["transcript"] = [shown_shape(item) for item in shown]
         if timed:
-            value["turns"] = [turn_shape(one) for one in turns]
-        value["damage"] = found.damage
+            value["turns"] = [turn_shape(item) for item in turns]
+        value["damage"] = session.damage
         invocation.out.json(value)
     else:
-        invocation.out.lines(heading(found.info))
+        invocation.out.lines(heading(session.info))
         if timed:
-            invocation.out.lines(timing(turns, tool_names(found.entries), now))
+            invocation.out.lines(timing(turns, tool_names(session.entries), now))
         else:
             invocation.out.lines(conversation(shown, now, unfold=unfold))
-    if not found.damage:
+    if not session.damage:
         return 0
-    complain(f"{found.damage[0].what}; what can be read of it is shown")
+    complain(f"{session.damage[0].what}; what can be read of it is shown")
     return IN_PART
 
 
@@ -104,9 +104,11 @@ def _read(store: Store, session_id: str) -> FoundSession:
         return FoundSession(info, shown, turns, session.entries(), [])
     except SessionDamaged as damage:
         left = store.salvage(session_id)
-        found = left.damage or [Finding("derived", str(damage), session_id, damage.seq)]
+        findings = left.damage or [Finding("derived", str(damage), session_id, damage.seq)]
         shown = transcript(left.entries, lambda seq: ())
-        return FoundSession(_info(store, left), shown, timeline(left.entries), left.entries, found)
+        return FoundSession(
+            _info(store, left), shown, timeline(left.entries), left.entries, findings
+        )
 
 
 def _info(store: Store, left: Salvaged) -> SessionInfo:
@@ -124,7 +126,7 @@ def _info(store: Store, left: Salvaged) -> SessionInfo:
 
 
 def tool_names(entries: Iterable[e.Entry]) -> dict[tuple[str, str], str]:
-    """What tools are called, by message and call."""
+    """Return the names of tools, by message and call."""
     names: dict[tuple[str, str], str] = {}
     for entry in entries:
         match entry.body:
@@ -179,7 +181,7 @@ def _newest_turn(session: Session) -> int:
 
 
 def _is_over(session: Session, seq: int) -> bool:
-    """Whether no turn runs and everything was shown; asked in this order, none is missed."""
+    """Return whether no turn runs and everything was shown; in this order, none is missed."""
     return session.info().status != "running" and not session.entries(after=seq, limit=1)
 
 
@@ -238,7 +240,7 @@ def context(
     if invocation.json:
         invocation.out.json(context_shape(computed))
     elif repairs:
-        rows = [(str(one.seq), one.action, one.reason) for one in computed.repairs]
+        rows = [(str(repair.seq), repair.action, repair.reason) for repair in computed.repairs]
         invocation.out.table(_REPAIRS, rows)
         if not rows:
             invocation.note("nothing had to be repaired")
