@@ -14,7 +14,7 @@
     │   ├── HandleClosed       a delta to a closed stream, a store that was closed
     │   ├── ForeignHandle      a turn or stream inherited through fork()
     │   └── ToolNotFinished    a tool block was left without finish()
-    ├── ConflictError      somebody else was first; read again, then decide
+    ├── ConflictError      another caller was first; read again, then decide
     │   ├── IdConflict         the same id or key was recorded with other content
     │   ├── SessionBusy        a turn is running; names its holder
     │   │   └── PromptQueued       … and the prompt was kept for the next turn, as asked
@@ -24,7 +24,7 @@
     │   ├── ToolNotApproved    a person was asked about the call, and has not allowed it
     │   └── TurnEnded          the turn has its one ending
     │       └── StaleFence         … and another turn has begun since
-    ├── TurnStopped        somebody asked this turn to stop; leaving the block ends it
+    ├── TurnStopped        this turn was asked to stop; leaving the block ends it
     ├── StoreError         the database cannot serve; the driver's error is the cause
     │   ├── StoreDegraded      the write could not be made durable; nothing was acknowledged
     │   │   └── OutcomeUnknown     … and whether it is stored could not be found out
@@ -103,7 +103,7 @@ class ToolNotFinished(UsageError):
 
 
 class ConflictError(KillickError):
-    """Somebody else was first; read again, then decide."""
+    """Another caller was first; read again, then decide."""
 
 
 class IdConflict(ConflictError):
@@ -171,7 +171,7 @@ class StaleFence(TurnEnded):
 
 
 class TurnStopped(KillickError):
-    """Somebody asked this turn to stop. Let it leave the block: the turn ends as interrupted."""
+    """This turn was asked to stop. Let it leave the block: the turn ends as interrupted."""
 
     def __init__(self, message: str, *, reason: str, cause: str = "stopped") -> None:
         super().__init__(message)
@@ -190,7 +190,7 @@ class StoreDegraded(StoreError):
 class OutcomeUnknown(StoreDegraded):
     """The server went away during the commit, and did not come back to tell what became of it.
 
-    The write may be stored or not; nobody was told that it is. With an id or key of the caller's
+    The write may be stored or not; no caller was told that it is. With an id or key of the caller's
     own it can be made again: what is stored is found and not stored twice.
     """
 

@@ -1,1 +1,1 @@
-"""What can be recorded: values, no I/O, no clock, no ids of their own making."""
+"""Everything that can be recorded: values, no I/O, no clock, no ids of their own making."""

@@ -5,20 +5,9 @@ from typing import Final, Literal, get_args
 from killick.errors import UsageError
 
 Cause = Literal[
-    "stopped",
-    "cancelled",
-    "timed_out",
-    "client_gone",
-    "shut_down",
-    "terminated",
-    "crashed",
-    "taken_over",
-    "abandoned",
-    "deleted",
-    "forked",
-    "failed",
-    "other",
-]
+    "stopped", "cancelled", "timed_out", "client_gone", "shut_down", "terminated", "crashed",
+    "taken_over", "abandoned", "deleted", "forked", "failed", "other",
+]  # fmt: skip
 
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
@@ -27,29 +16,22 @@ KEEP_WAITING: Final = frozenset[str | None](
 )
 """Interruptions that are no person's wish: a call that waits for an approval goes on waiting."""
 
-_OF_WORDS: Final[dict[str, Cause]] = {
-    "stopped": "stopped",
-    "stopped by the user": "stopped",
-    "interrupted by the next turn": "stopped",
-    "cancelled": "cancelled",
-    "keyboard_interrupt": "cancelled",
-    "terminal_closed": "client_gone",
-    "the server was shut down": "shut_down",
-    "system_exit": "terminated",
-    "process_exit": "terminated",
-    "store_closed": "terminated",
-    "terminated": "terminated",
-    "left": "terminated",
-    "awaiting_approval": "terminated",
-    "crashed": "crashed",
-    "taken_over": "taken_over",
-    "closed": "abandoned",
-    "abandoned": "abandoned",
-    "outcome_unknown": "abandoned",
-    "deleted": "deleted",
-    "forked": "forked",
+_WORDS: Final[dict[Cause, tuple[str, ...]]] = {
+    "stopped": ("stopped", "stopped by the user", "interrupted by the next turn"),
+    "cancelled": ("cancelled", "keyboard_interrupt"),
+    "client_gone": ("terminal_closed",),
+    "shut_down": ("the server was shut down",),
+    "terminated": ("terminated", "system_exit", "process_exit", "store_closed", "left"),
+    "crashed": ("crashed",),
+    "taken_over": ("taken_over",),
+    "abandoned": ("abandoned", "closed", "outcome_unknown"),
+    "deleted": ("deleted",),
+    "forked": ("forked",),
 }
 """The reasons that Killick's own code wrote before entries had causes."""
+
+_OF_WORDS: Final = {word: cause for cause, words in _WORDS.items() for word in words}
+_WAITED: Final = "awaiting_approval"
 
 
 def check_cause(cause: str) -> None:
@@ -63,5 +45,6 @@ def cause_of_words(reason: str | None, detail: str | None) -> Cause:
 
     A turn that waited for an approval has the first reason as its detail.
     """
-    waited = detail is not None and reason == "awaiting_approval"
-    return _OF_WORDS.get((detail if waited else reason) or "", "other")
+    if reason == _WAITED:
+        return _OF_WORDS.get(detail or "", "terminated")
+    return _OF_WORDS.get(reason or "", "other")

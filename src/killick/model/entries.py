@@ -85,7 +85,7 @@ class Restored(_Body, frozen=True, kw_only=True, tag="restored"):
 
 
 class Note(_Body, frozen=True, kw_only=True, tag="note"):
-    """Something an application wants to keep beside the conversation; no model is sent it."""
+    """Data that an application keeps beside the conversation; no model is sent it."""
 
     id: str
     name: str
@@ -93,7 +93,7 @@ class Note(_Body, frozen=True, kw_only=True, tag="note"):
 
 
 class Imported(_Body, frozen=True, kw_only=True, tag="imported"):
-    """Where an imported session came from, and what of it could not be taken over."""
+    """The origin of an imported session, and the report on what was not taken over."""
 
     id: str
     source: str
@@ -240,7 +240,7 @@ class ToolStarted(_Body, frozen=True, kw_only=True, tag="tool_started"):
 
 
 class ToolOutput(_Body, frozen=True, kw_only=True, tag="tool_output"):
-    """What a tool had printed when it was left without a result."""
+    """The output of a tool that was left without a result."""
 
     turn_id: str
     message_id: str
@@ -305,7 +305,7 @@ class Compacted(_Body, frozen=True, kw_only=True, tag="compaction"):
 
 
 class Rewound(_Body, frozen=True, kw_only=True, tag="rewind"):
-    """What stands after `through`, up to here, is in no view any more.
+    """The entries after `through`, up to here, are in no view any more.
 
     `keep` are the entries there that stay, because they belong to something that began before: the
     rest of a message, the results of its calls.
@@ -324,7 +324,7 @@ class Undone(_Body, frozen=True, kw_only=True, tag="undone"):
 
 
 class Visibility(_Body, frozen=True, kw_only=True, tag="visibility"):
-    """Whether a person and a model are shown a message; None leaves it as it was.
+    """A message is shown to a person and a model, or not; None leaves it as it was.
 
     `entries` are those that belonged to it by then; what comes for it later is hidden by its id.
     """
@@ -383,40 +383,12 @@ class LateText(_Body, frozen=True, kw_only=True, tag="late_text"):
 # -- the union ---------------------------------------------------------------------------------
 
 KnownBody = (
-    SessionCreated
-    | Renamed
-    | Archived
-    | Pinned
-    | Tagged
-    | Moved
-    | Deleted
-    | Restored
-    | Note
-    | Imported
-    | TurnStarted
-    | StopAsked
-    | TurnEnding
-    | PromptWaiting
-    | PromptTaken
-    | PromptWithdrawn
-    | ModelCallStarted
-    | ModelCallEnded
-    | MessageRecorded
-    | MessageStarted
-    | MessageEnded
-    | ToolCalled
-    | ToolStarted
-    | ToolOutput
-    | ToolFinished
-    | ApprovalAsked
-    | ApprovalDecided
-    | Compacted
-    | Rewound
-    | Undone
-    | Visibility
-    | LateResult
-    | LateText
-)
+    SessionCreated | Renamed | Archived | Pinned | Tagged | Moved | Deleted | Restored | Note
+    | Imported | TurnStarted | StopAsked | TurnEnding | PromptWaiting | PromptTaken
+    | PromptWithdrawn | ModelCallStarted | ModelCallEnded | MessageRecorded | MessageStarted
+    | MessageEnded | ToolCalled | ToolStarted | ToolOutput | ToolFinished | ApprovalAsked
+    | ApprovalDecided | Compacted | Rewound | Undone | Visibility | LateResult | LateText
+)  # fmt: skip
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):

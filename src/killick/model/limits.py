@@ -46,7 +46,7 @@ RECONNECT_SECONDS: Final = 10.0
 """How long a server that cannot be reached is tried again before the caller is told."""
 
 ANSWER_SECONDS: Final = 30.0
-"""How long a server that is connected may say nothing while somebody waits for its answer."""
+"""How long a server that is connected may say nothing while a caller waits for its answer."""
 
 EARLIEST_US: Final = -62_135_596_800_000_000
 LATEST_US: Final = 253_402_300_799_999_999

@@ -17,13 +17,13 @@ class _Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field
 
 
 class Text(_Part, frozen=True, tag="text"):
-    """What was said."""
+    """Words of a person, a model or a tool."""
 
     text: str
 
 
 class Reasoning(_Part, frozen=True, tag="reasoning"):
-    """What the model thought. Signature and encrypted content are kept exactly as they came."""
+    """Thoughts of the model. Signature and encrypted content are kept exactly as they came."""
 
     text: str
     signature: str | None = None
@@ -67,7 +67,7 @@ class Opaque(_Part, frozen=True, tag="opaque"):
 
 
 class ToolResult(_Part, frozen=True, tag="tool_result"):
-    """What a tool returned: text or parts, and structured content beside it."""
+    """The result of a tool: text or parts, and structured content beside it."""
 
     call_id: str
     content: str | tuple[Text | Image | File | Opaque, ...]

@@ -1,4 +1,4 @@
-"""What is known of a session and of a turn as a whole."""
+"""Facts of a session and of a turn as a whole."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -22,7 +22,7 @@ def microseconds(at: datetime) -> int:
 
 
 class Project(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the work of a session lies: the project's root and the working directory."""
+    """The directories that a session works in: the project's root and the working directory."""
 
     root: str
     directory: str | None = None
@@ -36,14 +36,14 @@ class Parent(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Where a fork branches off: its journal begins with that session's entries up to `at`."""
+    """The origin of a fork: its journal begins with that session's entries up to `at`."""
 
     session_id: str
     at: int
 
 
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session's journal says of the session itself: derived, never the truth.
+    """A session's own facts, derived from its journal, which is the truth.
 
     `status` is that of the newest turn, `models` are those that were asked, `system` names the
     newest system prompt.
@@ -101,12 +101,12 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Status | None:
-        """How the newest turn stands; None before the first."""
+        """The status of the newest turn; None before the first."""
         return self.about.status
 
     @property
     def redacted(self) -> int:
-        """How many secrets were taken out of it before it was written."""
+        """The number of secrets that were taken out before it was written."""
         return self.about.redacted
 
     @property
@@ -138,7 +138,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
     @property
     def updated_at(self) -> datetime:
-        """When a turn last began or ended, or the session itself was changed."""
+        """The time when a turn last began or ended, or the session itself was changed."""
         return moment(self.updated_at_us)
 
 

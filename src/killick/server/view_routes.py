@@ -34,7 +34,7 @@ from killick.server.schemas import (
 from killick.server.service import Service
 from killick.session.aio import AsyncSession, blocking
 from killick.stores.contract import Histogram
-from killick.views.media import IMAGES, sniff
+from killick.views.formats.common import IMAGES, sniff
 
 MEDIA: Final = {
     "killick": ("application/jsonl", "jsonl"),

@@ -1,1 +1,1 @@
-"""What a person sees and what a model is sent: pure functions of entries, computed when read."""
+"""The views, pure functions of entries: what a person sees, what a model is sent, durations."""

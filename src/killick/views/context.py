@@ -1,4 +1,4 @@
-"""The entries that a context is made of, out of all that a journal holds."""
+"""The context: what a model is sent now, computed from a journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
@@ -10,13 +10,12 @@ from killick.model import entries as e
 from killick.model.messages import Opaque, Reasoning, Text
 from killick.views import phrases
 from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
-from killick.views.formats.common import Render, RenderOptions, clean
-from killick.views.media import Blobs
+from killick.views.formats.common import Blobs, Render, RenderOptions, clean
 from killick.views.neutral import Neutral, Partial, Repair, build
 
 
 def for_model(history: History, entries: Iterable[e.Entry]) -> Iterator[e.Entry]:
-    """Entries in order, without what a model is not sent.
+    """Yield entries in order, without what a model is not sent.
 
     A compaction stands where its summary does, with the seq that it has in the journal.
     """
@@ -31,11 +30,11 @@ def for_model(history: History, entries: Iterable[e.Entry]) -> Iterator[e.Entry]
             seen = hiding.see(entry)
             if seen is not None:
                 yield seen
-    yield from (_in_place(one) for one in waiting)
+    yield from map(_in_place, waiting)
 
 
-def _in_place(one: Compaction) -> e.Entry:
-    return e.Entry(one.seq, 0, one.body)
+def _in_place(compaction: Compaction) -> e.Entry:
+    return e.Entry(compaction.seq, 0, compaction.body)
 
 
 Format = Literal["neutral", "openai-chat", "openai-responses", "anthropic", "gemini"]
@@ -53,14 +52,14 @@ _CHARS_PER_TOKEN: Final = 4
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How much is sent at most: the newest is kept, and a call is never torn from its result."""
+    """The most that is sent: the newest is kept, and a call is never torn from its result."""
 
     messages: int | None = None
     tokens: int | None = None
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What would be sent now. `messages` are JSON dicts, ready for the provider's SDK."""
+    """A context. `messages` are JSON dicts, ready for the provider's SDK."""
 
     format: str
     messages: list[dict[str, Any]]
@@ -69,7 +68,7 @@ class Context(msgspec.Struct, frozen=True):
     origins: list[tuple[int, ...]]
 
     def explain(self) -> list[tuple[int, tuple[int, ...]]]:
-        """For each message its number and the seqs of the entries it comes from."""
+        """Return each message's number and the seqs of the entries it comes from."""
         return list(enumerate(self.origins))
 
 
@@ -84,7 +83,7 @@ def compute(
     partial: Partial = "note",
     reasoning: bool = True,
 ) -> Context:
-    """The context of a journal. The same entries give the same bytes.
+    """Return the context of a journal. The same entries give the same bytes.
 
     The entries may leave out what `history` says need not be read; without a history, they hold
     it. `system` names the system prompt when no entry does.
@@ -114,19 +113,19 @@ def compute(
 
 
 def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
-    """The newest messages that fit, beginning with something that a person said."""
+    """Return the newest messages that fit, beginning with one of the user."""
     if budget.messages is None and budget.tokens is None:
         return list(messages)
     groups = _groups(messages)
     kept: list[list[Neutral]] = []
     count = size = 0
     for group in reversed(groups):
-        count += sum(_is_seen(one) for one in group)
-        size += sum(_tokens(one) for one in group)
+        count += sum(_is_seen(message) for message in group)
+        size += sum(_tokens(message) for message in group)
         over = (budget.messages is not None and count > budget.messages) or (
             budget.tokens is not None and size > budget.tokens
         )
-        if over and any(_is_seen(one) for newer in kept for one in newer):
+        if over and any(_is_seen(message) for newer in kept for message in newer):
             break
         kept.append(group)
     if len(kept) == len(groups):
@@ -134,47 +133,47 @@ def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
     while len(kept) > 1 and kept[-1][0].role != "user":
         kept.pop()
     note = Neutral("user", (Text(phrases.trimmed()),), (), synthetic=True)
-    return [note, *(one for group in reversed(kept) for one in group)]
+    return [note, *(message for group in reversed(kept) for message in group)]
 
 
 def _groups(messages: Sequence[Neutral]) -> list[list[Neutral]]:
-    """Messages that must stay together: a message with calls and its results."""
+    """Group messages that must stay together: a message with calls and its results."""
     groups: list[list[Neutral]] = []
-    for one in messages:
-        if one.role == "tool" and groups:
-            groups[-1].append(one)
+    for message in messages:
+        if message.role == "tool" and groups:
+            groups[-1].append(message)
         else:
-            groups.append([one])
+            groups.append([message])
     return groups
 
 
-def _is_seen(one: Neutral) -> bool:
-    """Whether every provider is shown something of it: reasoning is left out by some."""
-    return any(not isinstance(part, Reasoning | Opaque) for part in one.parts)
+def _is_seen(message: Neutral) -> bool:
+    """Tell whether every provider is shown a part of it: some leave reasoning out."""
+    return any(not isinstance(part, Reasoning | Opaque) for part in message.parts)
 
 
-def _tokens(one: Neutral) -> int:
-    return len(msgspec.json.encode(_plain(one))) // _CHARS_PER_TOKEN + 1
+def _tokens(message: Neutral) -> int:
+    return len(msgspec.json.encode(_plain(message))) // _CHARS_PER_TOKEN + 1
 
 
-def _plain(one: Neutral) -> str:
-    return repr(one.parts).encode("utf-8", "replace").decode()
+def _plain(message: Neutral) -> str:
+    return repr(message.parts).encode("utf-8", "replace").decode()
 
 
 def _split_system(
     messages: Sequence[Neutral], repairs: list[Repair]
 ) -> tuple[str | None, list[Neutral]]:
-    """System messages before everything else are the system prompt, which is text."""
+    """Split off the system messages at the beginning: they are the system prompt, as text."""
     texts: list[str] = []
     rest = list(messages)
     while rest and rest[0].role == "system":
-        one = rest.pop(0)
-        for part in one.parts:
+        message = rest.pop(0)
+        for part in message.parts:
             if isinstance(part, Text):
                 texts.append(part.text)
             else:
                 what = f"{type(part).__name__.lower()} in a system prompt, which is text"
-                repairs.append(Repair(one.seqs[0] if one.seqs else 0, "left out", what))
+                repairs.append(Repair(message.seqs[0] if message.seqs else 0, "left out", what))
     return clean("\n".join(texts)) or None, rest
 
 

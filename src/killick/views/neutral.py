@@ -30,7 +30,7 @@ _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What was done to which entry on its way into the context, and why."""
+    """A change that was made to an entry on its way into the context, and why."""
 
     seq: int
     action: str
@@ -40,9 +40,9 @@ class Repair(msgspec.Struct, frozen=True):
 class Neutral(msgspec.Struct, frozen=True):
     """One message of the context before it has a provider's shape.
 
-    `seqs` are the entries it comes from; it is `synthetic` when nobody said it. `provider` is the
-    one whose answer it is, which alone may be given its signatures and opaque data back. An answer
-    that is `cut_off` may lack the other half of something.
+    `seqs` are the entries it comes from; it is `synthetic` when Killick made it up. `provider` gave
+    the answer, and alone may be given its signatures and opaque data back. An answer that is
+    `cut_off` may lack the other half of something.
     """
 
     role: Role
@@ -67,7 +67,7 @@ class _Call:
         self.seqs: list[int] = []
 
     def answer(self) -> ToolResult:
-        """What the model is told: what it was told before, the result, or what is known."""
+        """Return what the model was told before, the result, or what is known."""
         if self.sent is not None:
             return self.sent
         if self.result is not None:
@@ -82,24 +82,13 @@ class _Saying:
     """A message under construction, with the calls it makes."""
 
     __slots__ = (
-        "calls",
-        "cut_off",
-        "frozen",
-        "message_id",
-        "model_call_id",
-        "partial",
-        "parts",
-        "place",
-        "provider",
-        "raw",
-        "role",
-        "seqs",
-        "synthetic",
-    )
+        "begins", "calls", "cut_off", "frozen", "message_id", "model_call_id", "partial", "parts",
+        "provider", "raw", "role", "seqs", "synthetic",
+    )  # fmt: skip
 
     def __init__(self, role: Role, seq: int) -> None:
         self.role = role
-        self.place = seq
+        self.begins = seq
         self.seqs = [seq]
         self.raw: tuple[Part, ...] = ()
         self.parts: list[Part] = []
@@ -180,14 +169,14 @@ class Builder:
                 pass
 
     def finish(self) -> list[Neutral]:
-        """The list as of the entries taken so far; no more can be taken afterwards."""
+        """Return the list as of the entries taken so far; no more can be taken afterwards."""
         self._settle_cut(0)
         for saying in self._sayings:
             for call in saying.calls:
                 if call.result is None:
                     known = "its outcome is unknown" if call.started else "it did not run"
                     self._repair(saying.seqs[0], "made up a result", f"{call.call.id!r}: {known}")
-        return [one for saying in self._sayings for one in self._neutral(saying)]
+        return [message for saying in self._sayings for message in self._neutral(saying)]
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -233,13 +222,13 @@ class Builder:
 
     def _insert(self, saying: _Saying) -> None:
         """Put a message where it started; nothing has been sent since."""
-        place = len(self._sayings)
-        while place > self._frozen and self._sayings[place - 1].place > saying.place:
-            place -= 1
-        self._sayings.insert(place, saying)
+        index = len(self._sayings)
+        while index > self._frozen and self._sayings[index - 1].begins > saying.begins:
+            index -= 1
+        self._sayings.insert(index, saying)
 
     def _fill(self, saying: _Saying) -> None:
-        """The parts of a message that can be sent; calls that are whole become calls."""
+        """Take the parts of a message that can be sent; calls that are whole become calls."""
         saying.parts, saying.calls = [], []
         for part in saying.raw:
             if isinstance(part, ToolCall) and saying.role != "assistant":
@@ -305,7 +294,7 @@ class Builder:
             call.output = body.output
 
     def _unique(self, call_id: str) -> str:
-        """An id that every provider takes and that occurs once: providers repeat theirs."""
+        """Make an id that every provider takes and that occurs once: providers repeat theirs."""
         safe = call_id if _SAFE_ID.match(call_id) else f"call_{_hash(call_id)}"
         count = self._ids[safe] = self._ids.get(safe, 0) + 1
         return safe if count == 1 else self._unique(f"{safe[:30]}_{count}")
@@ -348,8 +337,8 @@ class Builder:
         for call in self._turn_calls:
             call.ended_turn = True
         self._turn_calls = []
-        for message_id in [i for i, one in self._open.items() if one.body.turn_id == body.turn_id]:
-            del self._open[message_id]
+        for opened in [each for each in self._open.values() if each.body.turn_id == body.turn_id]:
+            del self._open[opened.body.id]
         if body.status == "completed":
             self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
@@ -358,7 +347,7 @@ class Builder:
             self._say(seq, phrases.ended(body, cut, waits=waits))
 
     def _end_everything(self) -> None:
-        """What is in view before a rewind is over, though its ending may not be in view."""
+        """End what is in view before a rewind, though its ending may not be in view."""
         self._settle_cut(0)
         self._open.clear()
         for call in self._turn_calls:
@@ -367,10 +356,10 @@ class Builder:
 
     def _summarise(self, seq: int, body: e.Compacted) -> None:
         self._say(seq, phrases.summary(body.summary))
-        self._sayings[-1].place = body.first
+        self._sayings[-1].begins = body.first
 
     def _settle_cut(self, seq: int) -> None:
-        """An answer broke off and its turn goes on: say so before what comes next."""
+        """Say that an answer broke off whose turn goes on, before what comes next."""
         if self._cut is None:
             return
         cut, self._cut = self._cut, None
@@ -379,7 +368,7 @@ class Builder:
             self._say(seq or cut.seqs[-1], phrases.cut_off(names))
 
     def _provider(self, model_call_id: str | None) -> str | None:
-        """Whose answer it is. Of a model call that is not in view that is not known: nobody's."""
+        """Return the provider that answered; of a model call that is not in view, none."""
         return None if model_call_id is None else self._providers.get(model_call_id, "")
 
     # -- small things ----------------------------------------------------------------------------

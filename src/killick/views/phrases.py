@@ -1,4 +1,4 @@
-"""The sentences that a model is told and nobody has said. Short, true, and always the same.
+"""The sentences that Killick itself tells a model. Short, true, and always the same.
 
 They are in brackets, so that neither a model nor a person takes them for the words of the other.
 """
@@ -34,7 +34,7 @@ def ended(ending: TurnEnding, cut: list[str], *, waits: bool) -> str:
 
 
 def cut_off(cut: list[str]) -> str:
-    """An answer broke off, and its turn went on."""
+    """Say that an answer broke off, though its turn went on."""
     return f"[The answer above was cut off before it was complete.{_cut_calls(cut)}]"
 
 
@@ -43,7 +43,7 @@ def did_not_run() -> str:
 
 
 def unknown(output: str, *, running: bool) -> str:
-    """A tool was started and has no result: nobody may be told that it did not complete."""
+    """Say that a tool was started and has no result; it may have completed."""
     state = (
         "This tool call is still running and has no result yet."
         if running
@@ -71,12 +71,12 @@ def hidden_result() -> str:
 
 
 def summary(text: str) -> str:
-    """What stands in place of messages that were compacted."""
+    """Say that this stands in place of messages that were compacted."""
     return f"[The conversation so far was summarised:]\n{text}"
 
 
 def left_out(what: str) -> str:
-    """Something that this provider does not take, or that is not stored any more."""
+    """Say that something is not sent: the provider does not take it, or it is not stored."""
     return f"[{what} is left out here.]"
 
 

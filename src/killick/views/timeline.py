@@ -1,4 +1,4 @@
-"""When what happened: turns with their durations, model calls, attempts, tools and tokens."""
+"""The timeline: turns with their durations, model calls, attempts, tools and tokens."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a person saw, in order: messages, what became of each tool, and where it broke off."""
+"""The transcript: messages in order, the outcome of each tool, and where a turn broke off."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -58,7 +58,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class _Tool:
-    """What the journal says of one call."""
+    """The journal's facts of one call."""
 
     def __init__(self) -> None:
         self.started: int | None = None
@@ -129,7 +129,7 @@ class _Facts:
 def transcript(
     entries: Iterable[e.Entry], deltas: Deltas, history: History | None = None
 ) -> list[Shown]:
-    """The conversation as it was shown, broken turns included."""
+    """Return the conversation as it was shown, broken turns included."""
     if history is None:
         entries = list(entries)
         history = History(entries)
@@ -147,7 +147,7 @@ def transcript(
         if message.role != "tool"
     ]
     shown += [_ending(entry, body) for entry, body in facts.endings if body.status != "completed"]
-    shown.sort(key=lambda one: one.seq)
+    shown.sort(key=lambda item: item.seq)
     for compaction in history.compactions:
         shown = _fold(shown, compaction, facts)
     return shown
@@ -170,9 +170,9 @@ def _ending(entry: e.Entry, body: e.TurnEnding) -> Shown:
 
 def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list[Shown]:
     """Put what a summary stands for behind it, in the place where its range begins."""
-    inside = tuple(one for one in shown if _is_inside(one, compaction))
-    outside = [one for one in shown if not _is_inside(one, compaction)]
-    place = next((n for n, one in enumerate(outside) if one.seq >= compaction.body.first), None)
+    inside = tuple(item for item in shown if _is_inside(item, compaction))
+    outside = [item for item in shown if not _is_inside(item, compaction)]
+    index = sum(item.seq < compaction.body.first for item in outside)
     folded = Shown(
         kind="compaction",
         role="system",
@@ -183,15 +183,15 @@ def _fold(shown: Sequence[Shown], compaction: Compaction, facts: _Facts) -> list
         at_us=facts.times.get(compaction.seq, 0),
         folded=inside,
     )
-    outside.insert(len(outside) if place is None else place, folded)
+    outside.insert(index, folded)
     return outside
 
 
-def _is_inside(one: Shown, compaction: Compaction) -> bool:
-    """An earlier fold goes with its range, also when the message at its place is kept."""
-    if one.kind == "compaction":
-        return compaction.body.first <= one.seq <= compaction.body.through
-    return compaction.replaces(one.seq)
+def _is_inside(item: Shown, compaction: Compaction) -> bool:
+    """An earlier fold goes with its range, also when the message where it begins is kept."""
+    if item.kind == "compaction":
+        return compaction.body.first <= item.seq <= compaction.body.through
+    return compaction.replaces(item.seq)
 
 
 def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:

@@ -10,7 +10,7 @@ from killick import File, Image, Message, Session, Store, Text, ToolCall
 from killick.model.messages import Opaque, Part
 from killick.views import validators
 from killick.views.context import Format
-from killick.views.media import DOCUMENT_BYTES_MAX, IMAGE_BYTES_MAX
+from killick.views.formats.common import DOCUMENT_BYTES_MAX, IMAGE_BYTES_MAX
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PDF = b"%PDF-1.4"

@@ -29,8 +29,7 @@ from killick.adapters.pydantic_ai.parts import HELD, OURS, PARTS
 from killick.errors import BlobNotFound
 from killick.model.messages import File, Image
 from killick.session.aio import AsyncSession
-from killick.views.formats.common import clean, is_clean
-from killick.views.media import Media, load
+from killick.views.formats.common import Media, clean, is_clean, load_media
 
 Neutral = dict[str, Any]
 """One message, or one part, of the neutral context."""
@@ -179,7 +178,7 @@ def _shown(part: Neutral, data: Blobs) -> list[UserContent]:
         case "text":
             return [clean(part["text"])] if part["text"] else []
         case "image" | "file":
-            media = load(msgspec.convert(part, Image | File), data.get)
+            media = load_media(msgspec.convert(part, Image | File), data.get)
             if isinstance(media, Media):
                 return [BinaryContent(b64decode(media.data), media_type=media.media_type)]
             return [media]

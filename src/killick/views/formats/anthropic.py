@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.views import media, phrases
+from killick.views import phrases
 from killick.views.formats.common import (
     Json,
     Rendered,
@@ -13,6 +13,7 @@ from killick.views.formats.common import (
     arguments_object,
     clean,
     is_clean,
+    longest_side,
     opaque_object,
     result_text,
 )
@@ -25,9 +26,9 @@ _SIDE_AMONG_MANY: Final = 2000
 
 def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
-    for one in neutral:
-        role = "assistant" if one.role == "assistant" else "user"
-        blocks = _blocks(one, options)
+    for message in neutral:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message, options)
         if not blocks:
             continue
         if not rendered.messages and role == "assistant":
@@ -35,9 +36,9 @@ def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
             rendered.add({"role": "user", "content": [first]}, ())
         if rendered.messages and rendered.messages[-1]["role"] == role:
             rendered.messages[-1]["content"] += blocks
-            rendered.extend_last(one.seqs)
+            rendered.extend_last(message.seqs)
         else:
-            rendered.add({"role": role, "content": blocks}, one.seqs)
+            rendered.add({"role": role, "content": blocks}, message.seqs)
     _keep_newest_images(rendered, options)
     return rendered
 
@@ -69,26 +70,26 @@ def _images(of: Json) -> Iterator[Json]:
 
 
 def _is_large(image: Json) -> bool:
-    return media.longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
+    return longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
 
 
-def _blocks(one: Neutral, options: RenderOptions) -> list[Json]:
-    blocks = [block for part in one.parts for block in _block(part, one, options)]
-    if one.role != "assistant":
+def _blocks(message: Neutral, options: RenderOptions) -> list[Json]:
+    blocks = [block for part in message.parts for block in _block(part, message, options)]
+    if message.role != "assistant":
         return blocks
-    if one.cut_off:
-        blocks = _served(blocks, one, options)
+    if message.cut_off:
+        blocks = _served(blocks, message, options)
     # The last block may not be thinking, and a last text may not end in white space.
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
-        options.left_out(one, "reasoning that nothing follows")
+        options.left_out(message, "reasoning that nothing follows")
     for block in blocks:
         if block["type"] == "text":
             block["text"] = block["text"].rstrip()
     return blocks
 
 
-def _served(blocks: list[Json], one: Neutral, options: RenderOptions) -> list[Json]:
+def _served(blocks: list[Json], message: Neutral, options: RenderOptions) -> list[Json]:
     """Without the calls of the provider's own tools that were cut off before their results."""
     answered = {block.get("tool_use_id") for block in blocks}
     kept = [
@@ -97,51 +98,45 @@ def _served(blocks: list[Json], one: Neutral, options: RenderOptions) -> list[Js
         if block["type"] not in ("server_tool_use", "mcp_tool_use") or block.get("id") in answered
     ]
     if len(kept) < len(blocks):
-        options.left_out(one, "a call of the provider's own tool that has no result")
+        options.left_out(message, "a call of the provider's own tool that has no result")
     return kept
 
 
-def _block(part: Part, one: Neutral, options: RenderOptions) -> list[Json]:
+def _block(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
     match part:
         case Text():
-            text = phrases.system_said(part.text) if one.role == "system" else part.text
+            text = phrases.system_said(part.text) if message.role == "system" else part.text
             return [{"type": "text", "text": clean(text)}]
         case ToolCall():
-            return [
-                {
-                    "type": "tool_use",
-                    "id": part.id,
-                    "name": part.name,
-                    "input": arguments_object(part),
-                }
-            ]
+            call = {"type": "tool_use", "id": part.id, "name": part.name}
+            return [{**call, "input": arguments_object(part)}]
         case ToolResult():
-            return [_result(part, one, options)]
+            return [_result(part, message, options)]
         case Reasoning():
-            return _thinking(part, one, options)
-        case Image() | File() if one.role == "assistant":
+            return _thinking(part, message, options)
+        case Image() | File() if message.role == "assistant":
             left = phrases.left_out(f"Something of type {part.media_type}")
             return [{"type": "text", "text": left}]
         case Image() | File():
-            return [_media(part, one, options)]
+            return [_media(part, message, options)]
         case Opaque():
-            value = opaque_object(part, "anthropic", one, options)
+            value = opaque_object(part, "anthropic", message, options)
             return [] if value is None else [value]
 
 
-def _thinking(part: Reasoning, one: Neutral, options: RenderOptions) -> list[Json]:
+def _thinking(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:
     """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
-    ours = one.provider in (None, "anthropic")
+    ours = message.provider in (None, "anthropic")
     if options.reasoning and ours and is_clean(part.text, part.signature, part.encrypted):
         if part.encrypted:
             return [{"type": "redacted_thinking", "data": part.encrypted}]
         if part.signature:
             return [{"type": "thinking", "thinking": part.text, "signature": part.signature}]
-    options.left_out(one, "reasoning that is not this provider's, or not signed")
+    options.left_out(message, "reasoning that is not this provider's, or not signed")
     return []
 
 
-def _result(part: ToolResult, one: Neutral, options: RenderOptions) -> Json:
+def _result(part: ToolResult, message: Neutral, options: RenderOptions) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": part.call_id}
     if isinstance(part.content, str):
         content = [Text(part.content)] if part.content.strip() else []
@@ -152,15 +147,15 @@ def _result(part: ToolResult, one: Neutral, options: RenderOptions) -> Json:
         if isinstance(inner, Text) and inner.text.strip():
             blocks.append({"type": "text", "text": clean(inner.text)})
         elif isinstance(inner, Image | File) and not part.is_error:
-            blocks.append(_media(inner, one, options))  # an error result takes text only
+            blocks.append(_media(inner, message, options))  # an error result takes text only
     block["content"] = blocks or [{"type": "text", "text": result_text(part)}]
     if part.is_error:
         block["is_error"] = True
     return block
 
 
-def _media(part: Image | File, one: Neutral, options: RenderOptions) -> Json:
-    loaded = options.load(part, one)
+def _media(part: Image | File, message: Neutral, options: RenderOptions) -> Json:
+    loaded = options.load(part, message)
     if isinstance(loaded, str):
         return {"type": "text", "text": loaded}
     source = {"type": "base64", "media_type": loaded.media_type, "data": loaded.data}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from killick.views import media, phrases
+from killick.views import phrases
 from killick.views.formats.common import (
+    IMAGES,
     Json,
     Rendered,
     RenderOptions,
@@ -30,43 +31,43 @@ _UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
 def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     names: dict[str, str] = {}
-    for one in neutral:
-        role = "model" if one.role == "assistant" else "user"
-        parts = _parts(one, names, options)
+    for message in neutral:
+        role = "model" if message.role == "assistant" else "user"
+        parts = _parts(message, names, options)
         if not parts:
             continue
         if not rendered.messages and role == "model":
             rendered.add({"role": "user", "parts": [{"text": phrases.beginning()}]}, ())
-        if _joins(rendered, role, one):
+        if _joins(rendered, role, message):
             rendered.messages[-1]["parts"] += parts
-            rendered.extend_last(one.seqs)
+            rendered.extend_last(message.seqs)
         else:
-            rendered.add({"role": role, "parts": parts}, one.seqs)
-        shown = _media_of(one, options)
+            rendered.add({"role": role, "parts": parts}, message.seqs)
+        shown = _media_of(message, options)
         if shown:
-            rendered.add({"role": "user", "parts": shown}, one.seqs)
+            rendered.add({"role": "user", "parts": shown}, message.seqs)
     return rendered
 
 
-def _joins(rendered: Rendered, role: str, one: Neutral) -> bool:
-    """Whether this goes into the message before it. Responses stand alone behind their calls."""
-    if not rendered.messages or rendered.messages[-1]["role"] != role or one.role == "tool":
+def _joins(rendered: Rendered, role: str, message: Neutral) -> bool:
+    """Tell whether it joins the message before it. Responses stand alone behind calls."""
+    if not rendered.messages or rendered.messages[-1]["role"] != role or message.role == "tool":
         return False
     # Nothing joins responses, so they are the first of their message or not in it at all.
     return "function_response" not in rendered.messages[-1]["parts"][0]
 
 
-def _parts(one: Neutral, names: dict[str, str], options: RenderOptions) -> list[Json]:
+def _parts(message: Neutral, names: dict[str, str], options: RenderOptions) -> list[Json]:
     parts: list[Json] = []
     signed: Json | None = None
-    for part in one.parts:
+    for part in message.parts:
         signature = _signature(part)
         if signature is None:
-            made = _part(part, one, names, options)
+            made = _part(part, message, names, options)
             signed = made[-1] if made else None
             parts += made
-        elif signed is None or one.provider not in (None, "gemini", "google"):
-            options.left_out(one, "a signature that is not this provider's, or of nothing sent")
+        elif signed is None or message.provider not in (None, "gemini", "google"):
+            options.left_out(message, "a signature that is not this provider's, or of nothing sent")
         elif "thought_signature" not in signed:
             signed["thought_signature"] = signature
         else:  # it came with a text that is empty
@@ -92,10 +93,12 @@ def _signature(part: Part) -> str | None:
     return signature
 
 
-def _part(part: Part, one: Neutral, names: dict[str, str], options: RenderOptions) -> list[Json]:
+def _part(
+    part: Part, message: Neutral, names: dict[str, str], options: RenderOptions
+) -> list[Json]:
     match part:
         case Text():
-            text = phrases.system_said(part.text) if one.role == "system" else part.text
+            text = phrases.system_said(part.text) if message.role == "system" else part.text
             return [{"text": clean(text)}]
         case ToolCall():
             name = part.name if _NAME.match(part.name) else f"_{part.name[:63]}"
@@ -111,22 +114,22 @@ def _part(part: Part, one: Neutral, names: dict[str, str], options: RenderOption
             }
             return [{"function_response": response}]
         case Reasoning():
-            return _thought(part, one, options)
-        case Image() | File() if one.role == "assistant":
+            return _thought(part, message, options)
+        case Image() | File() if message.role == "assistant":
             return [{"text": phrases.left_out(f"Something of type {part.media_type}")}]
         case Image() | File():
-            return [_media(part, one, options)]
+            return [_media(part, message, options)]
         case Opaque():
-            value = opaque_object(part, "gemini", one, options)
+            value = opaque_object(part, "gemini", message, options)
             return [] if value is None else [value]
 
 
-def _thought(part: Reasoning, one: Neutral, options: RenderOptions) -> list[Json]:
-    ours = one.provider in (None, "gemini", "google")
+def _thought(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:
+    ours = message.provider in (None, "gemini", "google")
     signature = part.signature or ""
     if options.reasoning and ours and part.text and is_clean(part.text) and _is_base64(signature):
         return [{"text": part.text, "thought": True, "thought_signature": signature}]
-    options.left_out(one, "reasoning that is not this provider's, or not signed")
+    options.left_out(message, "reasoning that is not this provider's, or not signed")
     return []
 
 
@@ -138,20 +141,20 @@ def _is_base64(text: str) -> bool:
         return False
 
 
-def _media_of(one: Neutral, options: RenderOptions) -> list[Json]:
+def _media_of(message: Neutral, options: RenderOptions) -> list[Json]:
     """Images of results: a response is data, so they follow in a content of their own."""
-    if one.role != "tool":
+    if message.role != "tool":
         return []
     parts: list[Json] = []
-    for result in one.parts:
+    for result in message.parts:
         if isinstance(result, ToolResult) and not isinstance(result.content, str):
             shown = [part for part in result.content if isinstance(part, Image | File)]
-            parts += [_media(part, one, options) for part in shown]
+            parts += [_media(part, message, options) for part in shown]
     return parts
 
 
-def _media(part: Image | File, one: Neutral, options: RenderOptions) -> Json:
-    loaded = options.load(part, one, images=media.IMAGES - {"image/gif"})
+def _media(part: Image | File, message: Neutral, options: RenderOptions) -> Json:
+    loaded = options.load(part, message, images=IMAGES - {"image/gif"})
     if isinstance(loaded, str):
         return {"text": loaded}
     return {"inline_data": {"mime_type": loaded.media_type, "data": loaded.data}}

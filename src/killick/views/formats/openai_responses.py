@@ -25,24 +25,28 @@ def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
     custom: set[str] = set()
     used: set[str] = set()
-    for one in neutral:
-        if one.role == "tool":
-            for item in _results(one, custom, options):
-                rendered.add(item, one.seqs)
-        elif one.role == "assistant":
-            for item in _answer(one, custom, used, options):
-                rendered.add(item, one.seqs)
+    for message in neutral:
+        if message.role == "tool":
+            for item in _results(message, custom, options):
+                rendered.add(item, message.seqs)
+        elif message.role == "assistant":
+            for item in _answer(message, custom, used, options):
+                rendered.add(item, message.seqs)
         else:
-            content = [_input(part, one, options) for part in one.parts if _is_input(part)]
+            content = [_input(part, message, options) for part in message.parts if _is_input(part)]
             if content:
-                rendered.add({"type": "message", "role": one.role, "content": content}, one.seqs)
+                rendered.add(
+                    {"type": "message", "role": message.role, "content": content}, message.seqs
+                )
     return rendered
 
 
-def _answer(one: Neutral, custom: set[str], used: set[str], options: RenderOptions) -> list[Json]:
+def _answer(
+    message: Neutral, custom: set[str], used: set[str], options: RenderOptions
+) -> list[Json]:
     items: list[Json] = []
     thought: list[Json] | None = None
-    for part in one.parts:
+    for part in message.parts:
         match part:
             case Text():
                 text = clean(part.text)
@@ -67,30 +71,32 @@ def _answer(one: Neutral, custom: set[str], used: set[str], options: RenderOptio
                     }
                 )
             case Reasoning():
-                thought = _reasoning(part, one, used, options)
+                thought = _reasoning(part, message, used, options)
                 items.extend(thought)
             case Image() | File():
                 text = phrases.left_out(f"Something of type {part.media_type}")
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
-                value = opaque_object(part, "openai", one, options)
+                value = opaque_object(part, "openai", message, options)
                 if value is not None and thought == [] and value["type"].endswith("_call"):
                     # It names its reasoning by its id, and is refused without it.
-                    options.left_out(one, "what the provider ran, as its reasoning is left out")
+                    options.left_out(message, "what the provider ran, as its reasoning is left out")
                 elif value is not None:
                     items.append(value)
             case _:
                 pass
     while items and items[-1]["type"] == "reasoning":
         items.pop()  # a reasoning item without its follower makes the request invalid
-        options.left_out(one, "reasoning that nothing follows")
+        options.left_out(message, "reasoning that nothing follows")
     return items
 
 
-def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: RenderOptions) -> list[Json]:
-    ours = one.provider in (None, "openai")
+def _reasoning(
+    part: Reasoning, message: Neutral, used: set[str], options: RenderOptions
+) -> list[Json]:
+    ours = message.provider in (None, "openai")
     if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
-        options.left_out(one, "reasoning that is not this provider's, or not encrypted")
+        options.left_out(message, "reasoning that is not this provider's, or not encrypted")
         return []
     item: Json = {"type": "reasoning"}
     # What is encrypted is bound to its id: the item's own, or none, but never one that is made up.
@@ -105,22 +111,17 @@ def _reasoning(part: Reasoning, one: Neutral, used: set[str], options: RenderOpt
     return [item]
 
 
-def _results(one: Neutral, custom: set[str], options: RenderOptions) -> list[Json]:
+def _results(message: Neutral, custom: set[str], options: RenderOptions) -> list[Json]:
     items: list[Json] = []
     shown: list[Json] = []
-    for result in one.parts:
+    for result in message.parts:
         assert isinstance(result, ToolResult)
         kind = "custom_tool_call" if result.call_id in custom else "function_call"
-        items.append(
-            {
-                "type": f"{kind}_output",
-                "call_id": result.call_id,
-                "output": result_text(result),
-            }
-        )
+        text = result_text(result)
+        items.append({"type": f"{kind}_output", "call_id": result.call_id, "output": text})
         if not isinstance(result.content, str):
             media_parts = [part for part in result.content if isinstance(part, Image | File)]
-            shown += [_input(part, one, options) for part in media_parts]
+            shown += [_input(part, message, options) for part in media_parts]
     if shown:
         items.append({"type": "message", "role": "user", "content": shown})
     return items
@@ -130,11 +131,11 @@ def _is_input(part: Part) -> bool:
     return isinstance(part, Text | Image | File)
 
 
-def _input(part: Part, one: Neutral, options: RenderOptions) -> Json:
+def _input(part: Part, message: Neutral, options: RenderOptions) -> Json:
     if isinstance(part, Text):
         return {"type": "input_text", "text": clean(part.text)}
     assert isinstance(part, Image | File)
-    loaded = options.load(part, one)
+    loaded = options.load(part, message)
     if isinstance(loaded, str):
         return {"type": "input_text", "text": loaded}
     if isinstance(part, Image):

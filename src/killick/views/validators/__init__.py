@@ -1,4 +1,4 @@
-"""What each provider refuses, said before it is sent.
+"""Validators: they tell what a provider would refuse before it is sent.
 
 One function for each format, written from the provider's published rules and error messages::
 
@@ -8,7 +8,7 @@ One function for each format, written from the provider's published rules and er
     assert anthropic(context.messages, context.system, complete=True) == []
 
 Each takes the list that the provider's SDK is given and returns a `Violation` for every rule that
-is broken, with its place. A history may end with the assistant's message; `complete=True` asks
+is broken, and where. A history may end with the assistant's message; `complete=True` asks
 for what a request that is sent now needs besides. `RULES` of each module says, rule by rule, what
 the provider publishes. A list that passes can still be refused for what only the provider knows:
 a signature that is not its own, a model that takes no images, a context that is too long.

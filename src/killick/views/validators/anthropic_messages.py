@@ -118,7 +118,8 @@ def anthropic(
         _text(report, system, "system")
     images = IMAGE_AMONG_MANY if _images(messages) > MANY_IMAGES else IMAGE
     valid = [
-        _message(report, one, images, f"messages[{index}]") for index, one in enumerate(messages)
+        _message(report, message, images, f"messages[{index}]")
+        for index, message in enumerate(messages)
     ]
     if valid and valid[0] and messages[0]["role"] != "user":
         report.add("first-role", "messages[0]", "the first message is not the user's")
@@ -140,9 +141,9 @@ def _ending(report: Findings, message: Mapping[str, Any], where: str) -> None:
 
 
 def _images(value: object) -> int:
-    """How many images a request has, those in tool results too."""
+    """Count the images of a request, those in tool results too."""
     if isinstance(value, list | tuple):
-        return sum(_images(one) for one in value)
+        return sum(_images(inner) for inner in value)
     if not isinstance(value, dict):
         return 0
     return (value.get("type") == "image") + _images(value.get("content"))
@@ -156,7 +157,7 @@ def _text(report: Findings, text: str, where: str) -> None:
 
 
 def _message(report: Findings, message: object, images: MediaLimits, where: str) -> bool:
-    """Whether the message can be looked at for calls and results."""
+    """Check a message; True if it can be looked at for calls and results."""
     if not report.fits(message, MESSAGE, where) or not isinstance(message, dict):
         return False
     role, content = message["role"], message["content"]
@@ -207,7 +208,7 @@ def _filled(value: object) -> bool:
 
 
 def _takes(report: Findings, name: str, role: str, where: str) -> bool:
-    """Whether a message of this role takes such a block; results of server tools are passed on."""
+    """Tell whether this role takes such a block; results of server tools are passed on."""
     served = name in SERVER_CALLS or _served(name)
     if name not in OF_USER | OF_ASSISTANT | OPAQUE_USER and not served:
         report.add("block-type", where, f"{name!r} is not a type of block")
@@ -267,8 +268,8 @@ def _pairs(report: Findings, messages: Sequence[Mapping[str, Any]], valid: Seque
             _results(report, blocks, open_calls, f"messages[{index}]")
         _missing(report, open_calls)
         open_calls = {}
-        for place, call_id in _named(blocks, "tool_use", "id") if spoken else ():
-            where = f"messages[{index}].content[{place}]"
+        for position, call_id in _named(blocks, "tool_use", "id") if spoken else ():
+            where = f"messages[{index}].content[{position}]"
             if call_id in known:
                 report.add("duplicate-call-id", where, f"{call_id!r} is there twice")
             known.add(call_id)
@@ -280,9 +281,11 @@ def _results(
     report: Findings, blocks: Sequence[Any], open_calls: dict[str, str], where: str
 ) -> None:
     answered: set[str] = set()
-    first = next((at for at, one in enumerate(blocks) if tag(one) != "tool_result"), len(blocks))
-    for place, call_id in _named(blocks, "tool_result", "tool_use_id"):
-        path = f"{where}.content[{place}]"
+    first = next(
+        (at for at, block in enumerate(blocks) if tag(block) != "tool_result"), len(blocks)
+    )
+    for position, call_id in _named(blocks, "tool_result", "tool_use_id"):
+        path = f"{where}.content[{position}]"
         if call_id in answered:
             report.add("duplicate-result", path, f"{call_id!r} has its result already")
         elif call_id not in open_calls:
@@ -290,7 +293,7 @@ def _results(
         else:
             del open_calls[call_id]
             answered.add(call_id)
-            if place > first:
+            if position > first:
                 report.add("misplaced-result", path, "other blocks stand before it")
 
 
@@ -308,8 +311,8 @@ def _server_pairs(
         content = message["content"] if valid[index] else []
         if not isinstance(content, list) or tag(message, "role") != "assistant":
             continue
-        for place, block in enumerate(content):
-            name, where = tag(block), f"messages[{index}].content[{place}]"
+        for position, block in enumerate(content):
+            name, where = tag(block), f"messages[{index}].content[{position}]"
             if name in SERVER_CALLS and isinstance(block.get("id"), str):
                 open_calls[block["id"]] = where
             elif _served(name) and open_calls.pop(str(block.get("tool_use_id")), None) is None:
@@ -319,7 +322,7 @@ def _server_pairs(
 
 def _named(blocks: Sequence[Any], name: str, key: str) -> list[tuple[int, str]]:
     return [
-        (place, block[key])
-        for place, block in enumerate(blocks)
+        (position, block[key])
+        for position, block in enumerate(blocks)
         if tag(block) == name and isinstance(block.get(key), str)
     ]

@@ -106,7 +106,9 @@ def openai_chat(
     size = report.json(messages, "messages") + report.json(system, "system")
     if size > REQUEST_BYTES:
         report.add("request-size", "messages", f"{size} bytes, {REQUEST_BYTES} at most")
-    valid = [_message(report, one, f"messages[{index}]") for index, one in enumerate(messages)]
+    valid = [
+        _message(report, message, f"messages[{index}]") for index, message in enumerate(messages)
+    ]
     _pairs(report, messages, valid)
     if complete:
         check_complete(report, messages)
@@ -114,7 +116,7 @@ def openai_chat(
 
 
 def _message(report: Findings, message: object, where: str) -> bool:
-    """Whether the message can be looked at for calls and results."""
+    """Check a message; True if it can be looked at for calls and results."""
     role = tag(message, "role")
     if isinstance(message, dict) and role not in MESSAGES:
         report.add("role", where, f"{role!r} is not a role")
@@ -172,11 +174,11 @@ def image(report: Findings, url: str, where: str) -> None:
     """An image is a web address or a data URL with base64 data."""
     if url.startswith(("https://", "http://")):
         return
-    found = data_url(url)
-    if found is None:
+    decoded = data_url(url)
+    if decoded is None:
         report.add("base64", where, "neither a web address nor a data URL with base64 data")
     else:
-        report.media(found[1], found[0], IMAGES, where)
+        report.media(decoded[1], decoded[0], IMAGES, where)
 
 
 def file(report: Findings, value: dict[str, Any], where: str) -> None:
@@ -186,14 +188,14 @@ def file(report: Findings, value: dict[str, Any], where: str) -> None:
         if not (value.get("file_id") or value.get("file_url")):
             report.add("shape", where, "neither `file_data` nor `file_id`")
         return
-    found = data_url(data)
-    if found is None:
+    decoded = data_url(data)
+    if decoded is None:
         report.add("base64", f"{where}.file_data", "not a data URL with base64 data")
         return
     if not value.get("filename"):
         report.add("shape", where, "`filename` is missing beside `file_data`")
     # "Files up to 50 MB"; which types are read depends on the model.
-    report.media(found[1], found[0], MediaLimits(frozenset({found[0]}), REQUEST_BYTES), where)
+    report.media(decoded[1], decoded[0], MediaLimits(frozenset({decoded[0]}), REQUEST_BYTES), where)
 
 
 def _call(report: Findings, call: object, where: str) -> None:
@@ -236,16 +238,16 @@ def _pairs(report: Findings, messages: Sequence[Mapping[str, Any]], valid: Seque
 
 
 def _calls(report: Findings, message: Mapping[str, Any], where: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for index, call in enumerate(message.get("tool_calls") or ()):
         call_id = tag(call, "id")
         if not call_id:
             continue
         path = f"{where}.tool_calls[{index}]"
-        if call_id in found:
+        if call_id in paths:
             report.add("duplicate-call-id", path, f"{call_id!r} is there twice")
-        found[call_id] = path
-    return found
+        paths[call_id] = path
+    return paths
 
 
 def _missing(report: Findings, open_calls: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Images and files inside a request: what a provider takes, and what can be seen from the data.
 
-It reads heads of images as `views.media` does, and shares nothing with it: this checks what that
-has let through, and a mistake must not be made on both sides.
+It reads heads of images as `views.formats.common` does, and shares nothing with it: this checks
+what that has let through, and a mistake must not be made on both sides.
 """
 
 import base64
@@ -21,7 +21,7 @@ _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]+)*),", re.ASCII)
 
 
 class MediaLimits(msgspec.Struct, frozen=True):
-    """What a provider takes: exact types, prefixes of types, base64 characters, pixels a side."""
+    """Media that a provider takes: exact types, prefixes of types, characters, pixels a side."""
 
     types: frozenset[str]
     characters: int
@@ -34,7 +34,7 @@ class MediaLimits(msgspec.Struct, frozen=True):
 
 
 class MediaFacts(msgspec.Struct, frozen=True):
-    """What the first bytes of an image say; a side of 0 is unknown."""
+    """The head of an image; a side of 0 is unknown."""
 
     media_type: str
     width: int
@@ -59,7 +59,7 @@ def data_url(url: str) -> tuple[str, str] | None:
 
 
 def seen(data: str) -> MediaFacts | None:
-    """What an image is by its first bytes; None for what is not recognised, which is not judged."""
+    """Read the head of an image; None if it is not recognised, which is no violation."""
     try:
         head = base64.b64decode(data[:HEAD].translate({45: 43, 95: 47}), validate=True)
     except (binascii.Error, ValueError):
@@ -101,7 +101,7 @@ NONE = type(None)
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that is broken, the place as a path such as `messages[3].content[0]`, and how."""
+    """A rule that is broken, where, as a path such as `messages[3].content[0]`, and how."""
 
     rule: str
     where: str
@@ -132,22 +132,24 @@ class Findings:
         size = 0
         todo: list[tuple[object, str]] = [(value, where)]
         while todo:
-            one, path = todo.pop()
-            if isinstance(one, str):
-                size += self._string(one, path)
-            elif isinstance(one, list | tuple):
-                todo.extend((inner, f"{path}[{index}]") for index, inner in enumerate(one))
-            elif isinstance(one, dict):
-                for key, inner in one.items():
+            value, path = todo.pop()
+            if isinstance(value, str):
+                size += self._string(value, path)
+            elif isinstance(value, list | tuple):
+                todo.extend((inner, f"{path}[{index}]") for index, inner in enumerate(value))
+            elif isinstance(value, dict):
+                for key, inner in value.items():
                     if isinstance(key, str):
                         size += self._string(key, f"{path}.{key!r}")
                         todo.append((inner, f"{path}.{key}"))
                     else:
                         self.add("not-json", path, f"the key {key!r} is not a string")
-            elif isinstance(one, float) and (one != one or one in (float("inf"), -float("inf"))):
-                self.add("not-json", path, f"{one} is no number in JSON")
-            elif one is not None and not isinstance(one, bool | int | float):
-                self.add("not-json", path, f"a {type(one).__name__} cannot be written as JSON")
+            elif isinstance(value, float) and (
+                value != value or value in (float("inf"), -float("inf"))
+            ):
+                self.add("not-json", path, f"{value} is no number in JSON")
+            elif value is not None and not isinstance(value, bool | int | float):
+                self.add("not-json", path, f"a {type(value).__name__} cannot be written as JSON")
         return size
 
     def _string(self, text: str, where: str) -> int:
@@ -160,7 +162,7 @@ class Findings:
             return len(text)
 
     def fits(self, value: object, shape: Shape, where: str) -> bool:
-        """Whether an object has the keys of its shape; an unknown key is told, but fits."""
+        """Tell whether an object has the keys of its shape; an unknown key is a violation."""
         if not isinstance(value, dict):
             self.add("shape", where, f"an object is expected, not {kind(value)}")
             return False
@@ -217,8 +219,8 @@ class Findings:
 
 def tag(value: object, key: str = "type") -> str:
     """The text under a key, empty when there is none; anything may have been handed over."""
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+    text = value.get(key) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def kind(value: object) -> str:

@@ -128,7 +128,7 @@ def gemini(
         report.add("request-size", "contents", f"{size} bytes, {REQUEST_BYTES} at most")
     if system == "":
         report.add("empty-text", "system", "an empty string")
-    turns = [_content(report, one, f"contents[{at}]") for at, one in enumerate(contents)]
+    turns = [_content(report, content, f"contents[{at}]") for at, content in enumerate(contents)]
     if turns and turns[0] is not None and turns[0].role != "user":
         report.add("first-role", "contents[0]", "the first content is not the user's")
     for index, turn in enumerate(turns):
@@ -154,9 +154,11 @@ class _Turn:
     def __init__(self, role: str, parts: list[Json]) -> None:
         self.role = role
         self.parts = parts
-        self.calls = [one["function_call"] for one in parts if "function_call" in one]
-        self.responses = [one["function_response"] for one in parts if "function_response" in one]
-        called = [one for one in parts if "function_call" in one]
+        self.calls = [part["function_call"] for part in parts if "function_call" in part]
+        self.responses = [
+            part["function_response"] for part in parts if "function_response" in part
+        ]
+        called = [part for part in parts if "function_call" in part]
         self.signed = not called or bool(called[0].get("thought_signature"))
 
 
@@ -165,7 +167,9 @@ def snake(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return {
-        re.sub(r"[A-Z]", lambda one: f"_{one[0].lower()}", key) if isinstance(key, str) else key: of
+        re.sub(r"[A-Z]", lambda match: f"_{match[0].lower()}", key)
+        if isinstance(key, str)
+        else key: of
         for key, of in value.items()
     }
 
@@ -180,8 +184,8 @@ def _content(report: Findings, content: object, where: str) -> _Turn | None:
     if not content["parts"]:
         report.add("empty-content", f"{where}.parts", "an empty array")
     parts = []
-    for index, one in enumerate(content["parts"]):
-        part = _part(report, snake(one), role, f"{where}.parts[{index}]")
+    for index, raw in enumerate(content["parts"]):
+        part = _part(report, snake(raw), role, f"{where}.parts[{index}]")
         if part is not None:
             parts.append(part)
     return _Turn(role, parts)
@@ -240,8 +244,8 @@ def _response(report: Findings, response: object, where: str) -> bool:
     report.matches("tool-name", TOOL_NAME, response["name"], f"{where}.name")
     if not isinstance(response["response"], dict):
         report.add("response", f"{where}.response", "an object is expected")
-    for index, one in enumerate(response.get("parts", [])):
-        part, path = snake(one), f"{where}.parts[{index}]"
+    for index, raw in enumerate(response.get("parts", [])):
+        part, path = snake(raw), f"{where}.parts[{index}]"
         if report.fits(part, RESPONSE_PART, path) and isinstance(part, dict):
             for name in part:
                 _media(report, name, snake(part[name]), f"{path}.{name}")
@@ -249,7 +253,7 @@ def _response(report: Findings, response: object, where: str) -> bool:
 
 
 def _order(report: Findings, turns: Sequence[_Turn | None], turn: _Turn, index: int) -> None:
-    """Where calls and responses stand; beside a content that is broken nothing is said."""
+    """Check where calls and responses stand; beside a broken content nothing is reported."""
     where = f"contents[{index}]"
     before = turns[index - 1] if index else None
     after = turns[index + 1] if index + 1 < len(turns) else None
@@ -291,11 +295,11 @@ def _pairs(report: Findings, calls: list[Json], responses: list[Json], where: st
         return
     if None in by_id:
         pairs = list(zip(calls, responses, strict=True))
-    elif {one.get("id") for one in responses} != by_id.keys():
+    elif {response.get("id") for response in responses} != by_id.keys():
         report.add("result-id", where, "the ids are not those of the function calls before")
         return
     else:
-        pairs = [(by_id[one["id"]], one) for one in responses]
+        pairs = [(by_id[response["id"]], response) for response in responses]
     for call, response in pairs:
         if call["name"] != response["name"]:
             text = f"{response['name']!r} answers a call of {call['name']!r}"

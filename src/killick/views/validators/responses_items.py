@@ -98,7 +98,7 @@ HOSTED = frozenset(
         "program",
     }
 )
-"""What the provider ran itself; the model's own output."""
+"""Items that the provider ran itself; the model's own output."""
 OTHER = frozenset(
     {
         "local_shell_call_output",
@@ -293,11 +293,11 @@ def _pairs(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
 def _by_call_id(
     items: Sequence[Mapping[str, Any]], types: Mapping[str, str]
 ) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    indexes: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         if _type(item) in types and isinstance(item.get("call_id"), str):
-            found.setdefault(item["call_id"], []).append(index)
-    return found
+            indexes.setdefault(item["call_id"], []).append(index)
+    return indexes
 
 
 def _reasoning(report: Findings, items: Sequence[Mapping[str, Any]]) -> None:
