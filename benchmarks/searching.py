@@ -16,7 +16,7 @@ from benchmarks.results import TIMES, Result, Setting
 from killick import AsyncStore, Message, Store, Text
 from killick.journal.codec import encode
 from killick.model.entries import MessageRecorded
-from killick.stores.sqlite.schema import SQL
+from killick.stores.sqlite.rows import SQL
 
 _SIZED = 5_000
 _SEARCHED = 100_000

@@ -370,7 +370,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class JournalReader:
+class LineageReader:
     """Entries of a session with everything it has inherited. A database fills in the rest."""
 
     def own_entries(

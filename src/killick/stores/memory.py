@@ -22,7 +22,7 @@ from killick.search.words import unbroken, words
 from killick.stores.contract import (
     BackupReceipt,
     Flush,
-    JournalReader,
+    LineageReader,
     Listing,
     Pace,
     SessionRow,
@@ -171,7 +171,7 @@ class MemoryDisk:
         return MemoryDatabase(self, holder)
 
 
-class MemoryReader(MemorySearch, JournalReader):
+class MemoryReader(MemorySearch, LineageReader):
     """Reads of the rows as they are; the database holds the disk's lock."""
 
     def __init__(self, disk: MemoryDisk) -> None:

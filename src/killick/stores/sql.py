@@ -1,7 +1,9 @@
-"""Statements by name: every store keeps its SQL in a file of its own, in blocks with names."""
+"""Read SQL from files: every store has a queries.sql, in blocks with names, and migrations."""
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from killick.journal.codec import decode, to_bytes
@@ -18,6 +20,19 @@ def parse(text: str) -> dict[str, str]:
         elif not line.startswith("--"):
             current.append(line)
     return {name: "\n".join(lines).strip().rstrip(";") for name, lines in blocks.items()}
+
+
+class Queries(SimpleNamespace):
+    """One attribute for each statement; a misspelt one raises where it is used."""
+
+    def __getattr__(self, name: str) -> str:
+        raise AttributeError(f"queries.sql has no statement {name!r}")
+
+
+@cache
+def load(package: str) -> Queries:
+    """Return the statements of a package's queries.sql."""
+    return Queries(**parse(files(package).joinpath("queries.sql").read_text(encoding="utf-8")))
 
 
 class Migration(NamedTuple):

@@ -8,7 +8,7 @@ from killick.journal.codec import CodecError, decode, decode_body, decode_deltas
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
-from killick.stores.contract import JournalReader, Listing, SessionRow, UsageQuery
+from killick.stores.contract import LineageReader, Listing, SessionRow, UsageQuery
 from killick.stores.postgres.connection import Connection
 from killick.stores.postgres.search import PostgresSearch
 from killick.stores.postgres.statements import (
@@ -44,7 +44,7 @@ class StoredSession(NamedTuple):
     watched: bool = False
 
 
-class PostgresReader(PostgresSearch, JournalReader):
+class PostgresReader(PostgresSearch, LineageReader):
     """Reads on one connection, inside the transaction that its caller has begun."""
 
     def __init__(self, connection: Connection, sql: PostgresQueries, names: dict[int, str]) -> None:

@@ -317,13 +317,16 @@ class SqliteDatabase:
     def reading(self) -> Iterator[SqliteReader]:
         """Read as of one moment. Never held open across a yield to a caller."""
         check_same(self._path, self._inode)
-        with gate(), translated(f"reading {self.path}"):
-            connection = self._take_reader()
+        with gate():
             try:
-                connection.execute("BEGIN")
-                yield SqliteReader(connection, self.is_alive)
-            finally:
-                self._give_back(connection)
+                connection = self._take_reader()
+                try:
+                    connection.execute("BEGIN")
+                    yield SqliteReader(connection, self.is_alive)
+                finally:
+                    self._give_back(connection)
+            except apsw.Error as error:
+                raise translate_error(error, f"reading {self.path}") from error
 
     def _take_reader(self) -> apsw.Connection:
         try:

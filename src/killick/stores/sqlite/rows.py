@@ -23,17 +23,18 @@ from killick.journal.kinds import TURNS
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
-from killick.stores.contract import Flush, JournalReader, Listing, SessionRow, UsageQuery
+from killick.stores.contract import Flush, LineageReader, Listing, SessionRow, UsageQuery
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.sql import as_bytes, folded, shown
-from killick.stores.sqlite.schema import SQL
+from killick.stores.sql import as_bytes, folded, load, shown
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
+
+SQL: Final = load("killick.stores.sqlite")
 
 _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
-class SqliteReader(SqliteSearch, JournalReader):
+class SqliteReader(SqliteSearch, LineageReader):
     """Reads on one connection, inside the transaction that the database has begun."""
 
     def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:

@@ -19,7 +19,9 @@ from killick.model.entries import Entry
 from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
 from killick.search.query import Either, Every, Phrase, Query
 from killick.search.words import indexed, unbroken
-from killick.stores.sqlite.schema import SQL
+from killick.stores.sql import load
+
+SQL: Final = load("killick.stores.sqlite")
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _LARGEST: Final = 2**62
