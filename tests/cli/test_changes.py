@@ -133,7 +133,8 @@ def test_a_running_turn_can_be_stopped(killick: Runner, sample: Sample) -> None:
         session = store.session(sample.build)
         with session.turn("And now?") as turn:
             done = killick("stop", sample.build, "--reason", "wrong branch", "--json")
-            assert done.json == {"id": sample.build, "asked": True, "reason": "wrong branch"}
+            expected = {"id": sample.build, "asked": True, "reason": "wrong branch"}
+            assert done.json == {**expected, "cause": "stopped"}
             asked = [entry for entry in session.entries() if entry.kind == "stop_asked"]
             assert [entry.body.turn_id for entry in asked] == [turn.id]  # type: ignore[union-attr]
 
