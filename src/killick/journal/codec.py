@@ -64,9 +64,10 @@ def decode_body(data: bytes) -> Body:
         if tag is None or tag.kind in KNOWN_KINDS:
             raise CodecError(f"not an entry: {error}") from error
         return Unknown(name=tag.kind, version=tag.v, data=bytes(data))
-    if isinstance(body, _CAUSED) and body.cause is None and body.reason is not None:
-        return _with_cause(body)
-    return body
+    if isinstance(body, TurnEnding):
+        needs_cause = body.cause is None and body.status != "completed"
+        return _with_cause(body) if needs_cause else body
+    return _with_cause(body) if isinstance(body, StopAsked) else body
 
 
 def _with_cause(body: StopAsked | TurnEnding) -> StopAsked | TurnEnding:
