@@ -25,7 +25,7 @@ from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import Flush, LineageReader, Listing, SessionRow, UsageQuery
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.sql import as_bytes, folded, load, shown
+from killick.stores.sql import folded, load, shown
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
 SQL: Final = load("killick.stores.sqlite")
@@ -132,28 +132,12 @@ class SqliteReader(SqliteSearch, LineageReader):
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
         before_us, before_id = listing.before or (_EVERYTHING, "")
-        rows = self._execute(
-            SQL.sessions,
-            {
-                "tenant": to_bytes(listing.tenant),
-                "deleted": listing.deleted,
-                "archived": listing.archived,
-                "type": as_bytes(listing.type),
-                "project": as_bytes(listing.project),
-                "interrupted": listing.interrupted,
-                "pinned": listing.pinned,
-                "title": folded(listing.title),
-                "tag": as_bytes(listing.tag),
-                "model": as_bytes(listing.model),
-                "parent": as_bytes(listing.parent),
-                "fork_of": as_bytes(listing.fork_of),
-                "since_us": listing.since_us,
-                "until_us": listing.until_us,
-                "before_us": before_us,
-                "before_id": to_bytes(before_id),
-                "limit": listing.limit,
-            },
-        )
+        filters = {
+            **_bindings(listing),
+            "title": folded(listing.title),
+            "before_us": before_us,
+            "before_id": to_bytes(before_id),
+        }
         return [
             SessionInfo(
                 id=to_text(row[0]),
@@ -162,7 +146,7 @@ class SqliteReader(SqliteSearch, LineageReader):
                 created_at_us=row[3],
                 updated_at_us=row[4],
             )
-            for row in rows
+            for row in self._execute(SQL.sessions, filters)
         ]
 
     def own_entries(
@@ -229,24 +213,15 @@ class SqliteReader(SqliteSearch, LineageReader):
             raise self._damaged(key, seq, error) from error
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        rows = self._execute(
-            SQL.usage,
-            {
-                "tenant": to_bytes(query.tenant),
-                "session": as_bytes(query.session),
-                "project": as_bytes(query.project),
-                "model": as_bytes(query.model),
-                "since_day": query.since_day,
-                "until_day": query.until_day,
-            },
-        )
         return [
             (
                 to_text(session),
                 None if project is None else to_text(project),
                 Spent(day, to_text(provider), to_text(model), *numbers),
             )
-            for session, project, day, provider, model, *numbers in rows
+            for session, project, day, provider, model, *numbers in self._execute(
+                SQL.usage, _bindings(query)
+            )
         ]
 
     def holds(self, fragment: bytes) -> bool:
@@ -462,6 +437,13 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
     def _write(self, sql: str, bindings: Sequence[Any]) -> None:
         self.writes += 1
         self._execute(sql, bindings)
+
+
+def _bindings(query: Listing | UsageQuery) -> dict[str, Any]:
+    """Return the fields of a query as bindings, text as bytes."""
+    fields = {name: getattr(query, name) for name in query.__struct_fields__}
+    as_stored = {name: to_bytes(text) for name, text in fields.items() if isinstance(text, str)}
+    return {**fields, **as_stored}
 
 
 def identity_key(session: int, identity: str) -> bytes:
