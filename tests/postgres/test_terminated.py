@@ -27,7 +27,7 @@ def administrator(server: Shared, seed: int) -> Iterator[None]:
 
     def end_backends() -> None:
         with psycopg.connect(server.server.conninfo(), autocommit=True) as connection:
-            while not over.wait(chance.uniform(0.02, 0.15)):
+            while not over.wait(chance.uniform(0.05, 0.25)):
                 connection.execute(END)
 
     thread = threading.Thread(target=end_backends)

@@ -257,6 +257,7 @@ class PostgresDatabase:
             raise self.judge(tx, error) from error
         if not self._was_committed(tx, error):
             raise self.judge(tx, error) from error
+        self._losses = 0
         self._names.update(tx.tenants)
 
     def _was_committed(self, tx: PostgresTransaction, error: psycopg.Error) -> bool:
