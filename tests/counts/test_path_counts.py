@@ -34,7 +34,7 @@ COSTS = {
     "entering a tool": Cost("BEGIN INSERT COMMIT", 1, 112, 15),
     "finishing a tool": Cost("BEGIN SELECT INSERT DELETE COMMIT", 1, 121, 20),
     "leaving a turn": Cost("BEGIN INSERT UPDATE COMMIT", 1, 138, 5),
-    "reading the newest message": Cost("BEGIN SELECT SELECT SELECT SELECT ROLLBACK", 0, 230, 110),
+    "reading the newest message": Cost("BEGIN SELECT SELECT SELECT SELECT ROLLBACK", 0, 220, 110),
 }
 
 
