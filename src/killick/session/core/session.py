@@ -288,7 +288,8 @@ class SessionCore:
     def recover(self) -> Flow[bool]:
         runtime = self.runtime()
         at = runtime.clock()
-        recovered = yield from write(lambda engine: ops.recover(engine, self.key, at))
+        recovered, head = yield from write(lambda engine: ops.recover(engine, self.key, at))
+        self.saw(head)  # also when another process was faster
         if recovered:
             runtime.writer.metrics.recovered += 1
             LOG.warning("turn recovered", extra={"session_id": self.id})

@@ -99,6 +99,7 @@ class TurnCore:
         self._buffers: dict[int, StreamBuffer] = {}
         self.claim = Claim("", 0)
         self._attempt: Claim | None = None
+        self._refused_at = 0
         self._ending: e.TurnEnding | None = None
         self._parting: DropCallback | None = None
         self._outcome: Receipt | TurnEnded | None = None
@@ -190,6 +191,7 @@ class TurnCore:
             try:
                 return (yield from write(lambda engine: self._start(engine, start, at)))  # noqa: B023
             except SessionBusy as busy:
+                self.session.saw(self._refused_at)
                 if start.if_busy not in ("wait", "interrupt"):
                     raise
                 if deadline is not None and time.monotonic() >= deadline:
@@ -202,7 +204,11 @@ class TurnCore:
 
     def _start(self, engine: EngineState, start: TurnStart, at_us: int) -> TurnEntered:
         self._attempt = None
-        begun = ops.start_turn(engine, self.key, start, at_us)
+        try:
+            begun = ops.start_turn(engine, self.key, start, at_us)
+        except SessionBusy:
+            self._refused_at = engine.state(self.key).row.head
+            raise
         if not begun.repeated and begun.queued is None:
             self._attempt = begun.claim
         return begun
@@ -221,6 +227,7 @@ class TurnCore:
         return row is None or is_dead(reader, row) or row.turn_seq is None
 
     def _begun(self, begun: TurnEntered, start: TurnStart) -> None:
+        self.session.saw(begun.head)
         if begun.queued is not None:
             assert begun.busy is not None
             assert start.prompt is not None
@@ -234,7 +241,6 @@ class TurnCore:
             )
         self.claim = begun.claim
         self.repeated = begun.repeated
-        self.session.saw(begun.head)
         if begun.repeated:
             if begun.ended is not None:
                 self._note_ending(begun.ended)

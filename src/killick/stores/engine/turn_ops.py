@@ -257,13 +257,13 @@ def interrupt_turn(
     return True
 
 
-def recover(engine: EngineState, key: int, at_us: int) -> bool:
-    """Close the running turn if its holder is dead; True when this call closed it."""
+def recover(engine: EngineState, key: int, at_us: int) -> tuple[bool, int]:
+    """Close the running turn if its holder is dead; whether this call closed it, and the head."""
     state = engine.state(key)
     if state.turn is None or engine.tx.is_alive(state.turn.holder):
-        return False
+        return False, state.row.head
     close_turn(engine, state, crashed(state.turn.id), at_us)
-    return True
+    return True, state.row.head
 
 
 def append(

@@ -373,6 +373,30 @@ async def starting_a_turn_recovers_too(world: World) -> None:
 
 
 @check
+async def a_session_knows_its_head_after_a_recovery(world: World) -> None:
+    """Whether it was opened, began the next turn, or was refused one."""
+    async with world.store() as survivor, world.store() as other:
+        session = await survivor.create_session()
+        refused, queued = [await other.session(session.id) for _ in range(2)]
+        async with world.crashing() as doomed:
+            turn = (await doomed.session(session.id)).turn("lost")
+            await enter(turn)
+            (await enter(turn.stream())).text("half")
+        winner = await other.session(session.id)
+        head = winner.head
+        assert head == (await winner.entries())[-1].seq
+        next_turn = session.turn("next")
+        await enter(next_turn)
+        head = session.head
+        assert head == (await winner.entries())[-1].seq
+        await raises(errors.SessionBusy, enter(refused.turn("no")))
+        assert refused.head == head
+        await raises(errors.PromptQueued, enter(queued.turn("later", if_busy="queue")))
+        assert queued.head == head + 1
+        await leave(next_turn)
+
+
+@check
 async def an_id_may_be_shortened(world: World) -> None:
     """To a prefix that is unique; otherwise the nearest are named."""
     async with world.store() as store:
