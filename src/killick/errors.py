@@ -18,7 +18,7 @@
     │   ├── IdConflict         the same id or key was recorded with other content
     │   ├── SessionBusy        a turn is running; names its holder
     │   │   └── PromptQueued       … and the prompt was kept for the next turn, as asked
-    │   ├── UndoRefused        something was said since; fork instead
+    │   ├── UndoRefused        something was said since (fork instead), or nothing was done
     │   ├── SessionHasForks    other sessions are made of this one's entries
     │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
     │   ├── ToolNotApproved    a person was asked about the call, and has not allowed it
@@ -128,7 +128,7 @@ class PromptQueued(SessionBusy):
 
 
 class UndoRefused(ConflictError):
-    """Something was said since, so undoing would mix two conversations; fork instead."""
+    """Something was said since a rewind (fork instead), or there is nothing to undo."""
 
 
 class SessionHasForks(ConflictError):

@@ -91,7 +91,7 @@ def test_a_summary_can_come_from_a_file(killick: Runner, sample: Sample, tmp_pat
         ("hide ID 2", 2, "there is no message at seq 2"),
         ("hide ID 999", 2, "no such seq"),
         ("hide ID 3 --from nobody", 2, "'nobody' is not one of"),
-        ("undo ID", 2, "nothing to undo"),
+        ("undo ID", 5, "nothing to undo"),
         ("undo ID 3", 2, "no compaction or rewind at seq 3"),
         ("stop ID", 1, "none to stop"),
         ("rename ID", 2, "give a title"),

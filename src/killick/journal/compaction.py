@@ -178,7 +178,7 @@ def check_undo(history_entries: Iterable[e.Entry], seq: int | None, newest_turn:
     if seq is None:
         seq = max(operations.keys() - undone, default=None)
         if seq is None:
-            raise InvalidEntry("there is nothing to undo: no compaction or rewind is in effect")
+            raise UndoRefused("there is nothing to undo: no compaction or rewind is in effect")
     body = operations.get(seq)
     if body is None:
         raise InvalidEntry(f"there is no compaction or rewind at seq {seq}")

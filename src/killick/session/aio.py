@@ -555,7 +555,8 @@ class AsyncSession:
     async def undo(self, seq: int | None = None) -> Receipt:
         """Undo the compaction or rewind at this seq, or the newest one that is in effect.
 
-        A rewind can be undone until something was said since; afterwards UndoRefused is raised.
+        A rewind can be undone until something was said since. Raises UndoRefused afterwards, and
+        when there is nothing to undo.
         If interrupted: it is undone or it is not.
         """
         return await self._run(HistoryCore(self._core).undo(seq))

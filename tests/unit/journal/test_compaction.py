@@ -166,7 +166,7 @@ def test_the_newest_operation_in_effect_is_undone() -> None:
     undone = e.Undone(id="b", seq=2)
     assert check_undo(entries(first, second), None, 0) == undone
     assert check_undo(entries(first, second, undone), None, 0) == e.Undone(id="a", seq=1)
-    with pytest.raises(InvalidEntry, match="nothing to undo"):
+    with pytest.raises(UndoRefused, match="nothing to undo"):
         check_undo([], None, 0)
     with pytest.raises(InvalidEntry, match="at seq 9"):
         check_undo(entries(first), 9, 0)

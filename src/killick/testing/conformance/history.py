@@ -141,7 +141,7 @@ async def a_compaction_that_cannot_be_changes_nothing(world: World) -> None:
         await raises(errors.InvalidEntry, session.compact("s", through=last, keep=[999]))
         everything = [message.seq for message in messages]
         await raises(errors.InvalidEntry, session.compact("s", through=last, keep=everything))
-        await raises(errors.InvalidEntry, session.undo())
+        await raises(errors.UndoRefused, session.undo())
         await raises(errors.InvalidEntry, session.undo(2))
         assert await session.entries() == before
 
