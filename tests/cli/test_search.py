@@ -43,7 +43,8 @@ def test_filters(killick: Runner, sample: Sample, words: list[str], number: int)
 
 def test_that_nothing_was_found_is_said(killick: Runner) -> None:
     done = killick("search", "nowhere")
-    assert (done.code, done.out, done.err) == (0, "", "killick: nothing was found\n")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"killick: nothing was found in {killick.store}\n"
     assert killick("search", "nowhere", "--json").json == []
 
 

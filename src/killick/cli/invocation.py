@@ -171,6 +171,15 @@ class Where(NamedTuple):
         is_file = "://" not in self.url or self.url.startswith("sqlite:///")
         return file_path(self.url) if is_file else None
 
+    @property
+    def shown(self) -> str:
+        """The whole path of a file; of a server the address, without user and password."""
+        if self.file is not None:
+            there = "" if self.file.exists() else ", which is not there yet"
+            return f"{self.file.absolute()}{there}"
+        scheme, _, rest = self.url.partition("?")[0].partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
 
 class Invocation:
     """One run of the command."""
@@ -192,22 +201,27 @@ class Invocation:
         return Where(str(default_path()), "default")
 
     def open(self, *, create: bool = False) -> Store:
-        """The store. One that was named must be there: a typing error is no empty store.
+        """The store. It must be there: a typing error is no empty store, and looking makes none.
 
         What fills a store may `create` it.
         """
         where = self.where()
+        if where.file is not None and not create and not where.file.exists():
+            raise StoreError(f"there is no store at {str(where.file)!r}; {_advice(where)}")
         if where.chosen_by == "default":
-            hint = None if create else old_store_hint()
-            if hint is not None:
-                raise StoreError(f"there is no store at {where.url!r}; {hint}")
             self.warn_of_old_store()
             return Store()
-        if where.file is not None and not create and not where.file.exists():
-            raise StoreError(
-                f"there is no store at {str(where.file)!r}; check --store or {STORE_VARIABLE}"
-            )
         return Store(where.url)
+
+    def look(self) -> Store:
+        """The store, for a list of what is in it. A default store that is not there has nothing."""
+        where = self.where()
+        is_new = where.chosen_by == "default" and not Path(where.url).exists()
+        if not is_new or old_store_hint() is not None:
+            return self.open()
+        from killick.stores.memory import MemoryDisk
+
+        return Store(MemoryDisk().open())
 
     def warn_of_old_store(self) -> None:
         """Name the old default store, if the new one is used and not there yet."""
@@ -237,6 +251,14 @@ class Invocation:
             )
         if not click.confirm(escape_line(question), err=True):
             raise click.ClickException("not done: nothing was changed")
+
+
+def _advice(where: Where) -> str:
+    if where.chosen_by != "default":
+        return f"check --store or {STORE_VARIABLE}"
+    return (
+        old_store_hint() or f"the first session makes it; --store or {STORE_VARIABLE} names another"
+    )
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)

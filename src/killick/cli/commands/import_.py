@@ -65,7 +65,8 @@ def import_(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(2, "no such file or folder", str(path))
-    with invocation.open(create=not dry_run) as store, progress(invocation, "Files") as tell:
+    opened = invocation.look() if dry_run else invocation.open(create=True)
+    with opened as store, progress(invocation, "Files") as tell:
         report = import_paths(
             store,
             chosen,

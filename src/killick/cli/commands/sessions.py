@@ -71,7 +71,7 @@ CHOSEN_BY = {
 @click.option("--before", metavar="ID", type=SESSION, help="The page after this session.")
 def sessions(invocation: Invocation, limit: int, before: str | None, **filters: Any) -> None:
     """List sessions, the last changed first."""
-    with invocation.open() as store:
+    with invocation.look() as store:
         wanted = _filters(filters)
         for name in ("parent", "fork_of"):
             if name in wanted:
@@ -88,7 +88,8 @@ def sessions(invocation: Invocation, limit: int, before: str | None, **filters: 
     rows = session_rows(page, openings, local_now(), short=invocation.out.terminal)
     invocation.out.table(SESSION_COLUMNS, rows)
     if not page:
-        invocation.note("no sessions; other filters, --all or --deleted may show some")
+        shown = invocation.where().shown
+        invocation.note(f"no sessions in {shown}; other filters, --all or --deleted may show some")
     elif len(infos) > limit:
         invocation.note(f"there are more: --before {page[-1].id} shows the next page")
 
@@ -160,7 +161,7 @@ def stats(
     filters = {name: value for name, value in rest.items() if value is not None}
     if project is not None:
         filters["project"] = project_root(project)
-    with invocation.open() as store:
+    with invocation.look() as store:
         if session is not None:
             filters["session"] = find(store, session)
         usage = store.usage(by, **filters)
@@ -172,6 +173,8 @@ def stats(
         return
     invocation.out.lines([line(", ".join(counted(n, name) for name, n in counts.items()))])
     invocation.out.table(usage_columns(by), usage_rows(usage, whole))
+    if not usage:
+        invocation.note(f"no model calls in {invocation.where().shown}")
 
 
 @command(
@@ -257,7 +260,7 @@ def search(
         wanted["project"] = project_root(wanted["project"])
     if no_reasoning:
         wanted["reasoning"] = False
-    with invocation.open() as store:
+    with invocation.look() as store:
         if "session" in wanted:
             wanted["session"] = find(store, wanted["session"])
         hits = store.search(" ".join(words), **wanted)
@@ -267,7 +270,7 @@ def search(
     for hit in () if invocation.json else hits:
         invocation.out.lines([*_lines(hit, short_time(hit.at, now)), OutputLine()])
     if not hits:
-        invocation.note("nothing was found")
+        invocation.note(f"nothing was found in {invocation.where().shown}")
     if hits.behind:
         complain(f"{counted(hits.behind, 'entries')} are not indexed yet and were not looked at")
     if hits.damaged:
