@@ -48,7 +48,7 @@ def test_the_installed_script_is_the_command(sample: Sample) -> None:
     [
         ("show zzz", 4, "no session 'zzz'"),
         ("show ses_", 4, "begins several ids: ses_"),
-        ("show", 2, "Missing argument 'ID'"),
+        ("rename", 2, "Missing argument 'ID'"),
         ("nonsense", 2, "No such command 'nonsense'"),
         ("sessions --nonsense", 2, "No such option"),
         ("sessions --since nonsense", 2, "is no time"),

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 
 from killick import errors as e
 from killick.cli.output import OutputLine, Printer, complain, escape_line, line, printer_for
-from killick.errors import KillickError, StoreError
-from killick.model.sessions import moment
+from killick.errors import KillickError, SessionNotFound, StoreError
+from killick.model.sessions import Project, moment
 from killick.session.open import default_path, file_path, old_default_path
 from killick.session.runtime import system_clock
 from killick.session.sync import Session, Store
@@ -273,6 +273,28 @@ def open_session(store: Store, prefix: str) -> Session:
     return store.session(find(store, prefix))
 
 
+def find_or_last(invocation: Invocation, store: Store, prefix: str | None) -> str:
+    """The id that a prefix stands for; without one, of the session that was changed last.
+
+    Of this folder's project, if it has sessions. Raises SessionNotFound if there are none.
+    """
+    if prefix is not None:
+        return find(store, prefix)
+    root = project_of(Path.cwd()).root
+    infos = store.sessions(project=root, limit=1) or store.sessions(limit=1)
+    if not infos:
+        raise SessionNotFound(f"there are no sessions in {invocation.where().shown}")
+    return infos[0].id
+
+
+def project_of(directory: Path) -> Project:
+    """Return the project of a directory: the nearest folder above it that git knows."""
+    for folder in (directory, *directory.parents):
+        if (folder / ".git").exists():
+            return Project(str(folder), str(directory))
+    return Project(str(directory), str(directory))
+
+
 # -- options that all commands have ------------------------------------------------------------
 
 
@@ -490,3 +512,9 @@ LIMIT = click.IntRange(1, 1_000_000)
 def session_argument(function: F) -> F:
     """The session that a command is about: ID."""
     return click.argument("session_id", metavar="ID", type=SESSION)(function)
+
+
+def last_session_argument(function: F) -> F:
+    """The session that a command shows: ID, or the last one."""
+    argument = click.argument("session_id", metavar="[ID]", type=SESSION, required=False)
+    return argument(function)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from killick.agent.embedded import model_file
-from killick.cli.invocation import Invocation, SessionId, command
+from killick.cli.invocation import Invocation, SessionId, command, project_of
 from killick.cli.output import one_line
 from killick.errors import SessionNotFound, UsageError, install_hint
 from killick.model.sessions import Project, SessionInfo
@@ -105,14 +105,6 @@ async def run_chat(
 # -- which session -----------------------------------------------------------------------------
 
 LISTED: Final = 15
-
-
-def project_of(directory: Path) -> Project:
-    """Return the project of a directory: the nearest folder above it that git knows."""
-    for folder in (directory, *directory.parents):
-        if (folder / ".git").exists():
-            return Project(str(folder), str(directory))
-    return Project(str(directory), str(directory))
 
 
 async def find_session(

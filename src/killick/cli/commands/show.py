@@ -11,10 +11,9 @@ from killick.cli.invocation import (
     SEQ,
     Invocation,
     command,
-    find,
+    find_or_last,
+    last_session_argument,
     local_now,
-    open_session,
-    session_argument,
 )
 from killick.cli.output import Column, block, complain, escape_json, plain
 from killick.cli.render import (
@@ -41,6 +40,7 @@ from killick.views.transcript import Shown, transcript
 
 
 @command(
+    ("killick show", "the last session of this folder, or of all"),
     ("killick show ID", "what was said and done, broken turns included"),
     ("killick show ID --last 4", "the end of it"),
     ("killick show ID --all", "with compactions unfolded and tools' results whole"),
@@ -52,17 +52,18 @@ from killick.views.transcript import Shown, transcript
     "--timeline", "timed", is_flag=True, help="When what happened, in place of what was said."
 )
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N things.")
-@session_argument
+@last_session_argument
 def show(
-    invocation: Invocation, session_id: str, *, unfold: bool, timed: bool, last: int | None
+    invocation: Invocation, session_id: str | None, *, unfold: bool, timed: bool, last: int | None
 ) -> int:
     """Show a session: its transcript, or with --timeline its turns.
 
+    Without ID, the last changed session of this folder's project; if it has none, of all.
     Each message has the number of its place (#4), which compact, rewind, fork and hide take.
     A damaged session is shown as far as it can be read, with exit code 3.
     """
     with invocation.open() as store:
-        session = _read(store, find(store, session_id))
+        session = _read(store, find_or_last(invocation, store, session_id))
     shown, turns = session.shown, session.turns
     if last is not None:
         shown, turns = shown[-last:], turns[-last:]
@@ -144,21 +145,25 @@ def _calls(parts: Iterable[Part]) -> list[ToolCall]:
 
 
 @command(
+    ("killick tail --until-end", "the last session of this folder, or of all"),
     ("killick tail ID --until-end", "follow the turn that runs, and leave when it ends"),
     ("killick tail ID --after 0 --until-end", "from the beginning of the session"),
     ("killick tail ID --until-end --json", "one JSON object in each line, for a program"),
 )
-@session_argument
+@last_session_argument
 @click.option("--after", type=SEQ, help="Begin after this seq; with the newest turn if not given.")
 @click.option("--until-end", is_flag=True, help="Leave when no turn runs any more.")
-def tail(invocation: Invocation, session_id: str, after: int | None, *, until_end: bool) -> None:
+def tail(
+    invocation: Invocation, session_id: str | None, after: int | None, *, until_end: bool
+) -> None:
     """Follow a session live, as text.
 
+    Without ID, the last changed session of this folder's project; if it has none, of all.
     Entries and deltas are shown as they come, from whatever process writes them. Ctrl+C leaves,
     with exit code 130; the session is not touched by it. A session that is deleted ends it too.
     """
     with invocation.open() as store:
-        session = open_session(store, session_id)
+        session = store.session(find_or_last(invocation, store, session_id))
         begin = _newest_turn(session) if after is None else after
         renderer = FollowRenderer(local_now())
         if until_end and _is_over(session, begin):
@@ -189,6 +194,7 @@ _REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=Tr
 
 
 @command(
+    ("killick context --format anthropic", "of the last session of this folder, or of all"),
     ("killick context ID --format anthropic", "what would be sent to Anthropic now"),
     ("killick context ID --format openai-chat --repairs", "what was repaired in it, and why"),
     ("killick context ID --format gemini --max-tokens 4000", "the newest that fit"),
@@ -212,10 +218,10 @@ _REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=Tr
     help="What becomes of an answer that was cut off.",
 )
 @click.option("--no-reasoning", is_flag=True, help="Leave reasoning out.")
-@session_argument
+@last_session_argument
 def context(
     invocation: Invocation,
-    session_id: str,
+    session_id: str | None,
     format_: str,
     *,
     repairs: bool,
@@ -224,12 +230,13 @@ def context(
 ) -> None:
     """Print what a model would be sent now.
 
+    Without ID, of the last changed session of this folder's project; if it has none, of all.
     It is repaired, and in one provider's shape. The messages and the system prompt are JSON
     either way; --json prints them in one line, together with the repairs and the seqs that each
     message comes from.
     """
     with invocation.open() as store:
-        session = open_session(store, session_id)
+        session = store.session(find_or_last(invocation, store, session_id))
         computed = session.context(
             cast("Format", format_),
             max_messages=rest["max_messages"],
