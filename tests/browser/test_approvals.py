@@ -49,9 +49,11 @@ def test_what_stands_behind_many_spaces_is_shown(
 
 def test_characters_that_reorder_or_hide_have_marks(server: Server, open_page: OpenPage) -> None:
     page = open_page(server)
-    wait_for_question(page, server, command("ls \u202ex fr- mr\u2066\u200b\x1b[8m\u00a0end\r"))
+    wait_for_question(
+        page, server, command("ls \u202ex fr- mr\u2066\u200b\x1b[8m\u00a0e\u034fnd\r")
+    )
     whole = page.locator(".ask .whole")
-    for mark in ("U+202E", "U+2066", "U+200B", "U+001B", "U+00A0", "U+000D"):
+    for mark in ("U+202E", "U+2066", "U+200B", "U+001B", "U+00A0", "U+034F", "U+000D"):
         expect(whole).to_contain_text(mark)
     order = page.evaluate("getComputedStyle(document.querySelector('.ask pre')).unicodeBidi")
     assert order == "bidi-override"
@@ -63,6 +65,15 @@ def test_a_name_that_occurs_twice_is_shown_as_it_was_written(
     page = open_page(server)
     wait_for_question(page, server, '{"command": "echo hi", "command": "rm -rf x"}')
     expect(page.locator(".ask .whole")).to_contain_text('"echo hi", "command": "rm -rf x"')
+
+
+@pytest.mark.parametrize("number", ["9007199254740993", "1e400", "-0", "0.10000000000000000001"])
+def test_a_number_is_shown_with_the_digits_that_it_has(
+    server: Server, open_page: OpenPage, number: str
+) -> None:
+    page = open_page(server)
+    wait_for_question(page, server, f'{{"command": "drop", "account": {number}}}')
+    expect(page.locator(".ask .whole")).to_contain_text(f'"account": {number}}}')
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size["width"]))

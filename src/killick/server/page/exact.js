@@ -4,7 +4,7 @@ import { html } from "./base.js";
 
 const MARKS = { " ": "·", "\t": "→\t", "\n": "⏎\n" };
 // Controls, spaces other than the plain one, what has no width, what changes direction, what is not assigned to be seen.
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cn}\p{Cs}\p{Zl}\p{Zp}\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
+const HIDDEN = /[\p{Cc}\p{Cf}\p{DI}\p{Co}\p{Cn}\p{Cs}\p{Zl}\p{Zp}\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 // A lone space between two words needs no mark; a run of them, or one at an edge of a line, does.
 const PIECES = new RegExp(`(?<spaces> {2,}|^ +| +$| +(?=\\n)|(?<=\\n) +)|(?<hidden>${HIDDEN.source})`, "gmu");
 
@@ -25,9 +25,10 @@ export function exact(text) {
 }
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
-const tokens = (text) => text.match(TOKENS)?.length;
+// All but what is in quotes: that may be escaped in more than one way.
+const tokens = (text) => text.match(TOKENS)?.map((token) => (token[0] === '"' ? '"' : token)).join(" ");
 
-// The fields of an object with the text of each; null when that would leave something out, as with a name that occurs twice.
+// The fields of an object with the text of each; null when that would leave something out or change it, as with a name that occurs twice or a number with more digits than are kept here.
 export function fieldsOf(text) {
   try {
     const value = JSON.parse(text);
