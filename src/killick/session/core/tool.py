@@ -6,14 +6,13 @@ from killick.errors import (
     ForeignHandle,
     HandleClosed,
     KillickError,
-    StoreError,
     ToolNotFinished,
 )
 from killick.journal import checks
 from killick.model import entries as e
 from killick.model.messages import Json
 from killick.session.core.session import Content, tool_result
-from killick.session.core.turn import TurnCore
+from killick.session.core.turn import TurnCore, store_failed
 from killick.session.drive.exit_guard import attach, describe, interruption
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
@@ -103,10 +102,11 @@ class ToolCore:
 
         try:
             receipt = yield from write(apply)
-        except StoreError:
-            # What the tool did is known here alone: the store keeps it, as it keeps an ending.
-            turn.runtime.writer.retry_until_written(apply)
-            self._pending = True
+        except BaseException as error:
+            if store_failed(error):
+                # What the tool did is known here alone: the store keeps it, as it keeps an ending.
+                turn.runtime.writer.retry_until_written(apply)
+                self._pending = True
             raise
         self.finished = receipt
         self._close()
@@ -162,4 +162,6 @@ class ToolCore:
 
 def _says_nothing(error: BaseException) -> bool:
     """Tell whether an exception is about this process or the store, and not about the tool."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_says_nothing(inner) for inner in error.exceptions)
     return isinstance(error, KillickError) or interruption(error) is not None

@@ -163,7 +163,7 @@ class TurnCore:
         except GeneratorExit:
             raise  # long afterwards: this object may stand for another turn by now
         except BaseException as error:
-            if _store_failed(error):
+            if store_failed(error):
                 self.runtime.writer.retry_until_written(undo)
             self._is_over()
             if not isinstance(error, StoreError):
@@ -264,7 +264,7 @@ class TurnCore:
         try:
             outcome = yield from write(self._end_write(body))
         except KillickError as failure:
-            if _store_failed(failure):
+            if store_failed(failure):
                 # The store cannot write now: it owes the ending, and the session is free with it.
                 self.runtime.writer.retry_until_written(self._end_write(body))
             self._ended()
@@ -277,7 +277,7 @@ class TurnCore:
         except BaseException as cut:
             # Until the ending is with the writer the turn runs: closing the store, or
             # dropping the turn, ends it then.
-            owed = _store_failed(cut)
+            owed = store_failed(cut)
             if owed:
                 self.runtime.writer.retry_until_written(self._end_write(body))
             if owed or self._ending is not None:
@@ -447,6 +447,6 @@ class TurnCore:
         self._buffers.pop(buffer.seq, None)
 
 
-def _store_failed(error: BaseException) -> bool:
+def store_failed(error: BaseException) -> bool:
     """Return whether the store could not write; an interruption has that for its cause."""
     return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)

@@ -74,11 +74,19 @@ def test_a_block_whose_result_waits_may_be_left() -> None:
         assert results(session) == [(PAID, False)]
 
 
-@pytest.mark.parametrize("error", [StoreDegraded("/a/path"), KillickError("ours")])
-def test_an_error_of_ours_leaves_the_outcome_unknown(error: KillickError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreDegraded("/a/path"),
+        KillickError("ours"),
+        ExceptionGroup("of tasks", [ExceptionGroup("", [StoreDegraded("/a/path")])]),
+        BaseExceptionGroup("", [KillickError("ours"), asyncio.CancelledError()]),
+    ],
+)
+def test_an_error_of_ours_leaves_the_outcome_unknown(error: BaseException) -> None:
     with Store(MemoryDisk().open()) as store:
         session = store.create_session()
-        with pytest.raises(KillickError), session.turn("pay") as turn:
+        with pytest.raises(type(error)), session.turn("pay") as turn:
             call_in(turn)
             with turn.tool("c"):
                 raise error
@@ -117,6 +125,34 @@ def test_both_faces_keep_a_result_that_waits() -> None:
                     async with turn.tool("c") as call:
                         disk.fail_at = 0
                         await call.finish(PAID)
+            disk.fail_at = None
+            async with session.turn("next"):
+                pass
+            found = [m.parts[0] for m in await session.messages() if m.role == "tool"]
+            assert [part.content for part in found] == [PAID]  # type: ignore[union-attr]
+
+    asyncio.run(pay())
+
+
+def test_a_result_is_kept_if_its_giver_is_cancelled_and_the_store_fails() -> None:
+    disk = Failpoints(MemoryDisk().open(), lasting=True)
+
+    async def pay() -> None:
+        async with AsyncStore(disk) as store:
+            session = await store.create_session(id="s")
+
+            async def turn_of_task() -> None:
+                async with session.turn("pay") as turn:
+                    async with turn.stream() as reply:
+                        reply.tool_call("c", name="pay", arguments="{}")
+                    async with turn.tool("c") as call:
+                        disk.fail_at = 0
+                        asyncio.get_running_loop().call_soon(task.cancel)
+                        await call.finish(PAID)
+
+            task = asyncio.create_task(turn_of_task())
+            with pytest.raises(asyncio.CancelledError):
+                await task
             disk.fail_at = None
             async with session.turn("next"):
                 pass
