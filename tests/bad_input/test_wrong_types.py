@@ -346,6 +346,16 @@ def test_a_filter_of_the_wrong_type_does_not_pass_for_damage(
     with pytest.raises(ValueError, match="search"):
         store.search("linker", **wrong)
     assert len(store.search("linker")) == 1
+
+
+def test_a_filter_that_is_none_was_not_given(store: Store) -> None:
+    none: Any = None
+    with store.create_session().turn("linker") as turn, turn.stream() as reply:
+        reply.reasoning("linker")
+    for name in ("reasoning", "substring", "order", "limit", "wait_seconds"):
+        assert len(store.search("linker", **{name: none})) == 2, name
+    for name in ("deleted", "limit", "archived", "before", "title"):
+        assert len(store.sessions(**{name: none})) == len(store.sessions()), name
     assert store.check_file() == []
 
 

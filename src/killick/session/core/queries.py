@@ -361,10 +361,10 @@ def search(
     interrupted: bool | None,
     since: datetime | None,
     until: datetime | None,
-    reasoning: bool,
-    substring: bool,
-    order: Order,
-    limit: int,
+    reasoning: bool | None,
+    substring: bool | None,
+    order: Order | None,
+    limit: int | None,
     wait_seconds: float | None,
 ) -> Flow[Hits]:
     check_kinds("search()", str, session=session, role=role, state=state, project=project)
@@ -381,7 +381,7 @@ def search(
     wanted = Search(
         tenant=runtime.tenant,
         query=_substring(text) if substring else parse(text),
-        reasoning=reasoning,
+        reasoning=reasoning is not False,
         session=session,
         role=role,
         state=state,
@@ -389,8 +389,8 @@ def search(
         interrupted=interrupted,
         since_us=None if since is None else microseconds(since),
         until_us=None if until is None else microseconds(until),
-        order=order,
-        limit=limit,
+        order=order or "newest",
+        limit=20 if limit is None else limit,
     )
     yield from _catch_up(runtime, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     try:

@@ -76,6 +76,7 @@ class StoreCore(StoreOpening):
         since: datetime | None,
         until: datetime | None,
         before: SessionInfo | None,
+        archived: bool | None,
         **filters: Any,
     ) -> Flow[list[SessionInfo]]:
         check_kinds("sessions()", datetime, since=since, until=until)
@@ -87,7 +88,8 @@ class StoreCore(StoreOpening):
             since_us=None if since is None else microseconds(since),
             until_us=None if until is None else microseconds(until),
             before=None if before is None else (before.updated_at_us, before.id),
-            **filters,
+            archived=archived,
+            **{name: value for name, value in filters.items() if value is not None},
         )
         if not 0 <= listing.limit <= _LISTED_MAX:
             raise ValueError(f"limit={listing.limit}; it counts from 0 to {_LISTED_MAX}")
