@@ -31,8 +31,13 @@ def closing(turn: TurnState, ending: e.TurnEnding, deltas: Deltas) -> list[e.Bod
     stopped says that it did: the next process that opens it can still decide.
     """
     if turn.waiting and keeps_waiting(ending):
-        detail = ending.detail or ending.reason
-        ending = msgspec.structs.replace(ending, reason=AWAITING_APPROVAL, detail=detail)
+        detail, stop = ending.detail or ending.reason, turn.stop
+        if stop is None or stop.cause in KEEP_WAITING:
+            ending = msgspec.structs.replace(ending, reason=AWAITING_APPROVAL, detail=detail)
+        else:  # a person had stopped it, and its holder did not get to say so
+            ending = msgspec.structs.replace(
+                ending, cause=stop.cause, reason=stop.reason, detail=detail
+            )
     bodies: list[e.Body] = []
     for message_id, seq in turn.open_messages.items():
         parts = assemble(deltas(seq))

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from killick.journal.closing import closing, open_streams
+import msgspec
+import pytest
+
+from killick.journal.closing import closing, keeps_waiting, open_streams
 from killick.model import entries as e
 from killick.model.entries import Delta
 from killick.model.messages import Text, ToolCall
@@ -81,6 +84,21 @@ def test_the_ending_comes_last_whatever_is_open() -> None:
     made = closing(turn, INTERRUPTED, deltas)
     assert made[-1] == INTERRUPTED
     assert sum(isinstance(body, e.TurnEnding) for body in made) == 1
+
+
+@pytest.mark.parametrize(("cause", "waits"), [("stopped", False), ("shut_down", True)])
+def test_a_turn_that_was_stopped_and_then_crashed_waits_no_more(cause: str, *, waits: bool) -> None:
+    asked = e.ApprovalAsked(
+        id="a", turn_id=TURN, message_id="m1", call_id="c1", arguments_hash="b2:x"
+    )
+    stop = e.StopAsked(id="s", turn_id=TURN, reason="enough", cause=cause)
+    crashed = msgspec.structs.replace(INTERRUPTED, cause="crashed")
+    [ending] = closing(turn_after(said(CALL), asked, stop), crashed, deltas)
+    assert isinstance(ending, e.TurnEnding)
+    assert keeps_waiting(ending) is waits
+    assert ending.detail == "crashed"
+    if not waits:
+        assert (ending.cause, ending.reason) == ("stopped", "enough")
 
 
 def test_the_open_streams_are_open_messages_and_running_tools() -> None:
