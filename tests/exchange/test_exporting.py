@@ -1,12 +1,14 @@
 """What goes out to people and to providers."""
 
 import json
+from contextlib import suppress
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from killick import Message, Store
-from killick.exchange import EXPORTS, export_session
+from killick import Message, Opaque, Project, Store
+from killick.exchange import EXPORTS, export_session, import_paths, prepare_export
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from tests.exchange.checks import PNG, VALIDATORS, converse
 
@@ -118,3 +120,48 @@ def test_an_unknown_format_is_refused(store: Store) -> None:
 
 def test_every_format_is_known_by_name() -> None:
     assert set(EXPORTS) >= {"killick", "markdown", "html", *VALIDATORS}
+
+
+LONE = "a\ud800b"
+
+
+def torn(store: Store) -> str:
+    """A session in which every text that a caller gives has half a character in it."""
+    blob = store.put_blob(PNG)
+    session = store.create_session(
+        id=LONE, title=LONE, tags=[LONE], project=Project(LONE, LONE), extra={LONE: LONE}
+    )
+    with session.turn([Text(LONE), Image(blob, LONE), File(blob, LONE, LONE)], key=LONE) as turn:
+        with turn.stream(model=LONE, provider=LONE, system=LONE) as reply:
+            reply.reasoning(LONE, signature=LONE)
+            reply.text(LONE)
+            reply.tool_call(LONE, name=LONE, arguments='{"a": "\\ud800", "\ud800": 1}')
+        with turn.tool(LONE) as tool:
+            tool.finish(LONE, structured={LONE: LONE})
+        turn.record(Message("assistant", [Opaque("openai", b'{"type": "\\ud800"}')], id=LONE))
+    with suppress(RuntimeError), session.turn("Again."):
+        raise RuntimeError(LONE)
+    session.compact(LONE, through=session.messages()[1].seq)
+    session.note(LONE, LONE)
+    return session.id
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@pytest.mark.parametrize("to", EXPORTS)
+def test_half_a_character_keeps_no_session_from_leaving(
+    store: Store, to: str, redact: bool
+) -> None:
+    """What comes out is UTF-8, and what the format cannot hold of it is listed."""
+    done = prepare_export(store, torn(store), to, redact=redact)
+    text = b"".join(done.pieces).decode("utf-8")
+    assert "a" in text
+    if to in ("codex", "goose"):
+        assert any(loss.startswith("characters that are no Unicode") for loss in done.losses)
+
+
+def test_half_a_character_comes_back_from_our_own_lines(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"".join(export_session(store, torn(store))))
+    with Store(tmp_path / "other.db") as other:
+        assert not import_paths(other, [path]).skipped
+        assert other.session(LONE).messages() == store.session(LONE).messages()

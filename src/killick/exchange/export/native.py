@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -39,6 +39,7 @@ _LONE: Final = re.compile("[\ud800-\udfff]")
 _MEDIA: Final = re.compile(r"[\w.+-]+/[\w.+-]+")
 
 Blobs = Callable[[str], bytes | None]
+T = TypeVar("T")
 
 
 class NotTheSame(KillickError):
@@ -179,15 +180,15 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
             losses.add("a turn that still runs")
         elif history.is_in_view(turn.seq):
             target.hold_turn(turn, losses)
-            turns.append((turn, by_turn.get(turn.id, [])))
+            turns.append((_unicode(turn, losses), by_turn.get(turn.id, [])))
     info = session.info()
     losses.add("tags", len(info.tags))
     name = info.about.system
     system = _blob(store, name) if name is not None else None
     return NativeTalk(
-        info,
+        _unicode(info, losses),
         turns,
-        [(entry.seq, entry.body) for entry in history.summaries()],
+        [(entry.seq, _unicode(entry.body, losses)) for entry in history.summaries()],
         None if system is None else system.decode("utf-8", "replace"),
         lambda blob: _blob(store, blob),
     )
@@ -203,7 +204,7 @@ def _see(
     times[entry.seq] = entry.at_us
     match entry.body:
         case e.ModelCallStarted():
-            calls[entry.body.id] = entry.body
+            calls[entry.body.id] = _unicode(entry.body, losses)
         case e.ModelCallEnded(usage=e.Usage() as used):
             usage[entry.body.id] = used
         case e.Note():
@@ -271,15 +272,14 @@ def _held(line: NativeLine, target: Target, blobs: Blobs, losses: Losses) -> Nat
         there = _present(_unicode(part, losses), blobs, losses)
         held = None if there is None else target.hold(there, message.role, losses)
         if held is not None:
-            parts.append(held)
+            parts.append(_unicode(held, losses))  # its JSON may have been unescaped
     if message.state == "partial" and parts:
         losses.add("that an answer was cut off")
     if not parts:
         return None
-    return target.hold_line(
-        msgspec.structs.replace(line, message=msgspec.structs.replace(message, parts=tuple(parts))),
-        losses,
-    )
+    message_id = _unicode(message.id, losses)
+    message = msgspec.structs.replace(message, id=message_id, parts=tuple(parts))
+    return target.hold_line(msgspec.structs.replace(line, message=message), losses)
 
 
 def _present(part: Part, blobs: Blobs, losses: Losses) -> Part | None:
@@ -298,27 +298,35 @@ def _is_cut_call(part: Part) -> bool:
     return isinstance(part, ToolCall) and not is_whole_object(part.arguments)
 
 
-def _unicode(part: Part, losses: Losses) -> Part:
+def _unicode(value: T, losses: Losses) -> T:
     """Replace characters that are no Unicode, which other programs refuse."""
-    replace = msgspec.structs.replace
-    match part:
-        case Text() | Reasoning() if _LONE.search(part.text):
-            losses.add("characters that are no Unicode")
-            return replace(part, text=_LONE.sub("\ufffd", part.text))
-        case ToolCall() if _LONE.search(part.arguments):
-            losses.add("characters that are no Unicode")
-            return replace(part, arguments=_LONE.sub("\ufffd", part.arguments))
-        case ToolResult(content=str() as content) if _LONE.search(content):
-            losses.add("characters that are no Unicode")
-            return replace(part, content=_LONE.sub("\ufffd", content))
-        case ToolResult(content=tuple() as content):
-            kept = tuple(_unicode(inner, losses) for inner in content)
-            return replace(part, content=kept)
+    clean = _replaced(value)
+    if clean != value:
+        losses.add("characters that are no Unicode")
+    return cast("T", clean)
+
+
+def _replaced(value: object) -> object:
+    match value:
+        case str():
+            return _LONE.sub("\ufffd", value)
+        case tuple() | list():
+            return type(value)(_replaced(item) for item in value)
+        case dict():
+            return {_replaced(key): _replaced(item) for key, item in value.items()}
+        case msgspec.Struct():
+            fields = {name: _replaced(getattr(value, name)) for name in value.__struct_fields__}
+            return msgspec.structs.replace(value, **fields)
         case _:
-            return part
+            return value
 
 
 # -- what targets share ----------------------------------------------------------------------------
+
+
+def utf8(text: str) -> bytes:
+    """Return text as another program reads it: what is no Unicode is replaced."""
+    return _LONE.sub("\ufffd", text).encode("utf-8")
 
 
 def hold_image(part: Image, losses: Losses) -> Image | None:

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.exchange.export.native import Losses, NativeLine, NativeTalk, hold_image, hold_result
+from killick.exchange.export.native import (
+    Losses,
+    NativeLine,
+    NativeTalk,
+    hold_image,
+    hold_result,
+    utf8,
+)
 from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.messages import Image, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
@@ -111,7 +118,7 @@ class _Writing:
     def _line(self, at_us: int, kind: str, **payload: Any) -> bytes:
         at = moment(at_us).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         record = {"timestamp": at, "type": kind, "payload": payload}
-        return json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n"
+        return utf8(json.dumps(record, ensure_ascii=False)) + b"\n"
 
     def _event(self, at_us: int, kind: str, **payload: Any) -> bytes:
         return self._line(at_us, "event_msg", type=kind, **payload)

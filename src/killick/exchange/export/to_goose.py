@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from killick.exchange.export.native import Losses, NativeLine, NativeTalk, hold_image, hold_result
+from killick.exchange.export.native import (
+    Losses,
+    NativeLine,
+    NativeTalk,
+    hold_image,
+    hold_result,
+    utf8,
+)
 from killick.exchange.formats import content as c
 from killick.exchange.read import parse
 from killick.journal.codec import to_bytes
@@ -76,7 +83,7 @@ class ToGoose:
         document = _about(talk) | {
             "conversation": [_message(talk, line) for line in _with_summaries(talk)]
         }
-        yield json.dumps(document, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
+        yield utf8(json.dumps(document, ensure_ascii=False, indent=2)) + b"\n"
 
 
 def _reasoning(part: Reasoning, losses: Losses) -> Reasoning | None:

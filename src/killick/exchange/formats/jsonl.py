@@ -90,7 +90,10 @@ def _entry_line(entry: e.Entry) -> bytes:
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return encode(value) + b"\n"
+    data = encode(value)
+    if data[:1] != b"{":  # an id that UTF-8 does not have
+        data = json.dumps(value).encode("ascii")
+    return data + b"\n"
 
 
 # -- in --------------------------------------------------------------------------------------------
