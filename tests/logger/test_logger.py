@@ -125,6 +125,73 @@ def test_a_lease_that_is_lost(
         proxy.heal()
 
 
+class Failing(logging.Handler):
+    """A handler of a user's own that lets its errors out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+        raise RuntimeError(record.getMessage())
+
+
+@pytest.fixture
+def failing_handler() -> Iterator[Failing]:
+    handler = Failing()
+    logging.getLogger("killick").addHandler(handler)
+    yield handler
+    logging.getLogger("killick").removeHandler(handler)
+
+
+@pytest.mark.usefixtures("failing_handler")
+def test_a_handler_that_fails_does_not_end_the_writer() -> None:
+    database = Failpoints(MemoryDisk().open(), lasting=True)
+    with Store(database) as store:
+        session = store.create_session()
+        database.fail_at = database.steps + 1
+        with pytest.raises(StoreDegraded, match="injected"):
+            session.rename("a")
+        database.fail_at = None
+        session.rename("b")
+        assert store.status == "ok"
+
+
+@pytest.mark.usefixtures("failing_handler")
+def test_a_handler_that_fails_does_not_end_the_watch_for_stops(tmp_path: Path) -> None:
+    with Store(tmp_path / "work.db") as store, Store(tmp_path / "work.db") as other:
+        for _ in range(2):
+            stop_from_outside(store, other)
+
+
+def stop_from_outside(store: Store, other: Store) -> None:
+    session = store.create_session()
+    turn = session.turn("go").__enter__()
+    other.session(session.id).stop()
+    until(lambda: turn.stop_asked is not None)
+    with pytest.raises(TurnStopped):
+        turn.stream().__enter__()
+
+
+def test_a_handler_that_fails_does_not_end_the_lease(
+    failing_handler: Failing, server: Shared, proxy: Proxy
+) -> None:
+    url = server.server.url(port=proxy.port)
+    database = PostgresDatabase(url, lease_seconds=0.6, reconnect_seconds=1)
+    with Store(database, indexing=False) as store:
+        store.create_session()
+        proxy.cut()
+        until(lambda: "lease lost" in failing_handler.messages)
+        proxy.heal()
+        until(lambda: is_alive(database))
+
+
+def is_alive(database: PostgresDatabase) -> bool:
+    with database.reading() as reader:
+        return reader.is_alive(database.holder)
+
+
 def test_it_is_silent_unless_it_is_set_up(tmp_path: Path) -> None:
     program = (
         "import killick, sys\n"

@@ -20,6 +20,7 @@ from killick.session.watcher import Watcher
 from killick.stores import engine as ops
 from killick.stores.contract import Claim, Database, Figures, Reader, SessionRow
 from killick.stores.engine.state import EngineState, Op, finish
+from killick.stores.log import log
 from killick.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def system_clock() -> int:
 def random_ids(prefix: Prefix) -> str:
     return f"{prefix}_{uuid_utils.uuid7().hex}"
 
-
-LOG: Final = logging.getLogger("killick")
 
 EXIT_SECONDS: Final = 5.0
 """How long leaving a store, or the interpreter, waits for what was handed over."""
@@ -298,4 +297,4 @@ def _close_at_exit() -> None:
 
 def _deliver(turn: RunningTurn, asked: e.StopAsked) -> None:
     turn.stop(asked)
-    LOG.info("stop delivered", extra={"turn_id": turn.claim.turn_id, "cause": asked.cause})
+    log(logging.INFO, "stop delivered", turn_id=turn.claim.turn_id, cause=asked.cause)

@@ -42,10 +42,9 @@ from killick.stores.contract import (
 )
 from killick.stores.engine import flush, index, index_is_damaged, put_blob
 from killick.stores.engine.state import DropCallback, EngineState, Op, StoreBodyFirst, finish
+from killick.stores.log import log
 
 T = TypeVar("T")
-
-LOG: Final = logging.getLogger("killick")
 
 _BATCH_MAX: Final = 1_024
 """Operations in one commit; a bound on how long the first of them waits."""
@@ -511,7 +510,7 @@ class Writer:
         self._schedule.failed(error)
         if isinstance(error, SearchDamaged) and error.__cause__ is not None:
             reason = str(error.__cause__)
-            LOG.warning("search index damaged", extra={"error": reason})
+            log(logging.WARNING, "search index damaged", error=reason)
             with contextlib.suppress(Exception):  # then the next search finds it
                 self._transact([Op(lambda engine: index_is_damaged(engine, reason))])
 
@@ -544,7 +543,7 @@ class Writer:
             if op.error is None:
                 if self.status != "ok":
                     self.status = "ok"
-                    LOG.info("store well again", extra={"holder": self._database.holder})
+                    log(logging.INFO, "store well again", holder=self._database.holder)
             else:
                 self.metrics.refused += 1
                 self._note_refused(op.error)
@@ -557,12 +556,12 @@ class Writer:
     def _note_refused(self, error: BaseException) -> None:
         if isinstance(error, StoreError):
             if self.status == "ok":
-                fields = {"holder": self._database.holder, "error": str(error)}
-                LOG.warning("store degraded", extra=fields)
+                holder = self._database.holder
+                log(logging.WARNING, "store degraded", holder=holder, error=str(error))
             self.status = "degraded"
         elif isinstance(error, StaleFence):
-            fields = {"holder": self._database.holder, "error": str(error)}
-            LOG.warning("fenced out", extra=fields)
+            holder = self._database.holder
+            log(logging.WARNING, "fenced out", holder=holder, error=str(error))
 
     def _note_flush(self, op: _FlushOp) -> None:
         refused = {} if op.error is not None else op.value

@@ -39,14 +39,13 @@ from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader
+from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
     from killick.views.context import Context, Format
     from killick.views.neutral import Partial
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown
-
-LOG: Final = logging.getLogger("killick")
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and with how much there is to do."""
@@ -443,7 +442,7 @@ def _tell(error: SearchDamaged) -> Flow[None]:
     if error.__cause__ is None:
         return
     reason = str(error.__cause__)
-    LOG.warning("search index damaged", extra={"error": reason})
+    log(logging.WARNING, "search index damaged", error=reason)
     try:
         yield from write(lambda engine: ops.index_is_damaged(engine, reason))
     except (StoreError, SearchDamaged):

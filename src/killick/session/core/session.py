@@ -30,8 +30,7 @@ from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
-
-LOG: Final = logging.getLogger("killick")
+from killick.stores.log import log
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -292,7 +291,7 @@ class SessionCore:
         self.saw(head)  # also when another process was faster
         if recovered:
             runtime.writer.metrics.recovered += 1
-            LOG.warning("turn recovered", extra={"session_id": self.id})
+            log(logging.WARNING, "turn recovered", session_id=self.id)
         return recovered
 
     # -- turns ---------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from psycopg import errors as pg
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly, UsageError
 from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
 from killick.stores.contract import BackupReceipt, Pace, RetryTransaction, Traces
+from killick.stores.log import log
 from killick.stores.postgres.connection import (
     ConnectionSettings,
     Durability,
@@ -42,8 +43,6 @@ from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
 from killick.stores.postgres.statements import columns, join, new_number, queries
 from killick.stores.postgres.transaction import Evidence, PostgresTransaction
-
-LOG: Final = logging.getLogger("killick")
 
 _LOSSES_MAX: Final = 5
 """How often in a row a transaction is begun anew because its connection was lost."""
@@ -340,7 +339,7 @@ class PostgresDatabase:
         lost = tx.begun is not None and tx.begun.broken
         if (lost or isinstance(error, _AGAIN)) and self._losses < _LOSSES_MAX:
             self._losses += 1
-            LOG.info("transaction retried", extra={"error": str(error), "losses": self._losses})
+            log(logging.INFO, "transaction retried", error=str(error), losses=self._losses)
             return "the connection was lost"
         return None
 

@@ -14,11 +14,10 @@ from typing import Final
 import psycopg
 
 from killick.errors import KillickError, StoreNewer
+from killick.stores.log import log
 from killick.stores.postgres.connection import Address, Link, run
 from killick.stores.postgres.migrate import check_allowed
 from killick.stores.postgres.statements import PostgresQueries, split
-
-LOG: Final = logging.getLogger("killick")
 
 _RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.005
@@ -84,7 +83,7 @@ class Lease:
                     due = time.monotonic() + min(_RETRY_SECONDS, self._seconds / 3)
                 if not lost and time.monotonic() - renewed > self._seconds:
                     lost = True
-                    LOG.warning("lease lost", extra={"holder": self._holder})
+                    log(logging.WARNING, "lease lost", holder=self._holder)
                 continue
             if renewing:
                 renewed, lost = time.monotonic(), False
