@@ -283,10 +283,13 @@ def ends_connection(error: psycopg.Error) -> bool:
     """Tell whether the server or the wire has ended the connection that raised this.
 
     A server that is told to end a backend says so (57P…) before it hangs up, and psycopg raises
-    that before it has noticed; what the client library finds out by itself has no SQLSTATE.
+    that before it has noticed; what the client library finds out by itself has no SQLSTATE. Nor
+    has a parameter that it refuses to send, which says nothing about the connection.
     """
     state = error.sqlstate
-    return state is None or state.startswith(("08", "57P"))
+    if state is None:
+        return not isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+    return state.startswith(("08", "57P"))
 
 
 def connect(address: Address, settings: ConnectionSettings) -> Link:

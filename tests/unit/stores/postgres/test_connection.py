@@ -1,10 +1,12 @@
 """What a URL says: to libpq, and to us."""
 
+import psycopg
 import pytest
+from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
 from killick.errors import StoreError
-from killick.stores.postgres.connection import ConnectionSettings, read_url
+from killick.stores.postgres.connection import ConnectionSettings, ends_connection, read_url
 from killick.stores.postgres.reader import _beyond
 from killick.stores.postgres.statements import join, split, tenant_number
 
@@ -88,3 +90,20 @@ def test_a_key_is_its_tenant_and_its_session() -> None:
 )
 def test_what_comes_after_all_that_begins_alike(prefix: bytes, beyond: bytes | None) -> None:
     assert _beyond(prefix) == beyond
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (psycopg.OperationalError("consuming input failed"), True),
+        (psycopg.DatabaseError("server closed the connection unexpectedly"), True),
+        (pg.AdminShutdown("terminating connection"), True),
+        (pg.DivisionByZero("division by zero"), False),
+        (psycopg.DataError("text fields cannot contain NUL bytes"), False),
+        (psycopg.ProgrammingError("cannot adapt type"), False),
+    ],
+)
+def test_a_parameter_that_is_refused_here_does_not_end_the_connection(
+    error: psycopg.Error, ended: bool
+) -> None:
+    assert ends_connection(error) is ended
