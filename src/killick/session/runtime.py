@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 import uuid_utils
 
-from killick.errors import HandleClosed, KillickError, StoreBusy
+from killick.errors import HandleClosed, KillickError, StoreBusy, UsageError
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
+from killick.model.sessions import moment
 from killick.session.drive.steps import Bells, Read, Work
 from killick.session.watcher import Watcher
 from killick.stores import engine as ops
@@ -39,6 +40,12 @@ def system_clock() -> int:
 
 
 def random_ids(prefix: Prefix) -> str:
+    """Return a new id. Raises UsageError while this machine's clock is before 1970."""
+    if time.time_ns() < 0:  # the library would panic, past every `except Exception`
+        raise UsageError(
+            f"this machine's clock says {moment(system_clock()):%Y-%m-%d}, and ids count the time "
+            "since 1970: set the clock, or open the store with ids=… of your own"
+        )
     return f"{prefix}_{uuid_utils.uuid7().hex}"
 
 

@@ -1,8 +1,12 @@
-"""Time and ids as they come when nobody gives others."""
+"""Time and ids as they come when the caller gives no others."""
 
 import time
 
+import pytest
+
+from killick import Store, UsageError
 from killick.session.runtime import random_ids, system_clock
+from killick.stores.memory import MemoryDisk
 
 
 def test_ids_say_what_they_name_and_are_never_the_same() -> None:
@@ -19,3 +23,14 @@ def test_ids_ascend_so_that_an_index_grows_at_its_end() -> None:
 def test_the_clock_counts_microseconds() -> None:
     before = time.time_ns() // 1_000
     assert before <= system_clock() <= before + 5_000_000
+
+
+def test_a_clock_before_1970_is_told_of_and_does_not_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library of ids would panic there, past every `except Exception`."""
+    monkeypatch.setattr(time, "time_ns", lambda: -1)
+    with pytest.raises(UsageError, match="set the clock"):
+        random_ids("ses")
+    with Store(MemoryDisk().open()) as store:
+        with pytest.raises(UsageError, match="1969"):
+            store.create_session()
+        assert store.create_session(id="of-my-own").id == "of-my-own"
