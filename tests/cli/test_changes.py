@@ -57,6 +57,33 @@ def test_a_fork_begins_with_the_entries_of_the_other(killick: Runner, sample: Sa
     assert "Why does the build fail?" in killick("show", fork["id"]).out
 
 
+def test_the_last_turns_are_rewound_by_their_number(killick: Runner, sample: Sample) -> None:
+    with Store(sample.path) as store:
+        session = store.session(sample.build)
+        for text in ("Third", "Fourth"):
+            with session.turn(text):
+                pass
+
+    def prompts() -> list[str]:
+        shown = killick("show", sample.build, "--json").json["transcript"]
+        return [item["text"] for item in shown if item["role"] == "user"]
+
+    assert prompts() == ["Why does the build fail?", "Install it.", "Third", "Fourth"]
+    assert killick("rewind", sample.build, "--last", "1").code == 0
+    assert prompts() == ["Why does the build fail?", "Install it.", "Third"]
+    assert killick("rewind", sample.build, "--last", "2").code == 0
+    assert prompts() == ["Why does the build fail?"]
+    with Store(sample.path) as store, store.session(sample.build).turn("Fifth"):
+        pass
+    assert killick("rewind", sample.build, "--last", "1").code == 0
+    assert prompts() == ["Why does the build fail?"]
+    assert killick("undo", sample.build).code == 0
+    assert prompts() == ["Why does the build fail?", "Fifth"]
+    done = killick("rewind", sample.build, "--last", "2", "--json")
+    assert (done.code, prompts()) == (0, [])
+    assert "has 0 turns in view" in killick("rewind", sample.build, "--last", "1").err
+
+
 def test_a_rewind_can_be_undone(killick: Runner, sample: Sample) -> None:
     assert killick("rewind", sample.build, "--through", "3").code == 0
     assert "The linker is missing." not in killick("show", sample.build).out
@@ -78,7 +105,10 @@ def test_a_summary_can_come_from_a_file(killick: Runner, sample: Sample, tmp_pat
         ("rewind ID --through 999", 2, "through=999: no such seq"),
         ("rewind ID --through -1", 2, "-1 is not in the range"),
         ("rewind ID --through three", 2, "'three' is not a valid integer"),
-        ("rewind ID", 2, "Missing option '--through'"),
+        ("rewind ID", 2, "give --through SEQ or --last N, one of them"),
+        ("rewind ID --through 3 --last 1", 2, "give --through SEQ or --last N, one of them"),
+        ("rewind ID --last 3", 2, "has 2 turns in view"),
+        ("rewind ID --last 0", 2, "0 is not in the range"),
         ("compact ID --through 999 --summary x", 2, "through=999: no such seq"),
         ("compact ID --through 3 --first 9 --summary x", 2, "upside down"),
         ("compact ID --through 1 --summary x", 2, "nothing to compact from 1 to 1"),

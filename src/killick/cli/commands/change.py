@@ -5,8 +5,9 @@ from typing import Literal, TextIO
 import click
 
 from killick.cli.invocation import SEQ, Invocation, command, find, open_session, session_argument
-from killick.cli.render import session_shape
-from killick.session.sync import Store
+from killick.cli.render import counted, session_shape
+from killick.journal.visibility import History
+from killick.session.sync import Session, Store
 from killick.stores.engine.state import Receipt
 
 
@@ -176,17 +177,35 @@ def compact(
 @command(
     ("killick rewind ID --through 4", "take what began after seq 4 out of view"),
     ("killick rewind ID --through 0", "begin anew"),
+    ("killick rewind ID --last 1", "take the last turn out of view"),
 )
 @session_argument
-@click.option("--through", type=SEQ, required=True, help="The last seq that stays.")
-def rewind(invocation: Invocation, session_id: str, through: int) -> None:
+@click.option("--through", type=SEQ, help="The last seq that stays.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Take the last N turns out.")
+def rewind(invocation: Invocation, session_id: str, through: int | None, last: int | None) -> None:
     """Take the end of a session out of view. It stays in the journal; 'undo' brings it back."""
+    if (through is None) == (last is None):
+        raise click.UsageError("give --through SEQ or --last N, one of them")
     with invocation.open() as store:
         session = open_session(store, session_id)
+        if last is not None:
+            through = _before_the_last(session, last)
+        assert through is not None
         receipt = session.rewind(through)
         tell(
             invocation, store, session.id, receipt, f"is rewound to {through}, at seq {receipt.seq}"
         )
+
+
+def _before_the_last(session: Session, number: int) -> int:
+    """Return the last seq in view before the last turns in view."""
+    entries = session.entries()
+    history = History(entries)
+    seqs = [entry.seq for entry in entries if history.is_in_view(entry.seq)]
+    began = [turn.seq for turn in session.turns() if history.is_in_view(turn.seq)]
+    if number > len(began):
+        raise click.UsageError(f"{session.id} has {counted(len(began), 'turns')} in view")
+    return max((seq for seq in seqs if seq < began[-number]), default=0)
 
 
 @command(
