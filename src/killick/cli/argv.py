@@ -107,6 +107,15 @@ class CommandGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, name_first(args, lambda word: self.get_command(ctx, word)))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:  # click suggests only what is loaded
+            name = error.command_name
+            raise click.NoSuchCommand(name.lower(), error.message, MODULES, ctx) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(MODULES)
 

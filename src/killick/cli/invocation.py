@@ -113,6 +113,9 @@ def _first_clause(error: Exception) -> str:
 
 def _with_help(error: click.UsageError) -> str:
     where = error.ctx.command_path if error.ctx is not None else "killick"
+    if isinstance(error, click.NoSuchCommand) and error.possibilities:
+        names = " or ".join(f"'{name}'" for name in error.possibilities)
+        return f"{error.message.rstrip('.')}; did you mean {names}? See '{where} --help'"
     message = error.format_message().rstrip(".")
     return f"{message}; see '{where} --help'"
 
