@@ -249,16 +249,6 @@ def test_a_decision_about_other_arguments_decides_nothing(
     assert server.get(f"/api/sessions/{session_id}")["approvals"] == [waiting]
 
 
-def test_a_denial_needs_no_look_at_the_arguments(server: Server) -> None:
-    session_id = server.create()
-    server.begin(session_id, "ask")
-    events = server.events(session_id)
-    asked = next(event for event in events if event.name == "approval_asked")
-    events.close()
-    path = f"/api/sessions/{session_id}/approvals/{asked.data['body']['id']}"
-    assert server.http.post(path, json={"approved": False}).status_code == 200
-
-
 def test_fork_rewind_and_undo(server: Server) -> None:
     session_id = server.create()
     server.begin(session_id, "say one")

@@ -91,10 +91,7 @@ class Stop(_In, frozen=True, kw_only=True):
 
 
 class Decision(_In, frozen=True, kw_only=True):
-    """A person's decision, and the hash of the arguments that they were shown.
-
-    Allowing needs the hash; denying does not.
-    """
+    """A person's decision, and the hash of the arguments that they were shown."""
 
     approved: bool
     arguments_hash: Annotated[str, msgspec.Meta(max_length=200)] | None = None

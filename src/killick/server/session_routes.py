@@ -235,11 +235,11 @@ async def decide(call: ApiCall) -> ApiAnswer:
     asked = [approval for approval in await session.approvals() if approval.id == wanted]
     if not asked:
         raise Refused(404, "approval_not_found", "Nothing of that id waits to be decided.")
-    if decision.approved and decision.arguments_hash is None:
+    if decision.arguments_hash is None:
         raise Refused(
             422, "refused", "Send the arguments_hash of the approval whose arguments were shown."
         )
-    if decision.arguments_hash not in (None, asked[0].arguments_hash):
+    if decision.arguments_hash != asked[0].arguments_hash:
         raise Refused(
             409, "other_arguments", "Other arguments were asked about; read the session again."
         )
