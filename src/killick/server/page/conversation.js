@@ -182,7 +182,7 @@ export class Conversation {
       case "late_result":
         this.tool(body.message_id, body.result.call_id, { result: body.result, state: body.result.is_error ? "failed" : "finished", ...(body.output ? { output: body.output } : {}) });
         break;
-      case "approval_asked": this.tool(body.message_id, body.call_id, { approval: { id: body.id, turn_id: body.turn_id } }); this.readApprovals(); break;
+      case "approval_asked": this.tool(body.message_id, body.call_id, { approval: { id: body.id, turn_id: body.turn_id, arguments_hash: body.arguments_hash } }); this.readApprovals(); break;
       case "approval_decided":
         for (const held of this.bySeq.values()) {
           if (held.now.tools.some((one) => one.approval?.id === body.id)) this.change(held, { tools: held.now.tools.map((one) => (one.approval?.id === body.id ? { ...one, approval: null, denied: !body.approved } : one)) });

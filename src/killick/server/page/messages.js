@@ -61,7 +61,7 @@ function Ask({ tool, onDecide }) {
   }, [known, asked.arguments]);
   const fields = known && fieldsOf(asked.arguments);
   const may = known && (seen || all);
-  const why = !known ? (asked.arguments_hash ? "The arguments that were asked about are not in the journal; it can only be denied." : "One moment …") : may ? "" : "Scroll to the end, or show all of it, before you allow it.";
+  const why = !known ? (asked.arguments === null ? "The arguments that were asked about are not in the journal; it can only be denied." : "One moment …") : may ? "" : "Scroll to the end, or show all of it, before you allow it.";
   return html`<div class="ask" role="group" aria-label=${`May ${tool.name} run?`}>
     <p>May <code class="exact">${exact(tool.name)}</code> run with exactly this?</p>
     ${known && html`<div class=${`whole ${all ? "all" : ""}`} ref=${box} tabindex="0" role="region" aria-label="What it would run with" onScroll=${look}>
