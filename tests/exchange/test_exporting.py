@@ -9,6 +9,7 @@ import pytest
 
 from killick import Message, Opaque, Project, Store
 from killick.exchange import EXPORTS, export_session, import_paths, prepare_export
+from killick.model.entries import Note
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from tests.exchange.checks import PNG, VALIDATORS, converse
 
@@ -165,3 +166,23 @@ def test_half_a_character_comes_back_from_our_own_lines(store: Store, tmp_path: 
     with Store(tmp_path / "other.db") as other:
         assert not import_paths(other, [path]).skipped
         assert other.session(LONE).messages() == store.session(LONE).messages()
+
+
+def test_the_blob_of_a_note_leaves_and_comes_back(store: Store, tmp_path: Path) -> None:
+    """A note whose blob is missing in the file comes without its name, and the report says so."""
+    session = store.create_session(id="s")
+    name = store.put_blob(b"seen")
+    session.note("screenshot", blobs=[name])
+    lines = b"".join(export_session(store, "s", redact=True)).splitlines(keepends=True)
+    whole, without = tmp_path / "whole.jsonl", tmp_path / "without.jsonl"
+    whole.write_bytes(b"".join(lines))
+    without.write_bytes(b"".join(line for line in lines if b"base64" not in line))
+    with Store(tmp_path / "whole.db") as other:
+        import_paths(other, [whole])
+        assert other.blob(name) == b"seen"
+    with Store(tmp_path / "without.db") as other:
+        report = import_paths(other, [without])
+        assert name in str(report.repaired)
+        note = next(entry.body for entry in other.session("s").entries() if entry.kind == "note")
+        assert isinstance(note, Note)
+        assert note.blobs == ()

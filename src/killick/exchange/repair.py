@@ -245,6 +245,8 @@ def _without_blob(body: e.Body, name: str) -> e.Body:
         case e.ModelCallStarted():
             system = None if body.system == name else body.system
             return replace(body, system=system, tools=None if body.tools == name else body.tools)
+        case e.Note():
+            return replace(body, blobs=tuple(blob for blob in body.blobs if blob != name))
         case _:
             return body
 

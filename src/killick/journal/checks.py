@@ -37,6 +37,8 @@ def check_content(body: e.Body) -> None:
             check_id(body.id, "message id")
         case e.Note():
             check_json(body.data, "note")
+            for name in body.blobs:
+                check_text(name, "the name of a blob")
         case e.ToolFinished() | e.LateResult():
             check_result(body.result)
         case e.ModelCallStarted():
@@ -73,6 +75,13 @@ def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str):
         raise InvalidEntry(f"tags are several strings; write [{tags!r}] for one")
     return tuple(tags)
+
+
+def as_blob_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of a note's blobs as they are kept; refuse one string."""
+    if isinstance(names, str):
+        raise InvalidEntry(f"blobs are several names; write [{names!r}] for one")
+    return tuple(names)
 
 
 def check_tags(tags: tuple[str, ...]) -> None:

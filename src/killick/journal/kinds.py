@@ -139,7 +139,9 @@ KINDS: Final[dict[type, Kind]] = {
     e.Moved: Kind(_key("moved"), in_summary=True),
     e.Deleted: Kind(_key("deleted"), in_summary=True, redacts=("reason",)),
     e.Restored: Kind(_key("restored"), in_summary=True),
-    e.Note: Kind(_key("note"), in_summary=True, redacts=("data",)),
+    e.Note: Kind(
+        _key("note"), in_summary=True, redacts=("data",), blobs=lambda body: list(body.blobs)
+    ),
     e.Imported: Kind(_key("imported"), in_summary=True, redacts=("report",)),
     e.TurnStarted: Kind(
         _key("turn", _TURN), _TURN, lookup=TURNS, in_summary=True, compares=("prompt_hash",)

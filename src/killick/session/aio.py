@@ -604,9 +604,19 @@ class AsyncSession:
         """Return what is known of the session now: title, tags, project, status, lineage."""
         return await self._run(self._core.info())
 
-    async def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:
-        """Keep something beside the conversation. If interrupted: kept or not."""
-        return await self._run(self._core.note(name, data, key))
+    async def note(
+        self,
+        name: str,
+        data: Json = None,
+        *,
+        key: str | None = None,
+        blobs: Sequence[str] = (),
+    ) -> Receipt:
+        """Keep something beside the conversation, and the blobs that it names.
+
+        If interrupted: kept or not.
+        """
+        return await self._run(self._core.note(name, data, key, blobs))
 
     def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         return settle(self._core.runtime(), flow)

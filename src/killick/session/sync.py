@@ -582,9 +582,19 @@ class Session:
         """Return what is known of the session now: title, tags, project, status, lineage."""
         return self._run(self._core.info())
 
-    def note(self, name: str, data: Json = None, *, key: str | None = None) -> Receipt:
-        """Keep something beside the conversation. If interrupted: kept or not."""
-        return self._run(self._core.note(name, data, key))
+    def note(
+        self,
+        name: str,
+        data: Json = None,
+        *,
+        key: str | None = None,
+        blobs: Sequence[str] = (),
+    ) -> Receipt:
+        """Keep something beside the conversation, and the blobs that it names.
+
+        If interrupted: kept or not.
+        """
+        return self._run(self._core.note(name, data, key, blobs))
 
     def _run(self, flow: Flow[T]) -> T:
         return run(self._core.runtime(), flow)

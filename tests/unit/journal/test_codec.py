@@ -116,6 +116,11 @@ def test_opaque_bytes_come_back_beside_a_lone_surrogate(data: bytes) -> None:
     assert codec.decode_body(codec.encode(body)) == body
 
 
+def test_a_note_without_blobs_has_the_bytes_of_before_it_could_name_any() -> None:
+    body = e.Note(id="n", name="x", data=1)
+    assert codec.encode(body) == b'{"kind":"note","id":"n","name":"x","data":1}'
+
+
 def test_the_bytes_are_json_that_any_tool_can_read() -> None:
     body = e.Note(id="n", name="\ud800", data={"a": 1})
     read = json.loads(codec.encode(body))

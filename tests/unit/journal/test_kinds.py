@@ -35,7 +35,7 @@ STORED: list[tuple[e.Body, str, str, str | None]] = [
     (e.Moved(id="x/1"), "x%2F1/moved", "x/1", None),
     (e.Deleted(id="x/1"), "x%2F1/deleted", "x/1", None),
     (e.Restored(id="x/1"), "x%2F1/restored", "x/1", None),
-    (e.Note(id="x/1", name="n"), "x%2F1/note", "x/1", None),
+    (e.Note(id="x/1", name="n", blobs=("b2:n",)), "x%2F1/note", "x/1", None),
     (e.Imported(id="x/1", source="s", origin="o"), "x%2F1/imported", "x/1", None),
     (e.TurnStarted(turn_id="t/1", fence=1, holder="h"), "t%2F1/turn", "t/1", None),
     (e.StopAsked(id="x/1", turn_id="t/1", reason="r"), "x%2F1/stop_asked", "x/1", None),
@@ -162,9 +162,10 @@ def test_identities_by_name_are_those_of_the_entries() -> None:
     assert kinds.late_text_identity("m%1") == STORED[-3][1]
 
 
-def test_only_messages_results_and_requests_name_blobs() -> None:
+def test_only_messages_results_requests_and_notes_name_blobs() -> None:
     named = {type(body): kinds.blobs_of(body) for body, *_ in STORED if kinds.blobs_of(body)}
     assert named == {
+        e.Note: ["b2:n"],
         e.PromptWaiting: ["b2:i", "b2:f"],
         e.MessageRecorded: ["b2:i", "b2:f"],
         e.MessageEnded: ["b2:i", "b2:f"],

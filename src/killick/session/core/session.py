@@ -278,11 +278,14 @@ class SessionCore:
     def move(self, project: Project | None) -> Flow[Receipt]:
         return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))
 
-    def note(self, name: str, data: Json, key: str | None) -> Flow[Receipt]:
+    def note(
+        self, name: str, data: Json, key: str | None, blobs: Sequence[str] = ()
+    ) -> Flow[Receipt]:
+        names = checks.as_blob_names(blobs)
         if key is not None:
             checks.check_id(key, "key")
         note_id = keyed_id("ent", self.id, key) if key is not None else self.runtime().ids("ent")
-        return self.describe(e.Note(id=note_id, name=name, data=data))
+        return self.describe(e.Note(id=note_id, name=name, data=data, blobs=names))
 
     def recover(self) -> Flow[bool]:
         runtime = self.runtime()

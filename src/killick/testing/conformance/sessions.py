@@ -414,6 +414,30 @@ async def an_id_may_be_shortened(world: World) -> None:
 
 
 @check
+async def a_blob_that_only_a_note_names_is_kept(world: World) -> None:
+    """As long as its session is there; a name that is no blob is refused."""
+    async with world.store() as store:
+        session = await store.create_session()
+        kept, loose = await store.put_blob(b"kept"), await store.put_blob(b"loose")
+        receipt = await session.note("screenshot", {"of": "the page"}, key="n", blobs=[kept])
+        again = await session.note("screenshot", {"of": "the page"}, key="n", blobs=[kept])
+        assert (again.seq, again.repeated) == (receipt.seq, True)
+        before = await session.entries()
+        await raises(errors.InvalidEntry, session.note("x", blobs=["b2:none"]))
+        await raises(errors.InvalidEntry, session.note("x", blobs=kept))
+        assert await session.entries() == before
+    async with world.store() as store:
+        await store.collect_blobs()
+        assert await store.blob(kept) == b"kept"
+        await raises(errors.BlobNotFound, store.blob(loose))
+        note = (await (await store.session(session.id)).entries())[-1].body
+        assert isinstance(note, e.Note)
+        assert note.blobs == (kept,)
+        await store.erase_session(session.id)
+        await raises(errors.BlobNotFound, store.blob(kept))
+
+
+@check
 async def an_erased_session_is_gone(world: World) -> None:
     """Rows, deltas, usage and its own blobs; others keep theirs, shared ones too."""
     async with world.store() as store:
