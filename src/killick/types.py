@@ -20,7 +20,7 @@ from killick.model.messages import (
     ToolCall,
     ToolResult,
 )
-from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, Starts, TurnInfo
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
 from killick.session.core.queries import ActiveDay, Changes, Progress
@@ -91,6 +91,7 @@ __all__ = [
     "Salvaged",
     "SessionInfo",
     "Shown",
+    "Starts",
     "Text",
     "TimedTurn",
     "ToolCall",

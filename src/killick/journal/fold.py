@@ -142,6 +142,7 @@ def fold_turns(entries: Iterable[e.Entry]) -> list[TurnInfo]:
                     ended_at_us=None,
                     continues=body.continues,
                     retry_of=body.retry_of,
+                    starts=body.starts,
                 )
             case e.TurnEnding() as body if body.turn_id in turns:
                 turns[body.turn_id] = msgspec.structs.replace(

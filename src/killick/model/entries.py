@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from killick.model.messages import Json, Part, Role, ToolResult
-from killick.model.sessions import Fork, Namer, Parent, Project, moment
+from killick.model.sessions import Fork, Namer, Parent, Project, Starts, moment
 
 
 class _Body(
@@ -109,7 +109,10 @@ class Imported(_Body, frozen=True, kw_only=True, tag="imported"):
 
 
 class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
-    """The lease begins. `prompt_hash` tells a repeated key from a conflicting one."""
+    """The lease begins. `prompt_hash` tells a repeated key from a conflicting one.
+
+    With `starts="unseen"`, a call without a start may have run all the same.
+    """
 
     turn_id: str
     fence: int
@@ -118,6 +121,7 @@ class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
     prompt_hash: str | None = None
     continues: str | None = None
     retry_of: str | None = None
+    starts: Starts = "seen"
 
 
 class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):

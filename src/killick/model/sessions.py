@@ -7,6 +7,8 @@ import msgspec
 
 Namer = Literal["person", "model", "import"]
 Status = Literal["running", "completed", "failed", "interrupted"]
+Starts = Literal["seen", "unseen"]
+"""Whether the recorder of a turn sees when a tool starts: only then does no start mean not run."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -155,6 +157,7 @@ class TurnInfo(msgspec.Struct, frozen=True):
     continues: str | None = None
     retry_of: str | None = None
     cause: str | None = None
+    starts: Starts = "seen"
 
     @property
     def started_at(self) -> datetime:

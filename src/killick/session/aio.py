@@ -16,7 +16,7 @@ from killick.model import entries as e
 from killick.model import limits
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Part, Prompt
-from killick.model.sessions import Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, TurnInfo
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.aio_blocks import AsyncTurn
@@ -338,6 +338,7 @@ class AsyncSession:
         wait_seconds: float | None = None,
         continues: str | None = None,
         retry_of: str | None = None,
+        starts: Starts = "seen",
     ) -> AsyncTurn:
         """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
@@ -350,6 +351,7 @@ class AsyncSession:
             wait_seconds=wait_seconds,
             continues=continues,
             retry_of=retry_of,
+            starts=starts,
         )
         return AsyncTurn(TurnCore(self._core, prompt, options))
 

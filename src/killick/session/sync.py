@@ -16,7 +16,7 @@ from killick.model import entries as e
 from killick.model import limits
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Part, Prompt
-from killick.model.sessions import Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, TurnInfo
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.core import queries
@@ -322,12 +322,14 @@ class Session:
         wait_seconds: float | None = None,
         continues: str | None = None,
         retry_of: str | None = None,
+        starts: Starts = "seen",
     ) -> Turn:
         """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
         `key` makes it idempotent, `if_busy` says what to do while another turn runs ("refuse",
         "wait" at most `wait_seconds`, "queue", "interrupt", "take_over"), `continues` and
-        `retry_of` link it to an earlier turn.
+        `retry_of` link it to an earlier turn. With `starts="unseen"` the caller does not see when
+        tools start: a call without a result is told as unknown, not as never run.
         """
         options = TurnOptions(
             key=key,
@@ -335,6 +337,7 @@ class Session:
             wait_seconds=wait_seconds,
             continues=continues,
             retry_of=retry_of,
+            starts=starts,
         )
         return Turn(TurnCore(self._core, prompt, options))
 

@@ -21,6 +21,7 @@ from killick.journal.kinds import digest, keyed_id
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.messages import Message, Prompt
+from killick.model.sessions import Starts
 from killick.session.core.session import SessionCore
 from killick.session.drive.exit_guard import attach, ending, interruption
 from killick.session.drive.steps import Flow, Pause, Write, read, write
@@ -38,7 +39,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.25
 class TurnOptions:
     """Options with which a turn begins."""
 
-    __slots__ = ("continues", "if_busy", "key", "retry_of", "wait_seconds")
+    __slots__ = ("continues", "if_busy", "key", "retry_of", "starts", "wait_seconds")
 
     def __init__(
         self,
@@ -48,11 +49,14 @@ class TurnOptions:
         continues: str | None,
         retry_of: str | None,
         wait_seconds: float | None,
+        starts: Starts,
     ) -> None:
         if if_busy not in ("refuse", "wait", "queue", "interrupt", "take_over"):
             raise ValueError(
                 f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
             )
+        if starts not in ("seen", "unseen"):
+            raise ValueError(f'starts={starts!r}; it is "seen" or "unseen"')
         if key is not None:
             checks.check_id(key, "key")
         if wait_seconds is not None and not isinstance(wait_seconds, int | float):
@@ -62,6 +66,7 @@ class TurnOptions:
         self.continues = continues
         self.retry_of = retry_of
         self.wait_seconds = wait_seconds
+        self.starts = starts
 
 
 class _Append:
@@ -135,6 +140,7 @@ class TurnCore:
             continues=options.continues,
             retry_of=options.retry_of,
             if_busy=options.if_busy,
+            starts=options.starts,
         )
         try:
             begun = yield from self._begin(start)

@@ -30,6 +30,7 @@ from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Message, Part, Text
+from killick.model.sessions import Starts
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Flush, SessionLocked
 from killick.stores.engine.state import EngineState, Receipt, SessionState
@@ -47,6 +48,7 @@ class TurnStart(msgspec.Struct, frozen=True):
     continues: str | None = None
     retry_of: str | None = None
     if_busy: IfBusy = "refuse"
+    starts: Starts = "seen"
 
 
 class TurnEntered(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ def start_turn(engine: EngineState, key: int, start: TurnStart, at_us: int) -> T
         prompt_hash=None if start.key is None else _prompt_hash(start.prompt),
         continues=start.continues,
         retry_of=start.retry_of,
+        starts=start.starts,
     )
     if start.key is not None:
         existing = _existing_turn(engine, state, _turn_of_key(engine, state, start, body))

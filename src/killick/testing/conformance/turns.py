@@ -142,6 +142,29 @@ async def a_turn_without_a_prompt_goes_on(world: World) -> None:
 
 
 @check
+async def a_turn_says_whether_its_recorder_sees_starts(world: World) -> None:
+    """It is on its entry and in its facts; a start that is seen all the same is a start."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go", starts="unseen") as first:
+            await first.record(Message("assistant", [ToolCall("a", "make", "{}")]))
+            async with first.tool("a") as call:
+                await call.finish("made")
+        async with session.turn("on"):
+            pass
+        assert [turn.starts for turn in await session.turns()] == ["unseen", "seen"]
+        started = [entry.body for entry in await session.entries() if entry.kind == "turn_started"]
+        assert [body.starts for body in started] == ["unseen", "seen"]
+        assert kinds(await session.entries()).count("tool_started") == 1
+        try:
+            session.turn("go", starts="sometimes")
+        except ValueError as refused:
+            assert "unseen" in str(refused)
+        else:
+            raise AssertionError("an unknown value was taken")
+
+
+@check
 async def writing_after_the_end_is_refused(world: World) -> None:
     """The turn has one ending; nothing is written through its handle afterwards."""
     async with world.store() as store:
