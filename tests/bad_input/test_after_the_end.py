@@ -16,6 +16,7 @@ from killick import (
     ToolNotFinished,
     TurnEnded,
     TurnStopped,
+    UsageError,
 )
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts, until
 
@@ -36,7 +37,7 @@ def test_nothing_is_written_in_a_turn_that_has_ended(store: Store, session: Sess
 
 def test_a_turn_that_was_never_entered_takes_nothing(store: Store, session: Session) -> None:
     turn = session.turn("go")
-    with nothing_stored(session, store), pytest.raises(TurnEnded):
+    with nothing_stored(session, store), pytest.raises(UsageError, match="has not begun"):
         turn.record(saying("x"))
 
 

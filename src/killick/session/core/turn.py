@@ -14,6 +14,7 @@ from killick.errors import (
     StoreError,
     TurnEnded,
     TurnStopped,
+    UsageError,
 )
 from killick.journal import checks
 from killick.journal.checks import check_is
@@ -389,10 +390,19 @@ class TurnCore:
         if self.stop_asked is not None and not self.over:
             self._told_to_stop = True
             raise self.turn_stopped()
+        self.check_begun()
         if self.over:
             if self.repeated:
                 raise TurnEnded(f"turn {self.claim.turn_id!r} was begun before with the same key")
             raise TurnEnded(f"turn {self.claim.turn_id!r} has ended; start a new turn")
+
+    def check_begun(self) -> None:
+        """Refuse a turn whose block was never entered."""
+        if not self.claim.turn_id:
+            raise UsageError(
+                "this turn has not begun; use it as a block: `with session.turn(...) as turn:`, "
+                "or `async with session.turn(...) as turn:` with an AsyncStore"
+            )
 
     def append(self, *bodies: e.Body) -> Write[Receipt]:
         """Fenced entries, all or none; the receipt is that of the last."""
