@@ -61,7 +61,7 @@ from killick.model.messages import (
     ToolCall,
     ToolResult,
 )
-from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, SessionNote, TurnInfo
 from killick.search.results import Hit, Hits
 from killick.session.sync import Session, Store
 from killick.session.sync_blocks import Stream, Tool, Turn
@@ -190,6 +190,7 @@ __all__ = [
     "SessionHasForks",
     "SessionInfo",
     "SessionNotFound",
+    "SessionNote",
     "Shown",
     "SqliteTooOld",
     "StaleFence",

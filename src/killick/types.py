@@ -20,7 +20,16 @@ from killick.model.messages import (
     ToolCall,
     ToolResult,
 )
-from killick.model.sessions import Fork, Namer, Parent, Project, SessionInfo, Starts, TurnInfo
+from killick.model.sessions import (
+    Fork,
+    Namer,
+    Parent,
+    Project,
+    SessionInfo,
+    SessionNote,
+    Starts,
+    TurnInfo,
+)
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
 from killick.session.core.queries import ActiveDay, Changes, Progress
@@ -90,6 +99,7 @@ __all__ = [
     "Role",
     "Salvaged",
     "SessionInfo",
+    "SessionNote",
     "Shown",
     "Starts",
     "Text",

@@ -39,7 +39,7 @@ READS = {
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),
-        *("changes", "queued", "approvals", "blob"),
+        *("changes", "queued", "approvals", "blob", "notes"),
     },
     "Turn": {"id", "status", "reason", "cause", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {

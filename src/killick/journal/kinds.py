@@ -139,8 +139,13 @@ KINDS: Final[dict[type, Kind]] = {
     e.Moved: Kind(_key("moved"), in_summary=True),
     e.Deleted: Kind(_key("deleted"), in_summary=True, redacts=("reason",)),
     e.Restored: Kind(_key("restored"), in_summary=True),
+    # Without the key, which is in the id: notes were stored without it before.
     e.Note: Kind(
-        _key("note"), in_summary=True, redacts=("data",), blobs=lambda body: list(body.blobs)
+        _key("note"),
+        in_summary=True,
+        redacts=("data",),
+        blobs=lambda body: list(body.blobs),
+        compares=("name", "data", "blobs"),
     ),
     e.Imported: Kind(_key("imported"), in_summary=True, redacts=("report",)),
     e.TurnStarted: Kind(

@@ -87,13 +87,14 @@ class Restored(_Body, frozen=True, kw_only=True, tag="restored"):
 class Note(_Body, frozen=True, kw_only=True, tag="note"):
     """Data that an application keeps beside the conversation; no model is sent it.
 
-    `blobs` names those that are kept as long as the note is.
+    `blobs` names those that are kept as long as the note is, `key` is the caller's own.
     """
 
     id: str
     name: str
     data: Json = None
     blobs: tuple[str, ...] = ()
+    key: str | None = None
 
 
 class Imported(_Body, frozen=True, kw_only=True, tag="imported"):

@@ -1,5 +1,6 @@
 """Facts of a session and of a turn as a whole."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -98,6 +99,11 @@ class SessionInfo(msgspec.Struct, frozen=True):
         return self.about.tags
 
     @property
+    def extra(self) -> dict[str, Any]:
+        """The application's own data, as the session was created with it."""
+        return self.about.extra
+
+    @property
     def models(self) -> tuple[str, ...]:
         return self.about.models
 
@@ -142,6 +148,26 @@ class SessionInfo(msgspec.Struct, frozen=True):
     def updated_at(self) -> datetime:
         """The time when a turn last began or ended, or the session itself was changed."""
         return moment(self.updated_at_us)
+
+
+class SessionNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A note that an application keeps beside the conversation.
+
+    To keep one, give `name` and `data`, a `key` when a repeated write must be recognised, and the
+    `blobs` that it names. `id`, `seq` and `at_us` are filled in when it is read back.
+    """
+
+    name: str
+    data: Any = None
+    key: str | None = None
+    blobs: Sequence[str] = ()
+    id: str = ""
+    seq: int = 0
+    at_us: int = 0
+
+    @property
+    def at(self) -> datetime:
+        return moment(self.at_us)
 
 
 class TurnInfo(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Running the tools that a model calls, for the asynchronous face."""
 
 import inspect
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -159,9 +159,19 @@ class AsyncTurn(TurnFacts):
         super().__init__(core)
         self._scope: StopScope | None = None
 
-    async def __aenter__(self) -> Self:
+    async def begin(self) -> Self:
+        """Begin the turn, as entering its block does; `end` ends it, also from another task.
+
+        For programs whose beginning and end are two callbacks. A stop raises TurnStopped at the
+        next call on the turn; only a block is cancelled by it. Dropping this object ends the turn
+        as abandoned. If interrupted: a turn that was begun all the same is ended first.
+        """
         self._core.held_by(self)  # an `async with` statement holds it already
         await self._run(self._core.enter())
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
         if not self._core.over:
             self._scope = StopScope()
             self._scope.enter()
@@ -215,6 +225,14 @@ class AsyncTurn(TurnFacts):
         changes nothing.
         """
         return await self._run(self._core.record(message))
+
+    async def record_all(self, messages: Sequence[Message]) -> list[Receipt]:
+        """Record whole messages in one commit, durable on return: all of them or none.
+
+        If interrupted: they are recorded or they are not; with ids of yours, recording them again
+        changes nothing.
+        """
+        return await self._run(self._core.record_all(messages))
 
     def stream(
         self,
@@ -283,8 +301,7 @@ class AsyncBlock(Generic[C]):
     _core: C
 
     async def __aenter__(self) -> Self:
-        await settle(self._core.turn.runtime, self._core.enter())
-        return self
+        return await self.begin()
 
     async def __aexit__(
         self,
@@ -292,7 +309,25 @@ class AsyncBlock(Generic[C]):
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        await settle(self._core.turn.runtime, self._core.leave(error))
+        await self.end(error)
+
+    async def begin(self) -> Self:
+        """Do what entering the block does; durable on return.
+
+        If interrupted: it has begun or it has not; the turn's end closes it.
+        """
+        await settle(self._core.turn.runtime, self._core.enter())
+        return self
+
+    async def end(self, error: BaseException | None = None, cause: Cause | None = None) -> None:
+        """Do what leaving the block does, by this exception or without; again, it does nothing.
+
+        `cause` stands in place of the one that follows from `error`: with one, an answer is partial
+        and a tool is left without a result, or with `failed` has an error as its result.
+
+        If interrupted: what came is written all the same; only the wait for it is given up.
+        """
+        await settle(self._core.turn.runtime, self._core.leave(error, cause))
 
 
 class AsyncStream(Deltas, AsyncBlock[StreamCore]):

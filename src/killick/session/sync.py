@@ -19,6 +19,7 @@ from killick.model.messages import Json, Message, Part, Prompt
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, TurnInfo
 from killick.search.port import Order
 from killick.search.results import Hits
+from killick.session.amend import Amend
 from killick.session.core import queries
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import Content, SessionCore, open_session, read_blob
@@ -129,6 +130,36 @@ class Store(Upkeep):
     def session(self, session_id: str) -> "Session":
         """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
         return Session(self._run(open_session(self._core, session_id)))
+
+    def open_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        titled_by: Namer = "person",
+        type: str = "user",
+        project: Project | None = None,
+        tags: Sequence[str] = (),
+        extra: dict[str, Any] | None = None,
+        parent: Parent | None = None,
+    ) -> "Session":
+        """Open a session as `session` does, or begin it: the other parameters are for a new one.
+
+        For programs that name their sessions and are started again. Raises SessionDeleted.
+
+        If interrupted: it exists or it does not; call it again.
+        """
+        flow = self._core.open_session(
+            session_id,
+            title=title,
+            titled_by=titled_by,
+            session_type=type,
+            project=project,
+            tags=tags,
+            extra=extra,
+            parent=parent,
+        )
+        return Session(self._run(flow))
 
     def sessions(
         self,
@@ -292,7 +323,7 @@ class Store(Upkeep):
         return run(self._core.runtime(), flow)
 
 
-class Session:
+class Session(Amend):
     """One session. `id` is fixed; `title` and `head` are as of the last read or write here."""
 
     def __init__(self, core: SessionCore) -> None:
@@ -371,6 +402,7 @@ class Session:
         self,
         format: "Format",
         *,
+        before_turn: str | None = None,
         max_messages: int | None = None,
         max_tokens: int | None = None,
         partial: "Partial" = "note",
@@ -378,12 +410,15 @@ class Session:
     ) -> "Context":
         """Return what a model would be sent now, repaired, in one provider's shape.
 
+        `before_turn` leaves out that turn and all that was said since, for a caller that gives the
+        prompt by itself; a result that came late for an earlier turn is there.
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out.
         """
         flow = queries.show_context(
             self._core,
             format,
+            before_turn=before_turn,
             max_messages=max_messages,
             max_tokens=max_tokens,
             partial_answers=partial,
@@ -466,104 +501,6 @@ class Session:
         flow = self._core.decide_approval(asked, approved=approved, by=by, reason=reason)
         return self._run(flow)
 
-    def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
-        """Give the session a title; a person's is never replaced by a generated one.
-
-        If interrupted: it is renamed or it is not.
-        """
-        return self._run(self._core.rename(title, by))
-
-    def archive(self, *, archived: bool = True) -> Receipt:
-        """Put the session away, or bring it back. If interrupted: done or not."""
-        return self._run(self._core.archive(archived=archived))
-
-    def pin(self, *, pinned: bool = True) -> Receipt:
-        """Keep the session from every rule that removes. If interrupted: done or not."""
-        return self._run(self._core.pin(pinned=pinned))
-
-    def tag(self, *add: str, remove: Sequence[str] = ()) -> Receipt:
-        """Put tags on the session and take others off. If interrupted: done or not."""
-        return self._run(self._core.tag(add, remove))
-
-    def move(self, project: Project | None) -> Receipt:
-        """Say where the work lies from now on. If interrupted: done or not."""
-        return self._run(self._core.move(project))
-
-    def compact(
-        self,
-        summary: str,
-        through: int,
-        *,
-        first: int = 1,
-        as_of: int | None = None,
-        keep: Sequence[int] = (),
-        provider: str | None = None,
-        model: str | None = None,
-        usage: e.Usage | None = None,
-        tokens_before: int | None = None,
-        tokens_after: int | None = None,
-    ) -> Receipt:
-        """Put a summary in place of the messages up to `through`, in what a model is sent.
-
-        `first` begins the range elsewhere, `keep` names messages that stay; so does, in a turn that
-        still runs, what was not finished at `through`. Give `as_of`, the head when the summary was
-        begun, if a turn may have ended since: what was not finished then stays.
-
-        If interrupted: it is compacted or it is not.
-        """
-        flow = HistoryCore(self._core).compact(
-            summary,
-            through,
-            first=first,
-            as_of=as_of,
-            keep=keep,
-            provider=provider,
-            model=model,
-            usage=usage,
-            tokens_before=tokens_before,
-            tokens_after=tokens_after,
-        )
-        return self._run(flow)
-
-    def rewind(self, through: int) -> Receipt:
-        """Take what began after `through` out of every view; it stays in the journal.
-
-        What began by then is kept whole, a call with its result too. Raises SessionBusy while a
-        turn runs. If interrupted: it is rewound or it is not.
-        """
-        return self._run(HistoryCore(self._core).rewind(through))
-
-    def clear(self) -> Receipt:
-        """Begin anew: a rewind to before the first message. If interrupted: done or not."""
-        return self._run(HistoryCore(self._core).rewind(0))
-
-    def undo(self, seq: int | None = None) -> Receipt:
-        """Undo the compaction or rewind at this seq, or the newest one that is in effect.
-
-        A rewind can be undone until something was said since. Raises UndoRefused afterwards, and
-        when there is nothing to undo.
-        If interrupted: it is undone or it is not.
-        """
-        return self._run(HistoryCore(self._core).undo(seq))
-
-    def hide(self, message: int | Message, *, person: bool = True, model: bool = True) -> Receipt:
-        """Hide a message from the person and the model, or one of them, until it is shown again.
-
-        If interrupted: it is hidden or it is not.
-        """
-        see = HistoryCore(self._core).see(
-            message, person=False if person else None, model=False if model else None
-        )
-        return self._run(see)
-
-    def show(self, message: int | Message, *, person: bool = True, model: bool = True) -> Receipt:
-        """Show a message again, to the person and the model, or to one of them.
-
-        If interrupted: it is shown or it is not.
-        """
-        see = HistoryCore(self._core).see(message, person=person or None, model=model or None)
-        return self._run(see)
-
     def fork(
         self,
         at: int | None = None,
@@ -584,20 +521,6 @@ class Session:
     def info(self) -> SessionInfo:
         """Return what is known of the session now: title, tags, project, status, lineage."""
         return self._run(self._core.info())
-
-    def note(
-        self,
-        name: str,
-        data: Json = None,
-        *,
-        key: str | None = None,
-        blobs: Sequence[str] = (),
-    ) -> Receipt:
-        """Keep something beside the conversation, and the blobs that it names.
-
-        If interrupted: kept or not.
-        """
-        return self._run(self._core.note(name, data, key, blobs))
 
     def _run(self, flow: Flow[T]) -> T:
         return run(self._core.runtime(), flow)

@@ -289,6 +289,14 @@ class Turn(TurnFacts):
     """One prompt and everything until its one ending. Use it as a block."""
 
     def __enter__(self) -> Self:
+        return self.begin()
+
+    def begin(self) -> Self:
+        """Begin the turn, as entering its block does; `end` ends it.
+
+        For programs whose beginning and end are two callbacks. Dropping this object ends the turn
+        as abandoned. If interrupted: a turn that was begun all the same is ended first.
+        """
         self._core.held_by(self)  # a `with` statement holds it already
         try:
             self._run(self._core.enter())
@@ -324,6 +332,14 @@ class Turn(TurnFacts):
         changes nothing.
         """
         return self._run(self._core.record(message))
+
+    def record_all(self, messages: Sequence[Message]) -> list[Receipt]:
+        """Record whole messages in one commit, durable on return: all of them or none.
+
+        If interrupted: they are recorded or they are not; with ids of yours, recording them again
+        changes nothing.
+        """
+        return self._run(self._core.record_all(messages))
 
     def stream(
         self,
@@ -392,8 +408,7 @@ class Block(Generic[C]):
     _core: C
 
     def __enter__(self) -> Self:
-        run(self._core.turn.runtime, self._core.enter())
-        return self
+        return self.begin()
 
     def __exit__(
         self,
@@ -401,7 +416,25 @@ class Block(Generic[C]):
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        run(self._core.turn.runtime, self._core.leave(error), leaving=error)
+        self.end(error)
+
+    def begin(self) -> Self:
+        """Do what entering the block does; durable on return.
+
+        If interrupted: it has begun or it has not; the turn's end closes it.
+        """
+        run(self._core.turn.runtime, self._core.enter())
+        return self
+
+    def end(self, error: BaseException | None = None, cause: Cause | None = None) -> None:
+        """Do what leaving the block does, by this exception or without; again, it does nothing.
+
+        `cause` stands in place of the one that follows from `error`: with one, an answer is partial
+        and a tool is left without a result, or with `failed` has an error as its result.
+
+        If interrupted: what came is written all the same; only the wait for it is given up.
+        """
+        run(self._core.turn.runtime, self._core.leave(error, cause), leaving=error)
 
 
 class Stream(Deltas, Block[StreamCore]):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreError
+from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreError, TurnNotFound
 from killick.journal import turn_state
 from killick.journal.checks import check_count, check_counts, check_kinds
 from killick.journal.closing import waiting
 from killick.journal.fold import Messages, fold_turns
-from killick.journal.kinds import HISTORY, TURNS
-from killick.journal.visibility import in_view
+from killick.journal.kinds import HISTORY, TURNS, turn_identity
+from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import Message
 from killick.model.sessions import SessionInfo, microseconds
@@ -292,6 +292,7 @@ def show_context(
     session: SessionCore,
     format_: "Format",
     *,
+    before_turn: str | None,
     max_messages: int | None,
     max_tokens: int | None,
     partial_answers: "Partial",
@@ -303,22 +304,52 @@ def show_context(
 
     def view(reader: Reader) -> "Context":
         row = session.row(reader)
-        history = read_history(reader, session.key)
-        entries = read_for_model(reader, session.key, history)
-        session.saw(row.head)
+        history, through = read_history(reader, session.key), None
+        if before_turn is None:
+            entries = read_for_model(reader, session.key, history)
+        else:
+            history, entries, through = _before(reader, session, before_turn)
         with _paused:
             return compute(
                 entries,
                 format_,
                 blobs=lambda name: reader.blob(row.tenant, name),
                 history=history,
-                system=read_system(reader, row),
+                system=read_system(reader, row, through),
                 budget=Budget(max_messages, max_tokens),
                 partial=partial_answers,
                 reasoning=reasoning,
             )
 
     return (yield from read(view))
+
+
+def _before(
+    reader: Reader, session: SessionCore, turn_id: str
+) -> tuple[History, list[e.Entry], int]:
+    """Return history, entries and reach of a context as it is without a turn and what came since.
+
+    What is hidden now stays hidden. A summary that knows of the turn does not stand for anything.
+    """
+    start = reader.find_entry(session.key, turn_identity(turn_id))
+    if start is None:
+        raise TurnNotFound(f"session {session.id!r} has no turn {turn_id!r}")
+    reach = start.seq - 1
+    history = History(
+        entry
+        for entry in reader.marked_entries(session.key, HISTORY)
+        if not (isinstance(entry.body, e.Compacted) and entry.body.through > reach)
+    )
+    entries = read_for_model(reader, session.key, history, reach)
+    earlier = {
+        entry.body.turn_id
+        for entry in reader.marked_entries(session.key, TURNS)
+        if isinstance(entry.body, e.TurnStarted) and entry.seq <= reach
+    }
+    for entry in reader.entries(session.key, after=reach):
+        if isinstance(entry.body, e.LateResult | e.LateText) and entry.body.turn_id in earlier:
+            entries.append(entry)
+    return history, entries, reach
 
 
 def show_transcript(session: SessionCore) -> "Flow[list[Shown]]":

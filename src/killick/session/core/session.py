@@ -1,7 +1,7 @@
 """One session, written once for both faces, as flows: opening, reading, describing it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -9,7 +9,7 @@ from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
 from killick.journal.checks import check_count, check_counts, check_is
 from killick.journal.fold import Messages, fold_messages, fold_turns
-from killick.journal.kinds import HISTORY, TURNS, keyed_id
+from killick.journal.kinds import HISTORY, TURNS, keyed_id, named_identity
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
@@ -24,7 +24,7 @@ from killick.model.messages import (
     ToolResult,
     as_message,
 )
-from killick.model.sessions import Namer, Project, SessionInfo, TurnInfo
+from killick.model.sessions import Namer, Project, SessionInfo, SessionNote, TurnInfo
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
@@ -278,14 +278,67 @@ class SessionCore:
     def move(self, project: Project | None) -> Flow[Receipt]:
         return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))
 
-    def note(
-        self, name: str, data: Json, key: str | None, blobs: Sequence[str] = ()
-    ) -> Flow[Receipt]:
-        names = checks.as_blob_names(blobs)
+    def note_all(self, notes: Sequence[SessionNote]) -> Flow[list[Receipt]]:
+        """Keep notes beside the conversation, in one commit."""
+        bodies = [self._note(note) for note in checks.as_parts(notes, "notes are a list")]
+        at = self.runtime().clock()
+        receipts = yield from write(
+            lambda engine: [ops.about(engine, self.key, body, at)[0] for body in bodies]
+        )
+        self.saw(max((receipt.seq for receipt in receipts), default=0))
+        return receipts
+
+    def _note(self, note: SessionNote) -> e.Note:
+        check_is(note, SessionNote, "a note")
+        if note.key is not None:
+            checks.check_id(note.key, "key")
+        body = e.Note(
+            id=self.runtime().ids("ent") if note.key is None else self._note_id(note.key),
+            name=note.name,
+            data=note.data,
+            blobs=checks.as_blob_names(note.blobs),
+            key=note.key,
+        )
+        checks.check_content(body)
+        return body
+
+    def _note_id(self, key: str) -> str:
+        return keyed_id("ent", self.id, key)
+
+    def notes(self, name: str | None, key: str | None, last: int | None) -> Flow[list[SessionNote]]:
+        """Return notes in order; those of a fork's origin too, wherever it was rewound to."""
+        checks.check_kinds("notes()", str, name=name, key=key)
+        check_counts(last=last)
+        return (yield from read(lambda reader: self._notes(reader, name, key, last)))
+
+    def _notes(
+        self, reader: Reader, name: str | None, key: str | None, last: int | None
+    ) -> list[SessionNote]:
+        row, notes = self.row(reader), list[SessionNote]()
+        kept = None
         if key is not None:
-            checks.check_id(key, "key")
-        note_id = keyed_id("ent", self.id, key) if key is not None else self.runtime().ids("ent")
-        return self.describe(e.Note(id=note_id, name=name, data=data, blobs=names))
+            kept = reader.find_entry(self.key, named_identity(self._note_id(key), "note"))
+        pages = [[kept]] if kept else self._pages(reader, row, whole=key is None)
+        for page in pages:
+            for entry in reversed(page):
+                if last is not None and len(notes) >= last:
+                    return notes[::-1]
+                body = entry.body
+                if not isinstance(body, e.Note) or name not in (None, body.name):
+                    continue
+                if kept is not None or key in (None, body.key):
+                    notes.append(_as_note(entry, body, key))
+        return notes[::-1]
+
+    def _pages(self, reader: Reader, row: SessionRow, *, whole: bool) -> Iterator[list[e.Entry]]:
+        """Yield the journal from its end; if not the whole of it, what a fork has inherited."""
+        before: int | None = None if whole else row.base_seq + 1
+        while before != 1:
+            page = reader.newest_entries(self.key, before=before, limit=_PAGE)
+            if not page:
+                return
+            yield page
+            before = page[0].seq
 
     def recover(self) -> Flow[bool]:
         runtime = self.runtime()
@@ -385,6 +438,18 @@ class SessionCore:
         )
         checks.check_content(body)
         return body
+
+
+def _as_note(entry: e.Entry, body: e.Note, key: str | None) -> SessionNote:
+    return SessionNote(
+        name=body.name,
+        data=body.data,
+        key=body.key or key,
+        blobs=body.blobs,
+        id=body.id,
+        seq=entry.seq,
+        at_us=entry.at_us,
+    )
 
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from killick.errors import InvalidEntry
+from killick.errors import IdConflict, InvalidEntry
 from killick.journal import checks
 from killick.journal.checks import check_is, check_kinds
 from killick.journal.codec import check_value
@@ -47,6 +47,10 @@ class StoreCore(StoreOpening):
         extra: dict[str, Any] | None,
         parent: Parent | None,
     ) -> Flow[SessionCore]:
+        """Begin a session.
+
+        If interrupted: it exists or it does not.
+        """
         runtime = self.runtime()
         created = e.SessionCreated(
             type=session_type,
@@ -69,6 +73,20 @@ class StoreCore(StoreOpening):
         if row is None:
             return (yield from open_session(self, minted))
         return SessionCore(self, row)
+
+    def open_session(self, session_id: str, **beginning: Any) -> Flow[SessionCore]:
+        """Open a session, or create it with this beginning.
+
+        If interrupted: it exists or it does not.
+        """
+        checks.check_id(session_id, "session id")
+        tenant = self.runtime().tenant
+        if (yield from read(lambda reader: reader.find_session(tenant, session_id))) is None:
+            try:
+                return (yield from self.create_session(session_id, **beginning))
+            except IdConflict:
+                pass  # another process was faster
+        return (yield from open_session(self, session_id))
 
     def sessions(
         self,

@@ -21,6 +21,7 @@ from killick.journal import checks
 from killick.journal.assembly import ObjectScanner, is_whole_object
 from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
+from killick.model.causes import Cause, check_cause
 from killick.model.limits import PARTS_MAX
 from killick.model.messages import Json, Part, Role, ToolCall
 from killick.session.core.turn import TurnCore
@@ -135,14 +136,20 @@ class StreamCore:
         )
         self._buffer = turn.open_buffer(receipt.seq)
 
-    def leave(self, error: BaseException | None) -> Flow[None]:
+    def leave(self, error: BaseException | None, cause: Cause | None = None) -> Flow[None]:
         """Fold what came into the message: complete, or partial if cut off or by an exception.
+
+        A `cause` without an exception says why the answer broke off.
 
         If interrupted: the message is written all the same; only the wait for it is given up.
         """
+        if cause is not None:
+            check_cause(cause)
         buffer = self._buffer
         if buffer is None or not self.turn.runtime.is_ours():
             return
+        if error is None and cause is not None:
+            self._cut = self._cut or cause
         self._buffer = None
         try:
             outcome = yield from write(self._end_write(buffer, error))

@@ -10,6 +10,7 @@ from killick.errors import (
 )
 from killick.journal import checks
 from killick.model import entries as e
+from killick.model.causes import Cause, check_cause
 from killick.model.messages import Json
 from killick.session.core.session import Content, tool_result
 from killick.session.core.turn import TurnCore, store_failed
@@ -113,12 +114,16 @@ class ToolCore:
         turn.session.saw(receipt.seq)
         return receipt
 
-    def leave(self, error: BaseException | None) -> Flow[None]:
+    def leave(self, error: BaseException | None, cause: Cause | None = None) -> Flow[None]:
         """Record what an exception that leaves the block means for the call.
+
+        A `cause` stands in its place: with any but `failed` the call is left without a result.
 
         An error of ours says nothing about the tool, so it is no result: the outcome is the one
         that `finish` was given, or unknown.
         """
+        if cause is not None:
+            check_cause(cause)
         if self.finished is not None or not self._entered or not self.turn.runtime.is_ours():
             return
         self._entered = False
@@ -126,8 +131,10 @@ class ToolCore:
             if self._pending:
                 self._close()
                 return
-            if error is not None and not _says_nothing(error):
-                yield from self.finish(describe(error), is_error=True, structured=None)
+            failed = error is not None and not _says_nothing(error) and cause is None
+            if failed or cause == "failed":
+                words = cause or "" if error is None else describe(error)
+                yield from self.finish(words, is_error=True, structured=None)
                 return
             yield from self._leave_unfinished()
         except KillickError as failure:
@@ -135,7 +142,7 @@ class ToolCore:
                 raise
             attach(error, failure)
             return
-        if error is None:
+        if error is None and cause is None:
             raise ToolNotFinished(
                 f"the block of tool call {self.call_id!r} was left without finish(); what the tool "
                 "did is recorded as unknown"

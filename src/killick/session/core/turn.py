@@ -1,7 +1,7 @@
 """A turn, written once for both faces: taking the lease, writing inside it, its one ending."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -87,10 +87,17 @@ class _Append:
         self._at_us = at_us
 
     def __call__(self, engine: EngineState) -> Receipt:
-        return ops.append(engine, self._session.key, self._claim, self._bodies, self._at_us)[-1]
+        return self.all(engine)[-1]
+
+    def all(self, engine: EngineState) -> list[Receipt]:
+        return ops.append(engine, self._session.key, self._claim, self._bodies, self._at_us)
 
     def done(self, receipt: Receipt) -> None:
         self._session.saw(receipt.seq)
+
+    def all_done(self, receipts: list[Receipt]) -> None:
+        for receipt in receipts:
+            self._session.saw(receipt.seq)
 
 
 class TurnCore:
@@ -401,27 +408,38 @@ class TurnCore:
         if not self.claim.turn_id:
             raise UsageError(
                 "this turn has not begun; use it as a block: `with session.turn(...) as turn:`, "
-                "or `async with session.turn(...) as turn:` with an AsyncStore"
+                "or `async with session.turn(...) as turn:` with an AsyncStore; or call "
+                "turn.begin() first, and turn.end() at last"
             )
 
     def append(self, *bodies: e.Body) -> Write[Receipt]:
         """Fenced entries, all or none; the receipt is that of the last."""
+        append = self._append(bodies)
+        return Write(append, append.done)
+
+    def _append(self, bodies: tuple[e.Body, ...]) -> _Append:
         self.check_open()
         for body in bodies:
             checks.check_content(body)
-        append = _Append(self.session, self.claim, bodies, self.runtime.clock())
-        return Write(append, append.done)
+        return _Append(self.session, self.claim, bodies, self.runtime.clock())
 
     def record(self, message: Message) -> Write[Receipt]:
+        return self.append(self._recorded(message))
+
+    def record_all(self, messages: Sequence[Message]) -> Write[list[Receipt]]:
+        given = checks.as_parts(messages, "what is recorded is a list of messages")
+        append = self._append(tuple(map(self._recorded, given)))
+        return Write(append.all, append.all_done)
+
+    def _recorded(self, message: Message) -> e.MessageRecorded:
         check_is(message, Message, "what is recorded")
-        body = e.MessageRecorded(
+        return e.MessageRecorded(
             id=message.id or self.runtime.ids("msg"),
             turn_id=self.claim.turn_id,
             role=message.role,
             parts=checks.as_parts(message.parts, "the parts of a message are a list"),
             model_call_id=message.model_call_id,
         )
-        return self.append(body)
 
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
         """Record that a call waits for a person, bound to its exact arguments."""

@@ -42,7 +42,10 @@ def create_session(
         offered = decode_body(encode(engine.redacted(created)))
         if stored is not None and same_content(stored.body, offered):
             return None
-        raise IdConflict(f"session {session_id!r} exists already, with another beginning")
+        raise IdConflict(
+            f"session {session_id!r} exists already, with another beginning; "
+            "store.open_session(id) opens it"
+        )
     if base is not None:
         engine.live(base)
     reach = 0 if created.fork is None else created.fork.at

@@ -272,7 +272,7 @@ def recover(engine: EngineState, key: int, at_us: int) -> tuple[bool, int]:
 def append(
     engine: EngineState, key: int, claim: Claim, bodies: Sequence[e.Body], at_us: int
 ) -> list[Receipt]:
-    """Append fenced entries, all or none."""
+    """Append fenced entries, all or none: each may need those before it."""
     state = engine.live(key)
     try:
         turn = state.claimed(claim)
@@ -281,9 +281,11 @@ def append(
         if None in repeated:
             raise
         return [receipt for receipt in repeated if receipt is not None]
+    receipts = []
     for body in bodies:
         rules.admit(turn, body)
-    return [engine.write(state, body, at_us) for body in bodies]
+        receipts.append(engine.write(state, body, at_us))
+    return receipts
 
 
 def end_message(

@@ -1,0 +1,242 @@
+"""Calls that adapters, proxies and workers need: open or create, begin and end, several at once."""
+
+from typing import Any
+
+from killick import errors
+from killick.model import entries as e
+from killick.model.messages import Message, Text, ToolCall, ToolResult
+from killick.model.sessions import SessionNote
+from killick.testing.conformance.world import Boom, World, check, kinds, raises, texts
+
+
+def _said(text: str, **fields: Any) -> Message:
+    return Message("assistant", [Text(text)], **fields)
+
+
+@check
+async def opening_a_session_creates_it_once(world: World) -> None:
+    """The parameters are for a new one; one that exists is opened, whatever they are."""
+    async with world.store() as store, world.store() as other:
+        session = await store.open_session("mine", title="First", tags=["a"], extra={"of": "me"})
+        async with session.turn("go"):
+            pass
+        again = await other.open_session("mine", title="Second", extra={"of": "you"})
+        assert (again.id, again.title, again.head) == ("mine", "First", session.head)
+        info = await again.info()
+        assert (info.tags, info.extra) == (("a",), {"of": "me"})
+        conflict = await raises(errors.IdConflict, store.create_session(id="mine"))
+        assert "open_session" in str(conflict)
+        await store.delete_session("mine")
+        await raises(errors.SessionDeleted, store.open_session("mine"))
+        await raises(errors.InvalidEntry, store.open_session(""))
+
+
+@check
+async def opening_a_session_closes_a_turn_whose_process_died(world: World) -> None:
+    """As `store.session` does."""
+    async with world.crashing() as store:
+        session = await store.open_session("mine")
+        turn = await session.turn("go").begin()
+        reply = await turn.stream().begin()
+        reply.text("half")
+    async with world.store() as store:
+        session = await store.open_session("mine")
+        assert [(turn.status, turn.cause) for turn in await session.turns()] == [
+            ("interrupted", "crashed")
+        ]
+
+
+@check
+async def begin_and_end_do_what_the_block_does(world: World) -> None:
+    """A turn, a stream and a tool, begun and ended by calls; a second end changes nothing."""
+    async with world.store() as store:
+        session = await store.create_session()
+        turn = await session.turn("go").begin()
+        reply = await turn.stream(model="m").begin()
+        reply.text("Let me look.")
+        reply.tool_call("c", name="shell", arguments="{}")
+        await reply.end()
+        await reply.end()
+        call = await turn.tool("c").begin()
+        call.output("compiling")
+        await call.finish("done")
+        await call.end()
+        await turn.end()
+        await turn.end(Boom("too late"))
+        assert turn.status == "completed"
+        assert await texts(session) == [
+            ("user", "complete", "go"),
+            ("assistant", "complete", "Let me look."),
+            ("tool", "complete", ""),
+        ]
+        assert [info.status for info in await session.turns()] == ["completed"]
+        assert kinds(await session.entries()).count("turn_ended") == 1
+        assert (await store.counts())["deltas"] == 0
+
+
+@check
+async def ending_by_an_exception_keeps_what_came(world: World) -> None:
+    """The answer is partial, the tool's result is the error, the turn has failed."""
+    async with world.store() as store:
+        session = await store.create_session()
+        turn = await session.turn("go").begin()
+        await turn.record(Message("assistant", [ToolCall("c", "shell", "{}")]))
+        call = await turn.tool("c").begin()
+        await call.end(Boom("broken"))
+        reply = await turn.stream().begin()
+        reply.text("half an ans")
+        await reply.end(Boom())
+        await turn.end(Boom("why"))
+        messages = await session.messages()
+        assert [message.state for message in messages] == ["complete"] * 3 + ["partial"]
+        assert messages[2].parts == (ToolResult("c", "Boom: broken", is_error=True),)
+        (info,) = await session.turns()
+        assert (info.status, info.reason, info.cause) == ("failed", "Boom: why", "failed")
+
+
+@check
+async def ending_by_a_cause_keeps_what_came(world: World) -> None:
+    """The answer is partial, the tool's outcome unknown or, with `failed`, an error."""
+    async with world.store() as store:
+        session = await store.create_session()
+        turn = await session.turn("go").begin()
+        await turn.record(Message("assistant", [ToolCall(name, "shell", "{}") for name in "ab"]))
+        left, failed = await turn.tool("a").begin(), await turn.tool("b").begin()
+        left.output("printed")
+        await left.end(cause="client_gone")
+        await failed.end(cause="failed")
+        reply = await turn.stream().begin()
+        reply.text("half")
+        await raises(errors.UsageError, reply.end(cause="gone"))
+        await reply.end(cause="client_gone")
+        await turn.end(cause="client_gone")
+        entries = await session.entries()
+        assert "tool_output" in kinds(entries)
+        (result,) = [x.body.result for x in entries if isinstance(x.body, e.ToolFinished)]
+        assert (result.call_id, result.is_error) == ("b", True)
+        assert (await session.messages())[-1].state == "partial"
+        (info,) = await session.turns()
+        assert (info.status, info.cause) == ("interrupted", "client_gone")
+
+
+@check
+async def several_messages_are_recorded_together(world: World) -> None:
+    """In one commit and in order; each may need those before it; again, nothing changes."""
+    async with world.store() as store:
+        session = await store.create_session()
+        batch = [
+            Message("assistant", [ToolCall("c", "shell", "{}")], id="call"),
+            Message("tool", [ToolResult("c", "done")], id="result"),
+            _said("There.", id="answer"),
+        ]
+        async with session.turn("go") as turn:
+            receipts = await turn.record_all(batch)
+            assert [receipt.seq for receipt in receipts] == [4, 5, 6]
+            assert session.head == 6
+            again = await turn.record_all(batch)
+            assert [(receipt.seq, receipt.repeated) for receipt in again] == [
+                (seq, True) for seq in (4, 5, 6)
+            ]
+            assert await turn.record_all([]) == []
+        entries = await session.entries()
+        assert len({entry.at_us for entry in entries[3:6]}) == 1
+        assert [message.id for message in await session.messages()][1:] == [m.id for m in batch]
+
+
+@check
+async def of_several_messages_all_are_recorded_or_none(world: World) -> None:
+    """One that is refused, for whatever reason, takes the others with it; the turn goes on."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            await turn.record(_said("first", id="mine"))
+            before = await session.entries()
+            for refused, error in (
+                (_said("other", id="mine"), errors.IdConflict),
+                (Message("tool", [ToolResult("nothing", "x")]), errors.CallNotFound),
+                (Message("assistant", [Text(b"x")]), errors.InvalidEntry),  # type: ignore[arg-type]
+            ):
+                await raises(error, turn.record_all([_said("new"), refused, _said("newer")]))
+                assert await session.entries() == before
+            await turn.record(_said("last"))
+        assert [text for _, _, text in await texts(session)] == ["go", "first", "last"]
+
+
+@check
+async def notes_are_kept_together_and_read_back(world: World) -> None:
+    """In order, by name, by key, or the last few; a repeated key changes nothing."""
+    async with world.store() as store:
+        session = await store.create_session()
+        blob = await store.put_blob(b"state")
+        notes = [
+            SessionNote("mood", {"is": "fine"}, key="k"),
+            SessionNote("state", 1, blobs=[blob]),
+            SessionNote("mood", ["better"]),
+        ]
+        receipts = await session.note_all(notes)
+        assert [receipt.seq for receipt in receipts] == [2, 3, 4]
+        assert session.head == 4
+        await session.note("mood", {"is": "fine"}, key="k")
+        await raises(
+            errors.IdConflict, session.note_all([SessionNote("new"), SessionNote("mood", 2, "k")])
+        )
+        kept = await session.notes()
+        assert [(note.name, note.data, note.key, note.seq) for note in kept] == [
+            ("mood", {"is": "fine"}, "k", 2),
+            ("state", 1, None, 3),
+            ("mood", ["better"], None, 4),
+        ]
+        assert kept[1].blobs == (blob,)
+        assert await session.notes("mood") == [kept[0], kept[2]]
+        assert await session.notes(key="k") == [kept[0]]
+        assert await session.notes("state", key="k") == []
+        assert await session.notes("mood", last=1) == [kept[2]]
+        assert await session.notes(last=2) == kept[1:]
+        assert await session.notes(last=0) == []
+        assert await session.note_all([]) == []
+
+
+@check
+async def a_fork_has_inherited_the_notes(world: World) -> None:
+    """By key too; a note of its own under that key is the one that it has then."""
+    async with world.store() as store:
+        session = await store.create_session()
+        await session.note("mood", "fine", key="k")
+        async with session.turn("go"):
+            pass
+        fork = await session.fork()
+        assert [note.data for note in await fork.notes(key="k")] == ["fine"]
+        await fork.note("mood", "better", key="k")
+        assert [note.data for note in await fork.notes(key="k")] == ["better"]
+        assert [note.data for note in await fork.notes()] == ["fine", "better"]
+        assert [note.data for note in await session.notes(key="k")] == ["fine"]
+        await session.rewind(0)
+        assert [note.data for note in await session.notes()] == ["fine"]
+
+
+@check
+async def a_context_can_leave_a_turn_out(world: World) -> None:
+    """With all that was said since, and a summary that knows of it; late results are there."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("first") as first, first.stream(system="old system") as reply:
+            reply.tool_call("c", name="shell", arguments="{}")
+        async with session.turn("second") as second, second.stream(system="new system") as reply:
+            reply.text("answer")
+        whole = await session.context("anthropic", before_turn=second.id)
+        assert whole.system == "old system"
+        assert whole.messages[0] == {
+            "role": "user",
+            "content": [{"type": "text", "text": "first"}],
+        }
+        assert "second" not in str(whole.messages)
+        await session.finish_tool(first.id, "c", "the real result")
+        late = await session.context("anthropic", before_turn=second.id)
+        assert "the real result" in str(late.messages)
+        await session.compact("all of it", through=session.head)
+        assert (await session.context("anthropic", before_turn=second.id)).messages == late.messages
+        assert (await session.context("anthropic", before_turn=first.id)).messages == []
+        await session.hide((await session.messages())[0])
+        hidden = await session.context("anthropic", before_turn=second.id)
+        assert "first" not in str(hidden.messages)
+        await raises(errors.TurnNotFound, session.context("anthropic", before_turn="none"))
