@@ -168,7 +168,7 @@ def test_the_old_schema_is_used_as_it_is(url: str) -> None:
     before = ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq")
     with Store(url) as store:
         shown(store)
-        holders = ask(url, "SELECT count(*) FROM holdfast.holders")
+        holders = ask(url, "SELECT count(*) FROM holdfast.holders WHERE holder NOT LIKE '%lock@%'")
         assert holders == [(1,)], "what every opening writes"
     assert ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq") == before
     with Store(url) as store:

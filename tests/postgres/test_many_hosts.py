@@ -1,5 +1,6 @@
 """Many processes on one server: killed, cut off, and on the same session."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from killick.model import entries as e
 from killick.stores.postgres import PostgresDatabase
 from tests.crash import workload
 from tests.crash.journals import check_sound, check_store, endings
-from tests.crash.processes import Channel, Nursery
+from tests.crash.processes import Channel, Child, Nursery
 from tests.postgres import crowd
 from tests.postgres.proxy import Proxy
 from tests.postgres_fixtures import Shared
@@ -105,29 +106,48 @@ def hold(parent: Channel, url: str) -> None:
     store.close()
 
 
-def test_a_host_that_is_cut_off_loses_its_turn_when_its_lease_runs_out(
+def test_a_host_that_is_frozen_loses_its_turn_when_its_lease_runs_out(
     nursery: Nursery, server: Shared
 ) -> None:
-    """Not before: while the lease lasts it is busy. Afterwards the next to come closes the turn,
-    and what the host says when it is back is refused."""
-    wire = Proxy(server.server.port)
-    child = nursery.start(hold, server.server.url(port=wire.port))
+    """Not before: its lock is held, and while the lease lasts it is busy. Afterwards the next to
+    come closes the turn, and what the host says when it is back is refused."""
+    child = nursery.start(hold, server.server.url())
     turn_id = child.receive()
-    wire.cut()
-    cut_at = time.monotonic()
+    child.signal(signal.SIGSTOP)
+    frozen_at = time.monotonic()
     with Store(server.server.url()) as store:
         session = store.session("s")
         assert [(t.id, t.status) for t in session.turns()] == [(turn_id, "running")]
         with session.turn("theirs", if_busy="wait", wait_seconds=30):
-            assert time.monotonic() - cut_at > crowd.LEASE / 3
+            assert time.monotonic() - frozen_at > crowd.LEASE / 3
+        child.signal(signal.SIGCONT)
+        check_refused(child, session)
+
+
+def test_a_host_whose_connections_end_and_do_not_come_back_loses_its_turn(
+    nursery: Nursery, server: Shared
+) -> None:
+    """The server knows of their end, and its lock is free: that is all a dead host leaves."""
+    wire = Proxy(server.server.port)
+    child = nursery.start(hold, server.server.url(port=wire.port))
+    child.receive()
+    wire.cut()
+    with Store(server.server.url()) as store:
+        session = store.session("s")
+        with session.turn("theirs", if_busy="wait", wait_seconds=30):
+            pass
         wire.heal()
-        child.send("go on")
-        child.expect("StaleFence")
-        assert child.wait() == 0
-        check_sound(session)
-        assert endings(session) == [("interrupted", "crashed"), ("completed", None)]
-        assert "after" not in [message.text for message in session.messages()]
+        check_refused(child, session)
     wire.close()
+
+
+def check_refused(child: Child, session: Session) -> None:
+    child.send("go on")
+    child.expect("StaleFence")
+    assert child.wait() == 0
+    check_sound(session)
+    assert endings(session) == [("interrupted", "crashed"), ("completed", None)]
+    assert "after" not in [message.text for message in session.messages()]
 
 
 def test_a_connection_that_blinks_costs_nothing(nursery: Nursery, server: Shared) -> None:

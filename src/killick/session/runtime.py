@@ -19,7 +19,14 @@ from killick.model.sessions import moment
 from killick.session.drive.steps import Bells, Read, Work
 from killick.session.watcher import Watcher
 from killick.stores import engine as ops
-from killick.stores.contract import Claim, Database, Figures, Reader, SessionRow
+from killick.stores.contract import (
+    Claim,
+    Database,
+    Figures,
+    Reader,
+    SessionRow,
+    check_doubt,
+)
 from killick.stores.engine.state import EngineState, Op, finish
 from killick.stores.log import log
 from killick.stores.writer import Writer
@@ -277,13 +284,20 @@ class StoreOpening:
         return runtime if runtime is not None and runtime.is_ours() else None
 
 
-def is_dead(reader: Reader, row: SessionRow) -> bool:
-    """Return whether a turn is recorded as running whose holder has lost its right to run it."""
+def is_dead(reader: Reader, row: SessionRow, *, surely: bool = False) -> bool:
+    """Return whether a turn is recorded as running whose holder has lost its right to run it.
+
+    Raises HolderInDoubt, if the caller wants to know `surely`, where only a second look tells.
+    """
     if row.turn_seq is None:
         return False
     started = reader.entries(row.key, after=row.turn_seq - 1, limit=1)[0].body
     assert isinstance(started, e.TurnStarted)
-    return not reader.is_alive(started.holder)
+    if not reader.is_alive(started.holder):
+        return True
+    if surely:
+        check_doubt(reader, started.holder)
+    return False
 
 
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from killick.errors import SessionBusy
 from killick.journal.summary import Derived, Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
@@ -149,6 +150,24 @@ class SessionLocked(Exception):
         self.seconds = seconds
 
 
+class HolderInDoubt(SessionBusy):
+    """The holder of a running turn may be dead: asked again after `seconds`, it is known.
+
+    Raised before anything is written; flows pause and repeat their step.
+    """
+
+    def __init__(self, holder: str, seconds: float) -> None:
+        super().__init__(f"{holder} may be dead; try again", turn_id="", holder=holder)
+        self.seconds = seconds
+
+
+def check_doubt(reader: "Reader", holder: str) -> None:
+    """Raise HolderInDoubt where a second look is needed to know whether a holder is alive."""
+    seconds = reader.doubt(holder)
+    if seconds:
+        raise HolderInDoubt(holder, seconds)
+
+
 class RetryTransaction(Exception):
     """Nothing of this transaction is stored; the writer runs it again, from its beginning."""
 
@@ -158,6 +177,10 @@ class Reader(SearchReader, Protocol):
 
     def is_alive(self, holder: str) -> bool:
         """True if the store opening of this name still has its right to run turns."""
+        ...
+
+    def doubt(self, holder: str) -> float:
+        """Return after how many seconds to ask again whether it is alive; 0 where that is sure."""
         ...
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
@@ -372,6 +395,10 @@ class Database(Protocol):
 
 class LineageReader:
     """Entries of a session with everything it has inherited. A database fills in the rest."""
+
+    def doubt(self, holder: str) -> float:
+        """Return 0: the operating system is sure. A database that is not overrides this."""
+        return 0.0
 
     def own_entries(
         self, key: int, *, after: int, through: int | None, limit: int | None

@@ -123,7 +123,7 @@ class HistoryCore:
     def rewind(self, through: int) -> Flow[Receipt]:
         runtime = self._session.runtime()
         entry_id = runtime.ids("ent")
-        if (yield from read(lambda reader: is_dead(reader, self._row(reader)))):
+        if (yield from read(lambda reader: is_dead(reader, self._row(reader), surely=True))):
             yield from self._session.recover()
         while True:
             head, keep = yield from read(lambda reader: self._plan_rewind(reader, through))

@@ -65,7 +65,7 @@ def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)
         reader.entries(row.key, after=oldest)
         runtime.verified[row.key] = row.head
-    return row, is_dead(reader, row)
+    return row, is_dead(reader, row, surely=True)
 
 
 def find_row(reader: Reader, tenant: str, session_id: str) -> SessionRow:

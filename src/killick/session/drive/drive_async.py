@@ -197,6 +197,9 @@ async def _wait_in_trio(submit: Submit, step: Step | None = None) -> Any:
 
 
 async def _pause(runtime: Services, step: Pause) -> None:
+    if step.since is None:
+        await anyio.sleep(step.seconds)
+        return
     event = anyio.Event()
     call_soon = _caller()
 

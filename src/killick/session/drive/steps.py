@@ -12,11 +12,12 @@ neither is interrupted.
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from killick.session.watcher import Watcher
-from killick.stores.contract import Database, Reader
+from killick.stores.contract import Database, HolderInDoubt, Reader
 from killick.stores.engine.state import EngineState, Op
 from killick.stores.writer import Writer
 
@@ -63,11 +64,14 @@ class Work(Generic[T]):
 
 
 class Pause:
-    """Until something was committed after `since`, or the time is over; may be interrupted."""
+    """Until something was committed after `since`, or the time is over; may be interrupted.
+
+    Without a `since`, until the time is over.
+    """
 
     __slots__ = ("seconds", "since")
 
-    def __init__(self, since: int, seconds: float) -> None:
+    def __init__(self, since: int | None, seconds: float) -> None:
         self.since = since
         self.seconds = seconds
 
@@ -78,14 +82,24 @@ Flow = Generator[Step, Any, T]
 
 def write(apply: Callable[[EngineState], T]) -> Flow[T]:
     """Wait for one write; `value = yield from write(…)`."""
-    outcome: T = yield Write(apply)
-    return outcome
+    return _until_sure(Write(apply))
 
 
 def read(look: Callable[[Reader], T]) -> Flow[T]:
     """Wait for one read; `value = yield from read(…)`."""
-    outcome: T = yield Read(look)
-    return outcome
+    return _until_sure(Read(look))
+
+
+def _until_sure(step: Write[T] | Read[T]) -> Flow[T]:
+    """Take a step; again after a pause where it is not sure yet whether another process lives."""
+    while True:
+        try:
+            outcome: T = yield step
+        except HolderInDoubt as doubt:
+            seconds = doubt.seconds
+        else:
+            return outcome
+        yield Pause(None, seconds)
 
 
 def work(do: Callable[[Database], T], *, exclusive: bool = False) -> Flow[T]:
@@ -182,7 +196,10 @@ def _perform(runtime: Services, step: Step, *, patient: bool) -> Any:
     if isinstance(step, Read | Work):
         return runtime.look(step)
     assert isinstance(step, Pause)
-    runtime.watcher.wait(step.since, step.seconds)
+    if step.since is None:
+        time.sleep(step.seconds)
+    else:
+        runtime.watcher.wait(step.since, step.seconds)
     return None
 
 

@@ -17,7 +17,7 @@ from killick.journal.summary import Spent, advance, fold_usage, retagged
 from killick.model import entries as e
 from killick.search.documents import index_batch
 from killick.search.port import SLICE_SECONDS, Batch
-from killick.stores.contract import Reader, SessionRow, Transaction
+from killick.stores.contract import Reader, SessionRow, Transaction, check_doubt
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.engine.turn_ops import close_turn, interrupted, session_busy
 
@@ -151,6 +151,7 @@ def _erasable(engine: EngineState, key: int) -> SessionRow:
         return engine.tx.origin(key)
     turn = state.turn
     if turn is not None and engine.tx.is_alive(turn.holder):
+        check_doubt(engine.tx, turn.holder)
         raise session_busy(state.row.id, turn.id, turn.holder)
     return state.row
 

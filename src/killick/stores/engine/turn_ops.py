@@ -32,7 +32,7 @@ from killick.model.causes import Cause
 from killick.model.messages import Message, Part, Text
 from killick.model.sessions import Starts
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Claim, Flush, SessionLocked
+from killick.stores.contract import Claim, Flush, SessionLocked, check_doubt
 from killick.stores.engine.state import EngineState, Receipt, SessionState
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
@@ -86,6 +86,7 @@ def start_turn(engine: EngineState, key: int, start: TurnStart, at_us: int) -> T
         elif start.if_busy == "take_over":
             close_turn(engine, state, interrupted(state.turn.id, "taken_over"), at_us)
         else:
+            check_doubt(engine.tx, state.turn.holder)
             return _queue_or_refuse(engine, state, state.turn, start, at_us)
     return _begin_turn(engine, state, body, start.prompt, at_us)
 

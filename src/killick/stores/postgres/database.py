@@ -1,7 +1,7 @@
 """The PostgreSQL store: its connections, its commits, and what becomes of one that failed.
 
-One connection writes, for all callers of this process; a few read; one renews the lease and sends
-notices; one listens while a caller waits. Each is opened again when it was lost.
+One connection writes, for all callers of this process; a few read; one keeps the lock, renews the
+lease and sends notices; one listens while a caller waits. Each is opened again when it was lost.
 """
 
 import contextlib
@@ -35,6 +35,7 @@ from killick.stores.postgres.connection import (
     translate_error,
     translated,
 )
+from killick.stores.postgres.holders import Looks
 from killick.stores.postgres.leases import Lease
 from killick.stores.postgres.locks import LockedLate, SessionLocks
 from killick.stores.postgres.migrate import bring_up_to_date, find_schema
@@ -121,6 +122,7 @@ class PostgresDatabase:
         self._closed = False
         self._pid = os.getpid()
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
+        self._looks = Looks(self.holder)
         with translated(f"opening {self._address.shown}"):
             self._open(lease_seconds)
 
@@ -187,7 +189,7 @@ class PostgresDatabase:
         held, seconds = self._held.keys() | self._unsure, self._settings.wait_seconds
         locks = SessionLocks(self._sql, first=first, held=held, wait_seconds=seconds)
         return PostgresTransaction(
-            self._writing_line, self._sql, self._names, locks, holder=self.holder, careful=careful
+            self._writing_line, self._sql, self._names, locks, looks=self._looks, careful=careful
         )
 
     def _look_at_held(self) -> None:
@@ -360,7 +362,7 @@ class PostgresDatabase:
         """Read one consistent moment. Never held open across a yield to a caller."""
         self._lease.check()
         with translated(f"reading {self._address.shown}"), self._pool.reading() as line:
-            yield PostgresReader(line.connection, self._sql, self._names)
+            yield PostgresReader(line.connection, self._sql, self._names, self._looks)
 
     def explain(self, error: BaseException) -> BaseException:
         if not isinstance(error, psycopg.Error):

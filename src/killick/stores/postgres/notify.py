@@ -5,8 +5,6 @@ writers of followed sessions to go on sending notices.
 """
 
 import contextlib
-import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -18,7 +16,7 @@ import psycopg
 from killick.errors import KillickError
 from killick.stores.contract import Pace
 from killick.stores.postgres.connection import Link, run
-from killick.stores.postgres.leases import channel
+from killick.stores.postgres.leases import Ear, channel
 from killick.stores.postgres.pool import Pool
 from killick.stores.postgres.statements import PostgresQueries, columns, of
 
@@ -33,8 +31,6 @@ _BUSY_SECONDS: Final = (0.005, 0.5)
 
 _RETRY_SECONDS: Final = (0.05, 5.0)
 """Until a connection that was lost is opened again: at first, and at most."""
-
-_CALLS: Final = 4096
 
 
 class Wanted(NamedTuple):
@@ -69,14 +65,10 @@ class Listener:
         self._asked: frozenset[int] = frozenset()
         self._asked_at = 0.0
         self._busy, self._retry = _BUSY_SECONDS[0], _RETRY_SECONDS[0]
-        self._announced = self._called = False
+        self._announced = False
         self.deaf = False
         """Whether nothing will ever be heard: a pooler is in between."""
-        self._selector = selectors.DefaultSelector()
-        self._ear, self._bell = socket.socketpair()
-        for end in (self._ear, self._bell):
-            end.settimeout(0)
-        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._ear = Ear()
         self._thread = threading.Thread(target=self._run, name="killick-listener", daemon=True)
         self._thread.start()
 
@@ -88,10 +80,7 @@ class Listener:
 
     def call(self) -> None:
         """Make the thread look at what is wanted. Does not wait."""
-        if not self._called:
-            self._called = True
-            with contextlib.suppress(OSError):  # it has ended
-                self._bell.send(b"!")
+        self._ear.call()
 
     def join(self, seconds: float) -> None:
         if self._thread is not threading.current_thread():
@@ -105,8 +94,7 @@ class Listener:
                 self._round(wanted)
         finally:
             self._drop()
-            for end in (self._selector, self._ear, self._bell):
-                end.close()
+            self._ear.close()
 
     def _round(self, wanted: Wanted) -> None:
         try:
@@ -147,7 +135,7 @@ class Listener:
         self._line = self._connect()
         self.deaf = self._line.pooled
         self._line.connection.add_notify_handler(self._take)
-        self._selector.register(self._line.connection.fileno(), selectors.EVENT_READ)
+        self._ear.turn_to(self._line)
 
     def _take(self, _notice: psycopg.Notify) -> None:
         self._announced = True
@@ -182,21 +170,13 @@ class Listener:
 
     def _wait(self, seconds: float) -> bool:
         """Wait; return whether the server has sent something."""
-        ready = [key.fileobj for key, _ in self._selector.select(max(0.0, seconds))]
-        if self._ear in ready:
-            time.sleep(_GATHER_SECONDS)
-            self._ear.recv(_CALLS)
-            self._called = False  # and what was wanted before this is found now
-            ready.remove(self._ear)
-        return bool(ready)
+        return self._ear.wait(seconds, gather_seconds=_GATHER_SECONDS)
 
     def _drop(self) -> None:
         line, self._line = self._line, None
         self._heard = self._asked = frozenset()
         if line is not None:
-            for key in [*self._selector.get_map().values()]:
-                if key.fileobj is not self._ear:
-                    self._selector.unregister(key.fileobj)
+            self._ear.turn_to(None)
             with contextlib.suppress(psycopg.Error):
                 line.close()
 

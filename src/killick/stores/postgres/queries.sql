@@ -426,21 +426,38 @@ SELECT EXISTS (SELECT 1 FROM killick.entries WHERE position(%(fragment)s::bytea 
 SELECT (SELECT count(*) FROM killick.sessions), (SELECT count(*) FROM killick.entries),
        (SELECT count(*) FROM killick.deltas), (SELECT count(*) FROM killick.blobs);
 
--- is_alive --
--- Check whether a holder's lease still runs, by the server's clock.
-SELECT until > clock_timestamp() FROM killick.holders WHERE holder = %(holder)s;
+-- look_at_holder --
+-- Look at a holder's lease, by the server's clock, and at its lock: null where its row says that it has none on this server.
+SELECT (extract(epoch FROM h.until) * 1000000)::bigint, h.until <= clock_timestamp(),
+       CASE WHEN EXISTS (SELECT 1 FROM killick.holders AS l
+                         WHERE l.holder = h.holder || '/lock@' || extract(epoch FROM pg_postmaster_start_time()))
+            THEN EXISTS (SELECT 1 FROM pg_locks AS k
+                         WHERE k.locktype = 'advisory' AND k.granted AND k.objsubid = 1
+                           AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                           AND (k.classid::bigint << 32) | k.objid::bigint = hashtextextended(h.holder, 0))
+       END
+FROM killick.holders AS h WHERE h.holder = %(holder)s;
+
+-- lock_holder --
+-- Take the lock that says that a holder lives. Shared: one that an older connection still has is not waited for.
+SELECT pg_advisory_lock_shared(hashtextextended(%(holder)s, 0));
 
 -- renew --
--- Take or renew a lease, and read which versions may use the store.
+-- Take or renew a lease, say in a row beside it whether its holder has a lock on this server, as it is since its start,
+-- and read which versions may use the store.
+WITH lock AS (SELECT %(holder)s::text || '/lock@' || extract(epoch FROM pg_postmaster_start_time()) AS name),
+unlocked AS (DELETE FROM killick.holders AS h USING lock WHERE h.holder = lock.name AND NOT %(locked)s::boolean)
 INSERT INTO killick.holders AS h (holder, until)
-VALUES (%(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s::double precision))
+SELECT name, clock_timestamp() + make_interval(secs => %(seconds)s::double precision)
+FROM (SELECT %(holder)s::text AS name UNION ALL SELECT name FROM lock WHERE %(locked)s::boolean) AS rows
 ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
 RETURNING (SELECT m.value FROM killick.meta AS m WHERE m.name = 'oldest'),
           (SELECT m.value FROM killick.meta AS m WHERE m.name = 'version');
 
 -- release --
 -- Give a lease back.
-DELETE FROM killick.holders WHERE holder = %(holder)s;
+DELETE FROM killick.holders
+WHERE holder IN (%(holder)s, %(holder)s::text || '/lock@' || extract(epoch FROM pg_postmaster_start_time()));
 
 -- forget_holders --
 -- Forget leases that ran out a day ago: a lease that is not there has run out too.

@@ -1,5 +1,6 @@
 """Reads the rows of a store on PostgreSQL."""
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import LineageReader, Listing, SessionRow, UsageQuery
 from killick.stores.postgres.connection import Connection
+from killick.stores.postgres.holders import Look, Looks
 from killick.stores.postgres.search import PostgresSearch
 from killick.stores.postgres.statements import (
     PostgresQueries,
@@ -47,9 +49,12 @@ class StoredSession(NamedTuple):
 class PostgresReader(PostgresSearch, LineageReader):
     """Reads on one connection, inside the transaction that its caller has begun."""
 
-    def __init__(self, connection: Connection, sql: PostgresQueries, names: dict[int, str]) -> None:
+    def __init__(
+        self, connection: Connection, sql: PostgresQueries, names: dict[int, str], looks: Looks
+    ) -> None:
         super().__init__(connection, sql)
         self._names = names
+        self._looks = looks
 
     def _tenant_name(self, tenant: int) -> str:
         """Return a tenant's name. Names do not change, so each is read once."""
@@ -66,8 +71,14 @@ class PostgresReader(PostgresSearch, LineageReader):
     # -- sessions ------------------------------------------------------------------------------
 
     def is_alive(self, holder: str) -> bool:
-        row = self.fetch_one(self._sql.is_alive, {"holder": holder})
-        return row is not None and bool(row[0])
+        if holder == self._looks.own:
+            return True
+        row = self.fetch_one(self._sql.look_at_holder, {"holder": holder})
+        look = None if row is None else Look(row[0], row[1], row[2], time.monotonic())
+        return self._looks.is_alive(holder, look)
+
+    def doubt(self, holder: str) -> float:
+        return self._looks.doubt(holder)
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
         key = self.find_key(tenant, session_id)

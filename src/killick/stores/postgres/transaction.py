@@ -19,6 +19,7 @@ from killick.journal.summary import Spent
 from killick.stores.contract import Flush, LocksNeeded, SessionRow
 from killick.stores.engine.session_ops import labels_of
 from killick.stores.postgres.connection import Connection, Link, run
+from killick.stores.postgres.holders import Looks
 from killick.stores.postgres.locks import GONE, LockedLate, Outdated, SessionLocks
 from killick.stores.postgres.reader import PostgresReader
 from killick.stores.postgres.search import PostgresIndex
@@ -130,14 +131,14 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         names: dict[int, str],
         locks: SessionLocks,
         *,
-        holder: str,
+        looks: Looks,
         careful: bool = False,
     ) -> None:
         self._connect = connect
         self._sql = sql
         self._names = names
         self._locks = locks
-        self._holder = holder
+        self._looks = looks
         self._version = new_number()
         self._outbox = Outbox()
         self._written: set[int] = set()
@@ -301,9 +302,6 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._written.add(key)
         self.changed.add(key)
         self._outbox.unsent.add(key)
-
-    def is_alive(self, holder: str) -> bool:
-        return holder == self._holder or super().is_alive(holder)
 
     # -- sessions ------------------------------------------------------------------------------
 
