@@ -12,6 +12,7 @@ from killick import Entry, Message, Session, Store
 from killick.exchange import NotTheSame, export_session, import_paths, prepare_export
 from killick.exchange.export.native import Losses, native
 from killick.exchange.export.to_codex import ToCodex, thread_id
+from killick.model.entries import ModelCallStarted
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.stores.memory import MemoryDisk
 from killick.testing.strategies import journals
@@ -288,3 +289,21 @@ def test_the_same_secret_becomes_the_same_words(store: Store, other: Store, tmp_
     assert clean.title == f"With {one}"
     assert store.session(session.id).messages()[0].text.startswith(f"Use {SECRET}")
     check_sound(other)
+
+
+def test_a_redacted_export_has_every_blob_that_it_names(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    """Prompts and tools become other blobs without their secrets, and are named so."""
+    session = store.create_session()
+    tools = [{"name": "fetch", "description": f"with {SECRET}"}]
+    with session.turn("go") as turn, turn.stream(system=f"Use {OTHER}.", tools=tools) as reply:
+        reply.text("Done.")
+    path = tmp_path / "clean.jsonl"
+    path.write_bytes(b"".join(export_session(store, session.id, redact=True)))
+    report = import_paths(other, [path])
+    assert (report.problems, list(report.repaired)) == ([], [])
+    bodies = [entry.body for entry in other.session(session.id).entries()]
+    (call,) = [body for body in bodies if isinstance(body, ModelCallStarted)]
+    assert other.blob(call.system or "") == b"Use [redacted: AWS key id 1]."
+    assert b"with [redacted: GitHub token 2]" in other.blob(call.tools or "")

@@ -209,6 +209,30 @@ def test_a_limit_before_the_arguments_leaves_no_call(
     assert session.messages()[1].state == state
 
 
+def test_tokens_of_anthropics_cache_count_as_input(store: Store) -> None:
+    """`input_tokens` are those behind the last breakpoint: written and read ones come on top."""
+    usage = {
+        "input_tokens": 7,
+        "cache_creation_input_tokens": 200,
+        "cache_read_input_tokens": 3_000,
+        "output_tokens": 1,
+    }
+    events: list[Event] = [
+        {"type": "message_start", "message": {"id": "m", "usage": usage}},
+        *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Hi."}),
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    ]
+    take(store, "anthropic", events)
+    spent = call_ended(store).usage
+    assert spent is not None
+    assert (spent.input, spent.cached, spent.output) == (3_207, 3_000, 5)
+
+
 def test_the_last_signature_is_the_one_that_is_kept(store: Store) -> None:
     events = block(
         0,

@@ -1,11 +1,13 @@
 """A backup is a whole store, made while others write, and checked."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from killick import Message, Store, Text, UsageError
+from killick import Message, Store, StoreDegraded, Text, UsageError
+from tests.bad_input.helpers import raw
 
 
 def test_a_backup_opens_as_a_store_and_holds_everything(tmp_path: Path) -> None:
@@ -90,3 +92,42 @@ def test_two_backups_to_the_same_name_do_not_write_into_each_other(tmp_path: Pat
 def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
     with Store(tmp_path / "work.db") as store, pytest.raises(UsageError, match="another file"):
         store.backup(tmp_path / "nowhere" / "copy.db")
+
+
+def test_a_copy_that_is_not_sound_is_no_backup(tmp_path: Path) -> None:
+    """A page goes bad on its way to the disk: that is said, and no file of that name is left."""
+    with Store(tmp_path / "work.db") as store:
+        store.create_session(tags=["t"])
+        with raw(tmp_path / "work.db") as connection:
+            page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'labels'")
+            begin, size = (page.get - 1) * connection.pragma("page_size"), 100
+
+        def spoil(_done: int, _of: int) -> None:
+            (copy,) = tmp_path.glob("copy.db.*.part")
+            data = copy.read_bytes()
+            copy.write_bytes(data[:begin] + b"\xff" * size + data[begin + size :])
+
+        with pytest.raises(StoreDegraded, match="did not pass its check"):
+            store.backup(tmp_path / "copy.db", progress=spoil)
+    assert not list(tmp_path.glob("copy.db*"))
+
+
+def test_the_name_of_a_backup_is_on_the_disk_when_its_receipt_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is a part of its folder, which is synced after the file has it."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    synced: list[bool] = []
+    sync = os.fsync
+
+    def watch(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+            synced.append((folder / "copy.db").exists())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    with Store(tmp_path / "work.db") as store:
+        store.backup(folder / "copy.db")
+    assert synced
+    assert synced[-1]

@@ -1,6 +1,7 @@
 """Secrets are taken out before anything is written, and nothing else is touched."""
 
 import contextlib
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from killick import File, Image, InvalidEntry, Message, Opaque, Reasoning, Store, Text, ToolCall
 from killick.journal.assembly import is_whole_object
+from killick.journal.codec import to_bytes
+from killick.journal.kinds import digest
 from killick.journal.redaction import MASK, SECRETS, Redactor, redact_secrets
 from killick.model import entries as e
 from killick.model.entries import Delta
@@ -217,3 +220,27 @@ def test_what_a_model_is_asked_with_and_names_of_files_are_redacted() -> None:
         [call] = [one.body for one in session.entries() if isinstance(one.body, e.ModelCallStarted)]
         assert KEY.encode() not in store.blob(call.tools or "")
         assert session.info().redacted == 4
+
+
+def test_the_detail_of_an_ending_is_redacted() -> None:
+    """It is a sentence from outside like the reason."""
+    ending = e.TurnEnding(turn_id="t", status="failed", reason=f"no {KEY}", detail=f"so {KEY}")
+    redacted = Redactor(redact_secrets).body(ending)
+    assert isinstance(redacted, e.TurnEnding)
+    assert (redacted.reason, redacted.detail) == tuple(
+        f"{word} [redacted: GitHub token]" for word in ("no", "so")
+    )
+    assert redacted.redacted == 2
+
+
+def test_an_approval_has_the_hash_of_the_arguments_that_are_stored() -> None:
+    """A hash of the secret itself would tell whether a guess of it is right."""
+    arguments = json.dumps({"token": KEY})
+    with Store(MemoryDisk().open(), redact="secrets") as store:
+        session = store.create_session()
+        with session.turn("go") as turn:
+            turn.record(Message("assistant", [ToolCall("c", "curl", arguments)]))
+            asked = turn.ask_approval("c", arguments)
+            (call,) = session.messages()[1].tool_calls
+            assert KEY not in call.arguments
+            assert asked.arguments_hash == digest(to_bytes(call.arguments))

@@ -150,3 +150,12 @@ def test_a_fold_finds_the_first_turn_in_a_journal() -> None:
 
 def test_a_journal_without_a_turn_folds_to_none() -> None:
     assert fold_turn(entries(e.SessionCreated())) is None
+
+
+def test_a_question_waits_until_it_is_decided() -> None:
+    asked = e.ApprovalAsked(
+        id="a", turn_id=TURN, message_id="m1", call_id="c1", arguments_hash="b2:0"
+    )
+    decided = e.ApprovalDecided(id="a", turn_id=TURN, approved=True, arguments_hash="b2:0")
+    assert turn_after(said(), asked).waiting == {"a"}
+    assert turn_after(said(), asked, decided).waiting == set()

@@ -10,7 +10,8 @@ import pytest
 from killick.errors import HandleClosed, InvalidEntry, SessionNotFound, StoreDegraded, StoreReplaced
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
-from killick.model.messages import Text
+from killick.model.limits import WINDOW_SECONDS
+from killick.model.messages import Image, Text
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim
@@ -19,6 +20,7 @@ from killick.stores.engine.state import EngineState, Op
 from killick.stores.engine.turn_ops import TurnStart
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.writer import Writer
+from tests.waiting import until
 
 SECONDS = 10.0
 
@@ -376,3 +378,37 @@ def test_a_transaction_that_cannot_begin_leaves_what_was_written_before_alone(be
     bench.database.writing = whole  # type: ignore[method-assign]
     bench.do(bench.note("after"))
     assert bench.names()[-1] == "after"
+
+
+def test_a_stream_whose_end_was_refused_is_flushed_in_time(bench: Bench) -> None:
+    """Its caller may go on, with the text or without; until then the text is on the disk."""
+    claim = bench.begin()
+    buffer = bench.stream(claim)
+    missing = Image("b2:no-such-blob", "image/png")
+    after = e.ModelCallEnded(id="none", turn_id="t")
+    busy, go = threading.Event(), threading.Event()
+
+    def hold(_: EngineState) -> None:
+        busy.set()
+        assert go.wait(SECONDS)
+
+    bench.submit(hold)
+    assert busy.wait(SECONDS)
+    hand_over(buffer, e.Delta(0, 0, "text", "so far"))
+    hand_over(buffer, e.Delta(1, 0, "part", "", missing))
+    refused = bench.submit(
+        lambda engine: ops.end_message(engine, bench.key, claim, "m", "complete", buffer, after, 1)
+    )
+    go.set()
+    assert refused.wait(SECONDS)
+    with pytest.raises(InvalidEntry, match="no blob"):
+        refused.result()
+    until(lambda: bench.counts()["deltas"], SECONDS)
+    hand_over(buffer, e.Delta(2, 0, "text", " and more"))
+
+
+def test_slow_commits_shorten_the_time_that_deltas_gather(bench: Bench) -> None:
+    """They are to be on the disk within their window, of which the commit takes its part."""
+    slow = threading.Event()
+    bench.do(lambda _: slow.wait(WINDOW_SECONDS / 2))
+    assert bench.writer._gather_seconds() == WINDOW_SECONDS / 2

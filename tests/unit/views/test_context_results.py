@@ -5,7 +5,7 @@ import pytest
 from killick import Image, Message, Session, Store, Text, ToolCall
 from killick.model import entries as e
 from killick.model.messages import ToolResult
-from tests.unit.journal.making import TURN, answered, begun, ran, said
+from tests.unit.journal.making import TURN, answered, begun, ended, ran, said
 from tests.unit.views.talking import (
     CUT_OFF,
     DID_NOT_RUN,
@@ -40,6 +40,14 @@ def test_the_outcome_of_a_started_call_is_said_to_be_unknown(session: Session) -
             raise KeyboardInterrupt
     assert lines(session)[2] == f"result c1 failed: {UNKNOWN}"
     assert repairs(session) == [("made up a result", "'c1': its outcome is unknown")]
+
+
+def test_a_rewind_that_drops_the_ending_makes_no_tool_run_again() -> None:
+    """Our own rewinds keep the ending of a turn that they cut; others' need not."""
+    call = ToolCall("c1", "shell", "{}")
+    rewound = e.Rewound(id="r", through=3)
+    context = by_hand(begun(), said(call), ran(), ended("interrupted", "left"), rewound)
+    assert lines(context) == ["call c1 shell {}", f"result c1 failed: {UNKNOWN}"]
 
 
 def test_what_an_unfinished_tool_printed_is_shown(session: Session) -> None:

@@ -553,3 +553,40 @@ async def a_turn_can_be_ended_with_a_cause_before_its_block_is_left(world: World
         ]
         assert kinds(await session.entries()).count("turn_ended") == 4
         assert ("assistant", "partial", "so far") in await texts(session)
+
+
+@check
+async def a_finished_tool_leaves_no_output_behind(world: World) -> None:
+    """Its result has the output that was flushed while it ran, and nothing else has it."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            await turn.record(Message("assistant", [ToolCall("a", "make", "{}")]))
+            async with turn.tool("a") as call:
+                call.output("compiling " * 1_000)
+                async for item in session.follow():
+                    if isinstance(item, e.FollowedDelta):
+                        break
+                assert (await store.counts())["deltas"] > 0
+                await call.finish("done")
+            assert (await store.counts())["deltas"] == 0
+        assert (await store.counts())["deltas"] == 0
+
+
+@check
+async def a_decided_approval_keeps_its_turn_waiting_no_longer(world: World) -> None:
+    """A turn that is interrupted after the decision says why, and no question is left."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go") as turn:
+                await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                asked = await turn.ask_approval("a", "{}")
+                await session.decide_approval(asked, approved=True)
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        (info,) = await session.turns()
+        assert (info.status, info.cause) == ("interrupted", "cancelled")
+        assert info.reason != "awaiting_approval"
+        assert await session.approvals() == []

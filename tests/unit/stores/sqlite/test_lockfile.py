@@ -197,6 +197,16 @@ def test_a_turn_given_up_on_can_be_taken_later(lock: LockFile, path: Path) -> No
         lock.release_turn()
 
 
+def test_a_turn_given_up_on_is_kept_from_no_other_process(lock: LockFile, path: Path) -> None:
+    """It comes to this process when nothing here waits for it any more: it is let go at once."""
+    with child_holding(path) as child:
+        with pytest.raises(StoreBusy):
+            lock.acquire_turn(0.01)
+        child.end()
+    with child_holding(path):
+        pass
+
+
 def test_closing_after_a_wait_that_ran_out_is_quiet(path: Path) -> None:
     """No thread stays behind, and none ends with a traceback, once the holder lets go."""
     lock = LockFile.open(path)
