@@ -45,7 +45,7 @@ from killick.stores.contract import BackupReceipt, Database, Figures
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
 from killick.views.context import Context, Format
-from killick.views.neutral import Partial
+from killick.views.neutral import Errors, Partial
 from killick.views.timeline import TimedTurn
 from killick.views.transcript import Shown
 
@@ -65,6 +65,7 @@ __all__ = [
     "Durability",
     "Entry",
     "Erasure",
+    "Errors",
     "Fed",
     "Feed",
     "Figures",

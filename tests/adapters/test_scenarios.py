@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from killick import AsyncSession, AsyncStore, Entry
 from killick.adapters.pydantic_ai import Recorder, history
 from killick.model import entries as e
-from killick.views.phrases import unknown
+from killick.views.phrases import outcome
 from tests.adapters import scripted
 
 Interrupt = Callable[[Path, AsyncSession, str], Awaitable[str]]
@@ -77,7 +77,7 @@ def test_nothing_is_lost(tmp_path: Path, scenario: str, interrupt: Interrupt) ->
         partial = [p.content for p in scripted.answers(asked)[-1].parts if isinstance(p, TextPart)]
         assert partial[0].startswith("".join(scripted.WORDS[: scripted.SHOWN]))
     else:
-        assert returned["c3"] == unknown("", running=False)
+        assert returned["c3"] == outcome("unknown", "", started=True)
     calls = Counter(call.tool_call_id for one in scripted.answers(asked) for call in one.tool_calls)
     results = Counter(part.tool_call_id for part in returns_of(asked))
     assert calls == results, "each call has exactly one result"

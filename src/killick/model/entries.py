@@ -137,6 +137,7 @@ class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):
 class TurnEnding(_Body, frozen=True, kw_only=True, tag="turn_ended"):
     """The one ending. Only `cause` decides; `reason` and `detail` are for people.
 
+    `error_type` is the type of the exception that a failed turn was left with.
     A cause that this version does not know, of a newer one, is kept as it is.
     """
 
@@ -145,6 +146,7 @@ class TurnEnding(_Body, frozen=True, kw_only=True, tag="turn_ended"):
     reason: str | None = None
     detail: str | None = None
     cause: str | None = None
+    error_type: str | None = None
 
 
 class PromptWaiting(_Body, frozen=True, kw_only=True, tag="prompt_queued"):

@@ -37,7 +37,7 @@ from killick.stores.engine.turn_ops import IfBusy
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
     from killick.views.context import Context, Format
-    from killick.views.neutral import Partial
+    from killick.views.neutral import Errors, Partial
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown
 
@@ -421,13 +421,15 @@ class AsyncSession(AsyncAmend):
         max_tokens: int | None = None,
         partial: "Partial" = "note",
         reasoning: bool = True,
+        errors: "Errors" = "type",
     ) -> "Context":
         """Return what a model would be sent now, repaired, in one provider's shape.
 
         `before_turn` leaves out that turn and all that was said since, for a caller that gives the
         prompt by itself; a result that came late for an earlier turn is there.
         `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
-        `reasoning=False` leaves reasoning out.
+        `reasoning=False` leaves reasoning out. Of the exception that a turn failed with, a model
+        is told the type; with `errors="text"` also its text, which may name paths and addresses.
         """
         flow = queries.show_context(
             self._core,
@@ -437,6 +439,7 @@ class AsyncSession(AsyncAmend):
             max_tokens=max_tokens,
             partial_answers=partial,
             reasoning=reasoning,
+            errors=errors,
         )
         return await self._run(flow)
 

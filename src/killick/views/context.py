@@ -5,28 +5,38 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from killick.journal.visibility import Compaction, Hiding, History, in_view
+from killick.journal.visibility import Compaction, Hiding, History
 from killick.model import entries as e
 from killick.model.messages import Opaque, Reasoning, Text
 from killick.views import phrases
 from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
 from killick.views.formats.common import Blobs, Render, RenderOptions, clean
-from killick.views.neutral import Neutral, Partial, Repair, build
+from killick.views.neutral import Errors, Gone, Neutral, Partial, Repair, build
 
 
-def for_model(history: History, entries: Iterable[e.Entry]) -> Iterator[e.Entry]:
-    """Yield entries in order, without what a model is not sent.
+def for_model(
+    history: History, entries: Iterable[e.Entry], gone: Gone | None = None
+) -> Iterator[e.Entry]:
+    """Yield entries in order, without what a model is not sent; `gone` is told of that.
 
     A compaction stands where its summary does, with the seq that it has in the journal.
     """
     hiding = Hiding(history.hides("model"), phrases.hidden_result())
     waiting = history.summaries()
-    for entry in in_view(history, entries):
+    gone = gone or Gone()
+    for entry in entries:
+        if history.rewinds and not history.is_in_view(entry.seq):
+            gone.take(entry, rewound=True)
+            continue
         while waiting and waiting[0].body.first <= entry.seq:
             yield _in_place(waiting.pop(0))
         if isinstance(entry.body, e.Compacted):
             continue
-        if not history.compactions or history.compacted_by(entry.seq) is None:
+        if history.compactions and history.compacted_by(entry.seq) is not None:
+            gone.take(entry, rewound=False)
+            if isinstance(entry.body, e.TurnStarted):
+                yield entry  # the turn may go on behind the summary
+        else:
             seen = hiding.see(entry)
             if seen is not None:
                 yield seen
@@ -72,7 +82,7 @@ class Context(msgspec.Struct, frozen=True):
         return list(enumerate(self.origins))
 
 
-def compute(
+def compute(  # noqa: PLR0913  (what a caller may ask for)
     entries: Iterable[e.Entry],
     format_: str,
     *,
@@ -82,6 +92,7 @@ def compute(
     budget: Budget = Budget(),  # noqa: B008  (frozen)
     partial: Partial = "note",
     reasoning: bool = True,
+    errors: Errors = "type",
 ) -> Context:
     """Return the context of a journal. The same entries give the same bytes.
 
@@ -93,10 +104,14 @@ def compute(
         raise ValueError(f"format {format_!r}; it is one of {', '.join(FORMATS)}")
     if partial not in ("note", "plain", "omit"):
         raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
+    if errors not in ("type", "text"):
+        raise ValueError(f'errors={errors!r}; it is "type" or "text"')
     if history is None:
         entries = list(entries)
         history = History(entries)
-    builder = build(for_model(history, entries), partial=partial)
+    gone = Gone()
+    shown = for_model(history, entries, gone)
+    builder = build(shown, partial=partial, errors=errors, gone=gone)
     repairs = builder.repairs
     leading, messages = _split_system(builder.finish(), repairs)
     kept = trim(messages, budget)

@@ -1,10 +1,10 @@
 """From a journal to the repaired list of messages that every provider's context is made of.
 
 Rule 1: entries are taken in order, and nothing that a model was sent is changed afterwards. A model
-        call freezes what came before it; what arrives later for something frozen is told as text,
-        in its own place.
+        call freezes what came before it; what becomes true later of something frozen is told as
+        text, in its own place.
 Rule 2: every call has exactly one result, directly behind the message that made it. A missing one
-        is made up from what the journal knows: not started, or started with an unknown outcome.
+        is made up from what the journal knows: not started, denied, running, or unknown.
 Rule 3: a call that was cut off in its arguments is no call. It is told as text.
 Rule 4: nothing is dropped or made up without a repair that says so.
 """
@@ -12,7 +12,7 @@ Rule 4: nothing is dropped or made up without a repair that says so.
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ from killick.views import phrases
 
 Role = Literal["user", "assistant", "tool", "system"]
 Partial = Literal["note", "plain", "omit"]
+Errors = Literal["type", "text"]
 
 _SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
@@ -42,7 +43,7 @@ class Neutral(msgspec.Struct, frozen=True):
 
     `seqs` are the entries it comes from; it is `synthetic` when Killick made it up. `provider` gave
     the answer, and alone may be given its signatures and opaque data back. An answer that is
-    `cut_off` may lack the other half of something.
+    `cut_off` may lack the other half of something. `made_up` are the calls whose results were.
     """
 
     role: Role
@@ -51,6 +52,55 @@ class Neutral(msgspec.Struct, frozen=True):
     synthetic: bool = False
     provider: str | None = None
     cut_off: bool = False
+    made_up: frozenset[str] = frozenset()
+
+
+CallState = Literal["not run", "denied", "running", "unknown", "finished"]
+
+_REPAIRED: Final[dict[CallState, str]] = {
+    "not run": "it did not run",
+    "denied": "it was denied",
+    "running": "it is still running",
+    "unknown": "its outcome is unknown",
+}
+"""The same in the repairs as in the text that a model is sent."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The journal's knowledge of a call after the entries taken so far.
+
+    `detail` is the reason of a denial, or what the tool has printed by then.
+    """
+
+    state: CallState
+    detail: str = ""
+    started: bool = False
+
+
+class Gone:
+    """The calls and messages that are not shown, though something may still come for them."""
+
+    def __init__(self) -> None:
+        self.tools: dict[tuple[str, str], str] = {}
+        self.rewound: set[str] = set()
+
+    def take(self, entry: e.Entry, *, rewound: bool) -> None:
+        match entry.body:
+            case e.MessageRecorded() | e.MessageEnded() as body:
+                calls = [part for part in body.parts if isinstance(part, ToolCall)]
+                self.tools.update({(body.id, call.id): call.name for call in calls})
+            case e.ToolCalled() as body:
+                self.tools[body.message_id, body.call_id] = body.name
+            case _:
+                pass
+        message_id = begun(entry.body)
+        if rewound and message_id is not None:
+            self.rewound.add(message_id)
+
+
+def begun(body: e.Body) -> str | None:
+    """Return the id of the message that begins with this entry, if one does."""
+    return body.id if isinstance(body, e.MessageRecorded | e.MessageStarted) else None
 
 
 class _Call:
@@ -59,12 +109,32 @@ class _Call:
     def __init__(self, call: ToolCall, unique_id: str) -> None:
         self.call = call
         self.unique_id = unique_id
-        self.started = False
-        self.ended_turn = False
+        self.seen = True  # by a recorder that sees starts
+        self.started = self.left = False
+        self.asked: str | None = None
+        self.denied: str | None = None
         self.output = ""
         self.result: ToolResult | None = None
         self.sent: ToolResult | None = None
+        self.told: Known | None = None
+        self.note: _Saying | None = None
         self.seqs: list[int] = []
+
+    @property
+    def known(self) -> Known:
+        if self.result is not None:
+            return Known("finished")
+        if self.started:
+            return Known("unknown" if self.left else "running", self.output, started=True)
+        if self.denied is not None:
+            return Known("denied", self.denied)
+        # Of a tool that the provider runs itself, no start is ever seen.
+        proven = self.seen and self.call.tool_type != "hosted"
+        return Known("not run" if proven else "unknown", self.output)
+
+    @property
+    def is_made_up(self) -> bool:
+        return (self.told or self.known).state != "finished"
 
     def answer(self) -> ToolResult:
         """Return what the model was told before, the result, or what is known."""
@@ -72,9 +142,8 @@ class _Call:
             return self.sent
         if self.result is not None:
             return msgspec.structs.replace(self.result, call_id=self.unique_id)
-        if not self.started and self.call.tool_type != "hosted":  # those the provider runs itself
-            return ToolResult(self.unique_id, phrases.did_not_run(), is_error=True)
-        text = phrases.unknown(self.output, running=not self.ended_turn)
+        known = self.known
+        text = phrases.outcome(known.state, known.detail, started=known.started)
         return ToolResult(self.unique_id, text, is_error=True)
 
 
@@ -83,7 +152,7 @@ class _Saying:
 
     __slots__ = (
         "begins", "calls", "cut_off", "frozen", "message_id", "model_call_id", "partial", "parts",
-        "provider", "raw", "role", "seqs", "synthetic",
+        "provider", "raw", "role", "seen", "seqs", "synthetic",
     )  # fmt: skip
 
     def __init__(self, role: Role, seq: int) -> None:
@@ -97,6 +166,7 @@ class _Saying:
         self.frozen = False
         self.partial = False
         self.cut_off = False
+        self.seen = True
         self.provider: str | None = None
         self.model_call_id: str | None = None
         self.message_id = ""
@@ -114,17 +184,24 @@ class _Open:
 class Builder:
     """Takes a journal's entries in order; `finish` gives what would be sent now."""
 
-    def __init__(self, *, partial: Partial = "note") -> None:
+    def __init__(
+        self, *, partial: Partial = "note", errors: Errors = "type", gone: Gone | None = None
+    ) -> None:
         self._partial = partial
+        self._errors = errors
+        self._gone = gone or Gone()
         self._sayings: list[_Saying] = []
         self._open: dict[str, _Open] = {}
-        self._asked: set[str] = set()
+        self._asked: dict[str, _Call | None] = {}
+        self._waiting: set[str] = set()
+        self._unseen: set[str] = set()
         self._calls: dict[tuple[str, str], _Call] = {}
         self._newest: dict[str, _Call] = {}
         self._ids: dict[str, int] = {}
         self._messages: dict[str, _Saying] = {}
         self._providers: dict[str, str | None] = {}
-        self._turn_calls: list[_Call] = []
+        self._running: list[_Call] = []
+        self._noted: list[_Call] = []
         self._cut: _Saying | None = None
         self._cut_calls: list[str] = []
         self._freezes = 0
@@ -145,24 +222,23 @@ class Builder:
                 call = ToolCall(body.call_id, body.name)
                 self._make_call(body.message_id, call)
             case e.ToolStarted() | e.ToolOutput():
-                self._take_tool(body)
+                self._take_tool(seq, body)
             case e.ToolFinished() | e.LateResult():
-                call_state = self._calls.get((body.message_id, body.result.call_id))
-                self._answer(seq, call_state, body.result)
+                place_of_call = (body.message_id, body.result.call_id)
+                call_state = self._calls.get(place_of_call)
+                self._answer(seq, call_state, body.result, self._gone.tools.get(place_of_call))
             case e.LateText():
                 self._take_late_text(seq, body)
             case e.Compacted():
                 self._summarise(seq, body)
             case e.Rewound():
-                self._end_everything()
+                self._end_everything(seq)
             case e.ModelCallStarted():
                 self._start_model_call(body)
-            case e.ApprovalAsked():
-                self._asked.add(body.id)
-            case e.ApprovalDecided():
-                self._asked.discard(body.id)
+            case e.ApprovalAsked() | e.ApprovalDecided():
+                self._take_approval(seq, body)
             case e.TurnStarted():
-                self._asked.clear()
+                self._start_turn(seq, body)
             case e.TurnEnding():
                 self._end_turn(seq, body)
             case _:
@@ -174,7 +250,7 @@ class Builder:
         for saying in self._sayings:
             for call in saying.calls:
                 if call.result is None:
-                    known = "its outcome is unknown" if call.started else "it did not run"
+                    known = _REPAIRED[call.known.state]
                     self._repair(saying.seqs[0], "made up a result", f"{call.call.id!r}: {known}")
         return [message for saying in self._sayings for message in self._neutral(saying)]
 
@@ -185,6 +261,7 @@ class Builder:
         saying = _Saying(body.role, seq)
         saying.message_id, saying.model_call_id = body.id, body.model_call_id
         saying.provider = self._provider(body.model_call_id)
+        saying.seen = body.turn_id not in self._unseen
         results = [part for part in body.parts if isinstance(part, ToolResult)]
         saying.raw = tuple(part for part in body.parts if not isinstance(part, ToolResult))
         if body.role == "tool":
@@ -207,6 +284,7 @@ class Builder:
         saying.seqs.append(seq)
         saying.message_id, saying.model_call_id = body.id, opened.body.model_call_id
         saying.provider = self._provider(opened.body.model_call_id)
+        saying.seen = body.turn_id not in self._unseen
         saying.partial = saying.cut_off = body.state == "partial"
         saying.raw = body.parts
         self._fill(saying)
@@ -243,12 +321,12 @@ class Builder:
     def _fill_call(self, saying: _Saying, part: ToolCall) -> None:
         call = self._calls.get((saying.message_id, part.id))
         if saying.cut_off and call is None and not is_whole_object(part.arguments):
-            self._cut_calls.append(_safe_name(part.name))
+            self._cut_calls.append(phrases.cut_call(_safe_name(part.name), seen=saying.seen))
             self._repair(saying.seqs[0], "told as text", f"call {part.id!r} was cut off")
             return
         if call is None or any(call is made for made in saying.calls):
             call = self._make_call(saying.message_id, part)
-        call.call = part
+        call.call, call.seen = part, saying.seen
         saying.calls.append(call)
         saying.parts.append(
             ToolCall(call.unique_id, _safe_name(part.name), part.arguments, part.tool_type)
@@ -259,6 +337,9 @@ class Builder:
             call = self._calls.get((body.message_id, body.call_id))
             if call is not None:
                 call.output += "".join(delta.text for delta in body.deltas)
+                self._renew(seq, call)
+            return
+        if body.message_id in self._gone.rewound:
             return
         saying = self._messages.get(body.message_id)
         if saying is None or saying.frozen:
@@ -282,16 +363,63 @@ class Builder:
         call = _Call(part, self._unique(part.id))
         self._calls.setdefault((message_id, part.id), call)
         self._newest[part.id] = call
-        self._turn_calls.append(call)
         return call
 
-    def _take_tool(self, body: e.ToolStarted | e.ToolOutput) -> None:
+    def _take_tool(self, seq: int, body: e.ToolStarted | e.ToolOutput) -> None:
         call = self._calls.get((body.message_id, body.call_id))
         if call is None:
             return  # its message is not in view
         call.started = True
         if isinstance(body, e.ToolOutput):
-            call.output = body.output
+            call.output, call.left = body.output, True
+        else:  # by the turn that runs, which may be a later one than that which made the call
+            self._running.append(call)
+        self._renew(seq, call)
+
+    def _take_approval(self, seq: int, body: e.ApprovalAsked | e.ApprovalDecided) -> None:
+        if isinstance(body, e.ApprovalAsked):
+            self._waiting.add(body.id)
+            call = self._asked[body.id] = self._calls.get((body.message_id, body.call_id))
+            if call is not None:
+                call.asked, call.denied = body.id, None
+        else:
+            self._waiting.discard(body.id)
+            call = self._asked.get(body.id)
+            if call is not None and call.asked == body.id and not body.approved:
+                call.denied = body.reason or ""
+        if call is not None:
+            self._renew(seq, call)
+
+    def _renew(self, seq: int, call: _Call) -> None:
+        """Tell what has become true of a call since a model was sent something else of it."""
+        if call.sent is None or call.told is None:
+            return  # what is told of it is made when it is sent
+        if call.note is not None:
+            self._sayings.remove(call.note)
+            call.note = None
+        known = call.known
+        if known == call.told:
+            return
+        name = _safe_name(call.call.name)
+        if call.result is None:
+            text = phrases.since(
+                name, call.unique_id, known.state, known.detail, started=known.started
+            )
+            self._say(seq, text)
+            self._repair(
+                seq,
+                "told as text",
+                f"{call.call.id!r}: {_REPAIRED[known.state]}, and a model was told something else",
+            )
+        else:
+            result = call.result
+            text = phrases.late_result(
+                name, call.unique_id, _text_of(result), is_error=result.is_error
+            )
+            self._say(seq, text, *_media(result))
+            self._repair(seq, "told as text", "a model was told before that it had no result")
+        call.note = self._sayings[-1]
+        self._noted.append(call)
 
     def _unique(self, call_id: str) -> str:
         """Make an id that every provider takes and that occurs once: providers repeat theirs."""
@@ -299,26 +427,23 @@ class Builder:
         count = self._ids[safe] = self._ids.get(safe, 0) + 1
         return safe if count == 1 else self._unique(f"{safe[:30]}_{count}")
 
-    def _answer(self, seq: int, call: _Call | None, result: ToolResult) -> None:
+    def _answer(
+        self, seq: int, call: _Call | None, result: ToolResult, gone: str | None = None
+    ) -> None:
         if call is None:
-            text = phrases.orphan_result(result.call_id, _text_of(result))
-            self._say(seq, text, *_media(result))
-            self._repair(seq, "told as text", "the result has no call")
-        elif call.sent is not None and call.result is None:
-            call.result = result
-            text = phrases.late_result(
-                _safe_name(call.call.name),
-                call.unique_id,
-                _text_of(result),
-                is_error=result.is_error,
+            name = None if gone is None else _safe_name(gone)
+            text = phrases.orphan_result(
+                result.call_id, name, _text_of(result), is_error=result.is_error
             )
             self._say(seq, text, *_media(result))
-            self._repair(seq, "told as text", "a model was told before that it had no result")
+            self._repair(seq, "told as text", "the result has no call")
         elif call.result is not None:
             self._repair(seq, "left out", f"call {call.call.id!r} has a result already")
         else:
             call.result = result
-            call.seqs.append(seq)
+            if call.sent is None:
+                call.seqs.append(seq)
+            self._renew(seq, call)
 
     # -- turns and model calls -------------------------------------------------------------------
 
@@ -328,31 +453,43 @@ class Builder:
         for saying in self._sayings[self._frozen :]:
             saying.frozen = True
             for call in saying.calls:
-                call.sent = call.answer()
+                call.sent, call.told = call.answer(), call.known
+        for call in self._noted:
+            call.told, call.note = call.known, None
+        self._noted.clear()
         self._frozen = len(self._sayings)
         self._freezes += 1
         self.system = body.system or self.system
 
+    def _start_turn(self, seq: int, body: e.TurnStarted) -> None:
+        self._waiting.clear()
+        self._stop_tools(seq)  # those of a turn whose ending is not in view
+        if body.starts == "unseen":
+            self._unseen.add(body.turn_id)
+
     def _end_turn(self, seq: int, body: e.TurnEnding) -> None:
-        for call in self._turn_calls:
-            call.ended_turn = True
-        self._turn_calls = []
+        self._stop_tools(seq)
         for opened in [each for each in self._open.values() if each.body.turn_id == body.turn_id]:
             del self._open[opened.body.id]
         if body.status == "completed":
             self._settle_cut(seq)
         cut, self._cut, self._cut_calls = self._cut_calls, None, []
         if body.status != "completed" and body.cause != "forked":
-            waits = bool(self._asked) and keeps_waiting(body)
-            self._say(seq, phrases.ended(body, cut, waits=waits))
+            waits = bool(self._waiting) and keeps_waiting(body)
+            self._say(seq, phrases.ended(body, cut, waits=waits, errors=self._errors))
 
-    def _end_everything(self) -> None:
+    def _end_everything(self, seq: int) -> None:
         """End what is in view before a rewind, though its ending may not be in view."""
         self._settle_cut(0)
         self._open.clear()
-        for call in self._turn_calls:
-            call.ended_turn = True
-        self._turn_calls = []
+        self._stop_tools(seq)
+
+    def _stop_tools(self, seq: int) -> None:
+        """No tool runs on behind the end of the turn that started it, as far as is known."""
+        running, self._running = self._running, []
+        for call in running:
+            call.left = True
+            self._renew(seq, call)
 
     def _summarise(self, seq: int, body: e.Compacted) -> None:
         self._say(seq, phrases.summary(body.summary))
@@ -393,16 +530,28 @@ class Builder:
         if saying.calls:
             results = tuple(call.answer() for call in saying.calls)
             seqs = tuple(seq for call in saying.calls for seq in call.seqs)
-            made_up = all(call.result is None for call in saying.calls)
-            yield Neutral("tool", results, seqs or tuple(saying.seqs), made_up)
+            made_up = frozenset(call.unique_id for call in saying.calls if call.is_made_up)
+            yield Neutral(
+                "tool",
+                results,
+                seqs or tuple(saying.seqs),
+                synthetic=len(made_up) == len(results),
+                made_up=made_up,
+            )
 
     def _repair(self, seq: int, action: str, reason: str) -> None:
         self.repairs.append(Repair(seq, action, reason))
 
 
-def build(entries: Iterable[e.Entry], *, partial: Partial = "note") -> Builder:
-    """Take all entries of a journal."""
-    builder = Builder(partial=partial)
+def build(
+    entries: Iterable[e.Entry],
+    *,
+    partial: Partial = "note",
+    errors: Errors = "type",
+    gone: Gone | None = None,
+) -> Builder:
+    """Take all entries of a journal; `gone` hears of those that are not among them."""
+    builder = Builder(partial=partial, errors=errors, gone=gone)
     for entry in entries:
         builder.take(entry)
     return builder

@@ -3,6 +3,8 @@
 They are in brackets, so that neither a model nor a person takes them for the words of the other.
 """
 
+from typing import Final
+
 from killick.model.entries import TurnEnding
 
 _CAUSES: dict[str | None, str] = {
@@ -19,38 +21,77 @@ _CAUSES: dict[str | None, str] = {
 """Of a person's stop, and of a cause that is not here, the model is told the reason."""
 
 
-def ended(ending: TurnEnding, cut: list[str], *, waits: bool) -> str:
-    """Say how a turn ended that did not complete."""
+def ended(ending: TurnEnding, cut: list[str], *, waits: bool, errors: str = "type") -> str:
+    """Say how a turn ended that did not complete.
+
+    Of the exception that a turn failed with, its type; its text, which may have paths and addresses
+    of the machine in it, only with `errors="text"`.
+    """
     reason = ending.reason
     if ending.status == "failed":
-        sentence = f"The turn above failed before it was complete: {reason}."
+        why = reason if errors == "text" else ending.error_type
+        sentence = "The turn above failed before it was complete" + (f": {why}." if why else ".")
     else:
         stopped = f"it was stopped ({reason})" if reason else "it was stopped"
         why = _CAUSES.get(ending.cause, stopped)
         if waits:
             why = "the program was ended while it waited for an approval"
         sentence = f"The turn above was interrupted before it was complete: {why}."
-    return f"[{sentence}{_cut_calls(cut)}]"
+    return f"[{sentence}{''.join(cut)}]"
 
 
 def cut_off(cut: list[str]) -> str:
     """Say that an answer broke off, though its turn went on."""
-    return f"[The answer above was cut off before it was complete.{_cut_calls(cut)}]"
+    return f"[The answer above was cut off before it was complete.{''.join(cut)}]"
 
 
-def did_not_run() -> str:
-    return "[This tool call did not run.]"
+def cut_call(name: str, *, seen: bool) -> str:
+    """Say that a call broke off; that it did not run, only a recorder that sees starts can say."""
+    so = ", so it did not run" if seen else ""
+    return f" A call to {name} was cut off while its arguments were written{so}."
 
 
-def unknown(output: str, *, running: bool) -> str:
-    """Say that a tool was started and has no result; it may have completed."""
-    state = (
-        "This tool call is still running and has no result yet."
-        if running
-        else "The outcome of this tool call is unknown: it was started and left no result. Check "
-        "what it did before repeating it."
-    )
-    return f"[{state}]" + (f"\nOutput so far:\n{output}" if output else "")
+_CHECK: Final = "Check what it did before repeating it."
+_UNSEEN: Final = "it left no result, and whether it ran was not seen"
+
+
+def outcome(state: str, detail: str, *, started: bool) -> str:
+    """Say in place of a call's result why there is none."""
+    match state:
+        case "not run":
+            return "[This tool call did not run.]"
+        case "denied":
+            return _denied("[This tool call was denied, so it did not run.]", detail)
+        case "running":
+            sentence = "This tool call is still running and has no result yet."
+        case _:
+            why = "it was started and left no result" if started else _UNSEEN
+            sentence = f"The outcome of this tool call is unknown: {why}. {_CHECK}"
+    return _with_output(f"[{sentence}]", detail)
+
+
+def since(name: str, call_id: str, state: str, detail: str, *, started: bool) -> str:
+    """Say what became true of a call after a model was sent something else in its place."""
+    call = f"The tool call {call_id} ({name}) above"
+    match state:
+        case "not run":
+            return f"[{call} is not denied any more. It did not run so far.]"
+        case "denied":
+            return _denied(f"[{call} was denied since, so it did not run.]", detail)
+        case "running":
+            sentence = f"{call} was started since. It is still running and has no result yet."
+        case _:
+            why = "was started and left no result" if started else _UNSEEN
+            sentence = f"{call} {why}, so its outcome is unknown. {_CHECK}"
+    return _with_output(f"[{sentence}]", detail)
+
+
+def _denied(sentence: str, reason: str) -> str:
+    return f"{sentence}\nThe reason given:\n{reason}" if reason.strip() else sentence
+
+
+def _with_output(sentence: str, output: str) -> str:
+    return f"{sentence}\nOutput so far:\n{output}" if output else sentence
 
 
 def late_result(name: str, call_id: str, content: str, *, is_error: bool) -> str:
@@ -58,12 +99,29 @@ def late_result(name: str, call_id: str, content: str, *, is_error: bool) -> str
     return f"[The tool call {call_id} ({name}) above has {outcome} since. Its result:]\n{content}"
 
 
+def failed(content: str) -> str:
+    """Say that a tool failed, where a provider's shape has no other way to say it."""
+    return f"[This tool call failed.]\n{content}"
+
+
+def no_output(*, is_error: bool) -> str:
+    return "[This tool call failed and gave no output.]" if is_error else "(no output)"
+
+
 def late_text(text: str) -> str:
     return f"[The answer that was cut off above went on:]\n{text}"
 
 
-def orphan_result(call_id: str, content: str) -> str:
-    return f"[A tool result without its call ({call_id}):]\n{content}"
+def orphan_result(call_id: str, name: str | None, content: str, *, is_error: bool) -> str:
+    """Say what came for a call that is not shown; `name` is that of its tool, where it is known."""
+    if name is None:
+        what = "A failed tool result" if is_error else "A tool result"
+        return f"[{what} without its call ({call_id}):]\n{content}"
+    outcome = "failed" if is_error else "finished"
+    return (
+        f"[A tool call that is not shown here, {call_id} ({name}), has {outcome} since. "
+        f"Its result:]\n{content}"
+    )
 
 
 def hidden_result() -> str:
@@ -90,10 +148,3 @@ def trimmed() -> str:
 
 def system_said(text: str) -> str:
     return f"[System: {text}]"
-
-
-def _cut_calls(names: list[str]) -> str:
-    return "".join(
-        f" A call to {name} was cut off while its arguments were written, so it did not run."
-        for name in names
-    )

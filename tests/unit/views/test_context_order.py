@@ -156,7 +156,11 @@ def test_the_text_of_a_tool_message_is_the_persons(session: Session) -> None:
 def test_an_ending_is_told_by_its_cause(cause: str, reason: str | None, told: str) -> None:
     failed = cause == "failed"
     ending = e.TurnEnding(
-        turn_id="t", status="failed" if failed else "interrupted", reason=reason, cause=cause
+        turn_id="t",
+        status="failed" if failed else "interrupted",
+        reason=f"{reason}: no such file /srv/db" if failed else reason,
+        cause=cause,
+        error_type=reason if failed else None,
     )
     sentence = ended(ending, [], waits=False)
     assert sentence.startswith("[The turn above ")

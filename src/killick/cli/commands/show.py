@@ -34,7 +34,7 @@ from killick.model.messages import Part, ToolCall
 from killick.model.sessions import Description, SessionInfo
 from killick.session.sync import Session, Store
 from killick.views.context import FORMATS, Format
-from killick.views.neutral import Partial
+from killick.views.neutral import Errors, Partial
 from killick.views.timeline import TimedTurn, timeline
 from killick.views.transcript import Shown, transcript
 
@@ -218,6 +218,13 @@ _REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=Tr
     help="What becomes of an answer that was cut off.",
 )
 @click.option("--no-reasoning", is_flag=True, help="Leave reasoning out.")
+@click.option(
+    "--errors",
+    type=click.Choice(["type", "text"]),
+    default="type",
+    show_default=True,
+    help="How much of a failed turn's exception is told.",
+)
 @last_session_argument
 def context(
     invocation: Invocation,
@@ -243,6 +250,7 @@ def context(
             max_tokens=rest["max_tokens"],
             partial=cast("Partial", rest["partial"]),
             reasoning=not no_reasoning,
+            errors=cast("Errors", rest["errors"]),
         )
     if invocation.json:
         invocation.out.json(context_shape(computed))

@@ -43,7 +43,7 @@ from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
     from killick.views.context import Context, Format
-    from killick.views.neutral import Partial
+    from killick.views.neutral import Errors, Partial
     from killick.views.timeline import TimedTurn
     from killick.views.transcript import Shown
 
@@ -297,6 +297,7 @@ def show_context(
     max_tokens: int | None,
     partial_answers: "Partial",
     reasoning: bool,
+    errors: "Errors",
 ) -> "Flow[Context]":
     """Return what a model would be sent now."""
     check_counts(max_messages=max_messages, max_tokens=max_tokens)
@@ -319,6 +320,7 @@ def show_context(
                 budget=Budget(max_messages, max_tokens),
                 partial=partial_answers,
                 reasoning=reasoning,
+                errors=errors,
             )
 
     return (yield from read(view))

@@ -9,7 +9,15 @@ from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
 from killick.journal.checks import check_count, check_counts, check_is
 from killick.journal.fold import Messages, fold_messages, fold_turns
-from killick.journal.kinds import HISTORY, TURNS, keyed_id, named_identity
+from killick.journal.kinds import (
+    HISTORY,
+    TURNS,
+    keyed_id,
+    message_end_identity,
+    message_identity,
+    named_identity,
+    turn_identity,
+)
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
@@ -127,7 +135,30 @@ def read_for_model(
     if through is not None and through <= reach:
         reach, kept = 0, ()
     stay = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
-    return [*stay, *reader.entries(key, after=reach, through=through)]
+    entries = [*stay, *reader.entries(key, after=reach, through=through)]
+    if not reach:
+        return entries
+    return sorted([*_referred_to(reader, key, entries), *entries], key=lambda entry: entry.seq)
+
+
+def _referred_to(reader: Reader, key: int, entries: list[e.Entry]) -> list[e.Entry]:
+    """Return the starts of turns that go on behind a summary, and the messages of late results."""
+    turns, messages = dict[str, None](), dict[str, None]()
+    for entry in entries:
+        body = entry.body
+        if isinstance(body, e.MessageRecorded | e.MessageStarted | e.ToolStarted | e.MessageEnded):
+            turns[body.turn_id] = None
+        elif isinstance(body, e.ToolFinished | e.LateResult | e.LateText):
+            messages[body.message_id] = None
+    for entry in entries:
+        if isinstance(entry.body, e.TurnStarted):
+            turns.pop(entry.body.turn_id, None)
+        elif isinstance(entry.body, e.MessageRecorded | e.MessageStarted):
+            messages.pop(entry.body.id, None)
+    names = [*map(turn_identity, turns), *map(message_identity, messages)]
+    names += map(message_end_identity, messages)
+    earlier = (reader.find_entry(key, name) for name in names)
+    return [entry for entry in earlier if entry is not None]
 
 
 def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> str | None:

@@ -1,7 +1,7 @@
 """Endings of a turn by the exception that leaves its block."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
@@ -37,6 +37,7 @@ def ending(turn_id: str, error: BaseException | None, cause: Cause | None = None
         reason=summary[:_REASON_MAX],
         detail=summary[:_DETAIL_MAX] if len(summary) > _REASON_MAX else None,
         cause=cause or ("timed_out" if _is_timeout(error) else "failed"),
+        error_type=_types(error)[:_REASON_MAX],
     )
 
 
@@ -71,14 +72,25 @@ def describe(error: BaseException) -> str:
     A group says nothing of what went wrong: what failed in it does.
     """
     if isinstance(error, BaseExceptionGroup):
-        failed = [inner for inner in error.exceptions if interruption(inner) is None]
-        return "; ".join(describe(inner) for inner in failed or error.exceptions)
-    name = type(error).__name__ or "Exception"
+        return "; ".join(map(describe, _failed(error)))
+    name = _types(error)
     try:
         words = str(error)
     except Exception:  # noqa: BLE001  (an exception that cannot describe itself still has a name)
         words = ""
     return f"{name}: {words}" if words.strip() else name
+
+
+def _types(error: BaseException) -> str:
+    """Return the name of the exception's type; of a group, those of what failed in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(map(_types, _failed(error))))
+    return type(error).__name__ or "Exception"
+
+
+def _failed(group: BaseExceptionGroup[BaseException]) -> Sequence[BaseException]:
+    failed = [inner for inner in group.exceptions if interruption(inner) is None]
+    return failed or group.exceptions
 
 
 def attach(error: BaseException, failure: BaseException) -> None:

@@ -132,15 +132,21 @@ def arguments_object(call: ToolCall) -> Json:
     return value
 
 
-def result_text(result: ToolResult) -> str:
-    """A result as text, for providers that take nothing else; never empty."""
+def result_text(result: ToolResult, message: Neutral | None = None) -> str:
+    """A result as text, for providers that take nothing else; never empty.
+
+    With the `message` that it is in, for a shape that has no other way to say that a tool failed.
+    """
     if isinstance(result.content, str):
         text = result.content
     else:
         text = "\n".join(part.text for part in result.content if isinstance(part, Text))
     if not text.strip() and result.structured is not None:
         text = json.dumps(result.structured, ensure_ascii=False)
-    return clean(text) if text.strip() else "(no output)"
+    if not text.strip():
+        return phrases.no_output(is_error=result.is_error)
+    flagged = message is None or not result.is_error or result.call_id in message.made_up
+    return clean(text if flagged else phrases.failed(text))
 
 
 def opaque_object(

@@ -59,7 +59,11 @@ def _add_results(rendered: Rendered, message: Neutral, options: RenderOptions) -
     for result in message.parts:
         assert isinstance(result, ToolResult)
         rendered.add(
-            {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)},
+            {
+                "role": "tool",
+                "tool_call_id": result.call_id,
+                "content": result_text(result, message),
+            },
             message.seqs,
         )
         shown += _media_of(result, message, options)

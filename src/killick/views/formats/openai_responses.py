@@ -117,7 +117,7 @@ def _results(message: Neutral, custom: set[str], options: RenderOptions) -> list
     for result in message.parts:
         assert isinstance(result, ToolResult)
         kind = "custom_tool_call" if result.call_id in custom else "function_call"
-        text = result_text(result)
+        text = result_text(result, message)
         items.append({"type": f"{kind}_output", "call_id": result.call_id, "output": text})
         if not isinstance(result.content, str):
             media_parts = [part for part in result.content if isinstance(part, Image | File)]

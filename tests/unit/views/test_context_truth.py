@@ -1,0 +1,258 @@
+"""What became true of a tool after a model was told something else of it, and what is not ours."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from killick import Message, Session, Text, Turn
+from killick.views.context import Format
+from tests.unit.views.talking import (
+    DID_NOT_RUN,
+    RUNNING,
+    UNKNOWN,
+    asks,
+    lines,
+    repairs,
+    send,
+    stopped,
+)
+
+UNSEEN = (
+    "[The outcome of this tool call is unknown: it left no result, and whether it ran was not "
+    "seen. Check what it did before repeating it.]"
+)
+LEFT = (
+    "[The tool call c1 (shell) above was started and left no result, so its outcome is unknown. "
+    "Check what it did before repeating it.]"
+)
+STARTED = (
+    "[The tool call c1 (shell) above was started since. It is still running and has no result yet.]"
+)
+
+
+def judge(turn: Turn) -> None:
+    """Another model call of the same turn: it is sent what there is so far."""
+    with turn.stream() as reply:
+        reply.text("Fine.")
+
+
+@contextmanager
+def again(session: Session, earlier: Turn) -> Iterator[Turn]:
+    """A turn that goes on with an earlier one, until Ctrl+C."""
+    with suppress(KeyboardInterrupt), session.turn("On.", continues=earlier.id) as turn:
+        yield turn
+
+
+def tools(session: Session) -> list[str]:
+    """The lines about tools, without calls and what the model said."""
+    every = lines(session)
+    return [line for line in every if line.startswith("result") or "tool call" in line]
+
+
+# -- started since -----------------------------------------------------------------------------
+
+
+def test_a_tool_that_starts_behind_a_model_call_is_said_to_have_started(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        judge(turn)
+        with turn.tool("c1") as call:
+            assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}", f"user: {STARTED}"]
+            call.output("1 of 3\n")
+            raise KeyboardInterrupt
+    assert tools(session) == [
+        f"result c1 failed: {DID_NOT_RUN}",
+        f"user: {LEFT}\nOutput so far:\n1 of 3\n",
+    ]
+    assert ("made up a result", "'c1': its outcome is unknown") in repairs(session)
+
+
+def test_what_was_still_running_is_said_to_have_ended_unknown(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        with turn.tool("c1"):
+            judge(turn)
+            raise KeyboardInterrupt
+    assert tools(session) == [f"result c1 failed: {RUNNING}", f"user: {LEFT}"]
+
+
+def test_each_model_call_is_told_what_is_new_and_nothing_else(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        judge(turn)
+        with turn.tool("c1") as call:
+            judge(turn)
+            judge(turn)
+            before = lines(session)
+            call.finish("done")
+        judge(turn)
+    done = "user: [The tool call c1 (shell) above has finished since. Its result:]\ndone"
+    assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}", f"user: {STARTED}", done]
+    assert lines(session)[: len(before)] == before
+
+
+def test_a_call_of_an_earlier_turn_that_starts_later_is_told_as_started(session: Session) -> None:
+    with stopped(session) as earlier:
+        asks(earlier, "c1")
+    send(session)
+    with again(session, earlier) as turn, turn.tool("c1", of=earlier.id):
+        raise KeyboardInterrupt
+    assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}", f"user: {LEFT}"]
+    session.finish_tool(earlier.id, "c1", "done")
+    assert tools(session)[1].endswith("has finished since. Its result:]\ndone")
+
+
+def test_a_call_that_starts_in_a_later_turn_runs_until_that_ends(session: Session) -> None:
+    with stopped(session) as earlier:
+        asks(earlier, "c1")
+    with again(session, earlier) as turn, turn.tool("c1", of=earlier.id):
+        assert tools(session) == [f"result c1 failed: {RUNNING}"]
+        raise KeyboardInterrupt
+    assert tools(session) == [f"result c1 failed: {UNKNOWN}"]
+
+
+def test_a_tool_that_was_left_does_not_run_though_its_turn_does(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        call = turn.tool("c1")
+        call.__enter__()
+        call.output("half")
+        call.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        assert tools(session) == [f"result c1 failed: {UNKNOWN}\nOutput so far:\nhalf"]
+
+
+@pytest.mark.parametrize("state", ["not run", "running", "unknown"])
+def test_the_repairs_agree_with_the_text(session: Session, state: str) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        call = turn.tool("c1")
+        if state != "not run":
+            call.__enter__()
+        if state == "unknown":
+            call.output("x")
+            call.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        told = {"not run": "it did not run", "running": "it is still running"}
+        assert repairs(session) == [
+            ("made up a result", f"'c1': {told.get(state, 'its outcome is unknown')}")
+        ]
+
+
+# -- unseen and denied -------------------------------------------------------------------------
+
+
+def test_a_call_whose_start_was_not_seen_is_unknown(session: Session) -> None:
+    with session.turn("Go.", starts="unseen") as turn:
+        asks(turn, "c1")
+    send(session)
+    assert tools(session) == [f"result c1 failed: {UNSEEN}"]
+    assert "did not run" not in str(session.context("anthropic"))
+
+
+def test_a_call_that_was_cut_off_unseen_is_not_said_not_to_have_run(session: Session) -> None:
+    with session.turn("Go.", starts="unseen") as turn, turn.stream() as reply:
+        reply.tool_call("c1", name="shell", arguments='{"a')
+    assert "did not run" not in str(lines(session))
+
+
+def test_a_summary_does_not_hide_that_starts_were_not_seen(session: Session) -> None:
+    with session.turn("Go.", starts="unseen") as turn:
+        turn.record(Message(role="assistant", parts=[Text("First.")]))
+        session.compact("In short.", through=session.head)
+        asks(turn, "c1")
+    assert tools(session) == [f"result c1 failed: {UNSEEN}"]
+
+
+def test_a_denial_and_its_reason_are_told(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        session.decide_approval(asked, approved=False, reason="too dangerous")
+    denied = "[This tool call was denied, so it did not run.]\nThe reason given:\ntoo dangerous"
+    assert tools(session) == [f"result c1 failed: {denied}"]
+    assert repairs(session) == [("made up a result", "'c1': it was denied")]
+
+
+def test_a_denial_that_comes_later_is_told_at_its_place(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        judge(turn)
+        session.decide_approval(asked, approved=False)
+        denied = "[The tool call c1 (shell) above was denied since, so it did not run.]"
+        assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}", f"user: {denied}"]
+        turn.ask_approval("c1", "{}")
+        assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}"]
+
+
+# -- failed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", ["openai-chat", "openai-responses", "gemini", "anthropic"])
+@pytest.mark.parametrize("content", ["", "disk full"])
+def test_a_tool_that_failed_is_said_to_have_failed(
+    session: Session, format_: Format, content: str
+) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        with turn.tool("c1") as call:
+            call.finish(content, is_error=True)
+    sent = json.dumps(session.context(format_).messages)
+    assert "(no output)" not in sent
+    assert "failed" in sent or '"error": "disk full"' in sent or '"is_error": true' in sent
+    assert content in sent
+
+
+def test_a_made_up_result_is_not_said_to_have_failed(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+    assert "failed" not in str(session.context("openai-chat").messages)
+
+
+def test_of_an_exception_its_type_is_told_and_its_text_on_request(session: Session) -> None:
+    with pytest.raises(OSError, match="db"), session.turn("Go."):
+        raise OSError("no such file /srv/secret/work.db")
+    assert lines(session)[-1] == "user: [The turn above failed before it was complete: OSError.]"
+    assert "/srv/secret" in str(session.context("neutral", errors="text").messages)
+    with pytest.raises(ValueError, match="errors="):
+        session.context("neutral", errors="all")  # type: ignore[arg-type]
+
+
+# -- what was rewound --------------------------------------------------------------------------
+
+
+def rewound(session: Session) -> tuple[str, str]:
+    """A turn with an answer that is cut off and a call; all of it is taken back."""
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        with turn.stream() as reply:
+            reply.text("Kelp")
+            raise KeyboardInterrupt
+    session.rewind(1)
+    return turn.id, reply.id
+
+
+def test_late_text_of_a_rewound_answer_is_left_out(session: Session) -> None:
+    turn_id, message_id = rewound(session)
+    session.add_late_text(turn_id, message_id, "Kelp holds.")
+    assert "holds" not in str(session.context("neutral").messages)
+
+
+def test_a_late_result_of_a_rewound_call_names_its_tool(session: Session) -> None:
+    turn_id, _ = rewound(session)
+    session.finish_tool(turn_id, "c1", "paid", is_error=True)
+    assert lines(session) == [
+        "user: [A tool call that is not shown here, c1 (shell), has failed since. "
+        "Its result:]\npaid"
+    ]
+
+
+def test_a_late_result_of_a_compacted_call_names_its_tool(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+    session.compact("In short.", through=session.head)
+    session.finish_tool(turn.id, "c1", "paid")
+    assert lines(session)[-1].startswith(
+        "user: [A tool call that is not shown here, c1 (shell), has finished since."
+    )
