@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers dist lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,9 @@ torture-long: $(STAMP)  ## the same, for hours
 
 demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store still knows
 	@$(BIN)/killick demo
+
+dist: $(STAMP)  ## build wheel and sdist twice, compare them, and try the wheel on every Python here
+	@$(BIN)/python requirements/dist.py $(ARGS)
 
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
 peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.crash
 @pytest.mark.timeout(180)
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
-    done = run_process("demo", "--own-words", more={"TMPDIR": str(tmp_path)}, seconds=170)
+    done = run_process("demo", more={"TMPDIR": str(tmp_path)}, seconds=170)
     assert done.code == 0, done.err
     found = re.search(r"killick show (\S+) --store (\S+)", done.out)
     assert found is not None
@@ -45,7 +45,7 @@ def test_an_agent_that_cannot_begin_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert main(["demo", "--own-words"]) == 1
+    assert main(["demo"]) == 1
     assert capsys.readouterr().err == "killick: the agent has ended by itself (code 1)\n"
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import click
 
-from killick.cli.commands.chat import loading
 from killick.cli.invocation import Invocation, command, local_now
 from killick.cli.output import OutputLine, Span, line
 from killick.cli.render import FollowRenderer, conversation
@@ -28,46 +27,27 @@ _SECONDS: Final = 300.0
 """How long an agent may take to end; a slow machine is no failure."""
 
 
-@command(
-    ("killick demo", "in a folder of its own, which is left for you to look at"),
-    ("killick demo --own-words", "without a model; it takes a few seconds"),
-)
-@click.option("--own-words", is_flag=True, help="Do not use the model on board.")
-def demo(invocation: Invocation, *, own_words: bool) -> None:
+@command(("killick demo", "in a folder of its own, which is left for you to look at"))
+def demo(invocation: Invocation) -> None:
     """See an agent killed twice and stopped once, and nothing lost.
 
-    It has three tools. The first time it is killed with -9 while one of them hangs and the other
-    two have returned; the second time, and when it is stopped, in the middle of a sentence. Then
-    its journal is shown and what a model would be sent, and the turn is continued to its end.
+    It has three tools, and needs no model. The first time it is killed with -9 while one tool hangs
+    and two have returned; the second time, and when it is stopped, in the middle of a sentence.
+    Then its journal is shown and what a model would be sent, and the turn is continued to its end.
     Everything that is printed is read back from the store.
     """
-    with loading():
-        from killick.cli.demo_agent import OWN_WORDS
     path = Path(tempfile.mkdtemp(prefix="killick-demo-")) / "work.db"
-    with Store(path) as store, _words(own_words=own_words) as url:
-        Demonstration(invocation, store, path, url or OWN_WORDS).run()
-
-
-@contextlib.contextmanager
-def _words(*, own_words: bool) -> Iterator[str | None]:
-    """The address of the model on board, if it is there."""
-    from killick.agent.embedded import model_file, serving_model
-
-    if own_words or model_file() is None:
-        yield None
-        return
-    with serving_model() as url:
-        yield url
+    with Store(path) as store:
+        Demonstration(invocation, store, path).run()
 
 
 class Demonstration:
     """One run of it."""
 
-    def __init__(self, invocation: Invocation, store: Store, path: Path, url: str) -> None:
+    def __init__(self, invocation: Invocation, store: Store, path: Path) -> None:
         self._invocation = invocation
         self._store = store
         self._path = path
-        self._url = url
         self._session = store.create_session(title="A storm is coming")
 
     def run(self) -> None:
@@ -115,7 +95,7 @@ class Demonstration:
         turns = self._session.turns()
         self._session.entries(after=self._session.head)  # what it is going to do comes after this
         command = [sys.executable, "-m", "killick.cli.demo_agent", str(self._path)]
-        command += [self._session.id, turns[-1].id if turns else "", self._url]
+        command += [self._session.id, turns[-1].id if turns else ""]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             try:
                 yield process
@@ -142,7 +122,7 @@ class Demonstration:
                 break
         if not self._session.turns():
             raise click.ClickException(f"the agent has ended by itself (code {process.wait()})")
-        self._say("  It came to its end first; a small model can be short.", "dim")
+        self._say("  It came to its end first.", "dim")
 
     def _ending(self) -> None:
         self._session = self._store.session(self._session.id)  # opening it closes a dead turn
