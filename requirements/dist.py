@@ -19,10 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
-SUITE = '''
+SUITE = """
 import pytest
-from killick.session.open import open_database
 from killick.stores.memory import MemoryDisk
+from killick.stores.sqlite import SqliteDatabase
 from killick.testing.conformance import CHECKS, World
 from killick.testing.conformance.world import FACES
 
@@ -31,9 +31,9 @@ from killick.testing.conformance.world import FACES
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("kind", KINDS)
 def test_conformance(kind, check, face, tmp_path):
-    opens = MemoryDisk().open if kind == "memory" else lambda: open_database(tmp_path / "s.db")
+    opens = MemoryDisk().open if kind == "memory" else lambda: SqliteDatabase(tmp_path / "s.db")
     World(face, opens).run(check)
-'''
+"""
 
 
 def main(arguments: list[str]) -> None:
@@ -104,7 +104,16 @@ def attempt(version: str, python: str, wheel: Path, folder: Path, *, quick: bool
     for command in (
         ["killick", "--version"],
         ["killick", "demo"],
-        ["python", "-m", "pytest", "-q", "--timeout=120", "-p", "no:cacheprovider", "test_wheel.py"],
+        [
+            "python",
+            "-m",
+            "pytest",
+            "-q",
+            "--timeout=120",
+            "-p",
+            "no:cacheprovider",
+            "test_wheel.py",
+        ],
     ):
         done = subprocess.run(
             [binaries / command[0], *command[1:]],
