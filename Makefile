@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers dist lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers dist recording lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store sti
 
 dist: $(STAMP)  ## build wheel and sdist twice, compare them, and try the wheel on every Python here
 	@$(BIN)/python requirements/dist.py $(ARGS)
+
+recording: $(STAMP)  ## draw the README's picture anew, from a real run
+	@$(BIN)/python requirements/recording.py
 
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
 peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md

@@ -1,5 +1,7 @@
 """What a document shows runs, and where it points there is something."""
 
+import html
+import json
 import os
 import re
 import shlex
@@ -12,7 +14,7 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, README, ROOT, anchors, blocks, languages, links, name
 from tests.postgres_fixtures import shared
 
-WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python")]
+WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python") and page != README]
 WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
 
@@ -89,7 +91,7 @@ def test_clone_installs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_are_of_a_kind_that_is_tested(page: Path) -> None:
     """No code hides from these tests under another name."""
-    assert languages(page) <= {"python", "sh", "text"}
+    assert languages(page) <= {"python", "sh", "text"} | ({"diff"} if page == README else set())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -129,5 +131,43 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 def test_readme_shows_the_example() -> None:
     """The program in the README is the one in examples, to the letter."""
-    example = (ROOT / "examples" / "record_a_turn.py").read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "kill_and_resume.py").read_text(encoding="utf-8")
     assert blocks(README, "python") == [example]
+
+
+@pytest.mark.crash
+def test_the_programs_second_run_prints_what_the_readme_says(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / "kill_and_resume.py")]
+    first, second = run(command, tmp_path), run(command, tmp_path)
+    assert (first.returncode, first.stdout, first.stderr) == (-9, "", "")
+    assert (second.returncode, second.stderr) == (0, "")
+    prompt, answer, result, note = json.loads(second.stdout)
+    assert prompt["content"] == "Why does the build fail?"
+    assert (answer["content"], len(answer["tool_calls"])) == ("Let me look.", 1)
+    assert "unknown" in result["content"]
+    assert "crashed" in note["content"]
+    shown = run([sys.executable, "-m", "killick.cli", "show", "readme"], tmp_path)
+    assert "Let me look." in shown.stdout
+    _is_drawn(second.stdout)
+
+
+def _is_drawn(printed: str) -> None:
+    """The README's picture has every line of it; `make recording` draws it anew."""
+    picture = (DOCS / "recording.svg").read_text(encoding="utf-8")
+    assert len(picture) < 100_000
+    drawn = html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture)))
+    assert [line for line in printed.splitlines() if line not in drawn] == []
+
+
+@pytest.mark.parametrize("sign", ["-", "+"])
+def test_the_loop_runs_before_and_after(
+    sign: str, tmp_path: Path, provider: dict[str, str]
+) -> None:
+    """Both sides of the difference in the README are programs that print the same."""
+    (diff,) = blocks(README, "diff")
+    lines = [line[1:] for line in diff.splitlines() if line[:1] in {"", " ", sign}]
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines), encoding="utf-8")
+    done = run([sys.executable, str(program)], tmp_path, provider)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
