@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers dist recording lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers docs dist recording lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,15 @@ demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store sti
 dist: $(STAMP)  ## build wheel and sdist twice, compare them, and try the wheel on every Python here
 	@$(BIN)/python requirements/dist.py $(ARGS)
 
+docs: $(STAMP) .docsvenv/.setup-done  ## build the site into build/site; a dead link fails it
+	@$(BIN)/python requirements/site.py
+	@NO_MKDOCS_2_WARNING=1 .docsvenv/bin/python -m mkdocs build --quiet --clean
+
+.docsvenv/.setup-done: requirements/docs.lock
+	@$(PYTHON) -m venv .docsvenv
+	@.docsvenv/bin/python -m pip install --quiet --require-hashes -r requirements/docs.lock
+	@touch $@
+
 recording: $(STAMP)  ## draw the README's picture anew, from a real run
 	@$(BIN)/python requirements/recording.py
 
@@ -75,9 +84,12 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 	@$(BIN)/uv pip compile requirements/peers.in pyproject.toml --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/peers.lock
+	@$(BIN)/uv pip compile requirements/docs.in --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/docs.lock
 
 clean:  ## remove .venv, caches and build results
-	rm -rf .venv .benchvenv .peersvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .benchvenv .peersvenv .docsvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find src tests examples benchmarks peers torture -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
