@@ -25,6 +25,7 @@
     │   └── TurnEnded          the turn has its one ending
     │       └── StaleFence         … and another turn has begun since
     ├── TurnStopped        this turn was asked to stop; leaving the block ends it
+    ├── StreamCut          the provider's stream ended early; what came is kept, ask again
     ├── StoreError         the database cannot serve; the driver's error is the cause
     │   ├── StoreDegraded      the write could not be made durable; nothing was acknowledged
     │   │   └── OutcomeUnknown     … and whether it is stored could not be found out
@@ -177,6 +178,21 @@ class TurnStopped(KillickError):
         super().__init__(message)
         self.reason = reason
         self.cause = cause
+
+
+class StreamCut(KillickError):
+    """The provider's stream ended without its end mark; what came is kept as a partial message.
+
+    `message_id` names it, `characters` counts its text, `calls` are the ids of its whole calls.
+    """
+
+    def __init__(
+        self, message: str, *, message_id: str, characters: int, calls: tuple[str, ...]
+    ) -> None:
+        super().__init__(message)
+        self.message_id = message_id
+        self.characters = characters
+        self.calls = calls
 
 
 class StoreError(KillickError):

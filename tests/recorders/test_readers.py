@@ -19,7 +19,7 @@ def take(store: Store, shape: Any, events: list[Any]) -> Message:
     """The message that these events make."""
     session = store.create_session()
     with session.turn("Hi.") as turn:
-        assert list(record(turn, shape, iter(events))) == events
+        assert list(record(turn, shape, iter(events), cut="keep")) == events
     return session.messages()[1]
 
 

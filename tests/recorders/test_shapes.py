@@ -11,7 +11,7 @@ import openai
 import pytest
 from google.genai import errors as google_errors
 
-from killick import AsyncStore, Message, Store
+from killick import AsyncStore, Message, Store, StreamCut
 from killick.model import entries as e
 from killick.recorders import record
 from killick.views import validators
@@ -60,7 +60,7 @@ def play(
     """Record one stream in a turn of its own; whatever the SDK raises at a cut is let go."""
     server.scripts.append(Script(events, end))
     came = []
-    with store.create_session().turn("Hi.") as turn, suppress(*SDK_ERRORS):
+    with store.create_session().turn("Hi.") as turn, suppress(StreamCut, *SDK_ERRORS):
         stream = record(turn, shape, lambda: clients.ask(shape), request=REQUESTS[shape])
         for item in stream:
             came.append(item)
@@ -331,7 +331,7 @@ def test_events_that_nobody_knows_are_kept(store: Store, server: Scripted) -> No
     events = [*EVENTS["anthropic"][:1], {"type": "brand_new", "value": [1]}, {"type": 7}]
     session = store.create_session()
     with session.turn("Hi.") as turn:
-        assert list(record(turn, "anthropic", iter(events))) == events
+        assert list(record(turn, "anthropic", iter(events), cut="keep")) == events
     kept = [getattr(part, "data", b"") for part in session.messages()[1].parts]
     assert kept == [b'{"event":{"type":"brand_new","value":[1]}}', b'{"event":{"type":7}}']
 

@@ -8,7 +8,7 @@ What comes out is what went in. No SDK is imported here; their objects are taken
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from killick.recorders.model_call import Handle, Plan, Request, Shape
+from killick.recorders.model_call import Cut, Handle, Plan, Request, Shape
 from killick.recorders.record_sync import Recording, Source
 from killick.session.sync_blocks import Turn
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from killick.recorders.record_async import AsyncRecording, AsyncSource
     from killick.session.aio_blocks import AsyncTurn
 
-__all__ = ["AsyncRecording", "Recording", "Shape", "record"]
+__all__ = ["AsyncRecording", "Cut", "Recording", "Shape", "record"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ def record(
     request: Request | None = None,
     provider: str | None = None,
     retry_of: Handle | None = None,
+    cut: Cut = "raise",
 ) -> Recording[T]: ...
 @overload
 def record(
@@ -40,6 +41,7 @@ def record(
     request: Request | None = None,
     provider: str | None = None,
     retry_of: Handle | None = None,
+    cut: Cut = "raise",
 ) -> "AsyncRecording[T]": ...
 @overload
 def record(
@@ -50,6 +52,7 @@ def record(
     request: Request | None = None,
     provider: str | None = None,
     retry_of: Handle | None = None,
+    cut: Cut = "raise",
 ) -> Recording[Any]: ...
 def record(
     turn: "Turn | AsyncTurn",
@@ -59,6 +62,7 @@ def record(
     request: Request | None = None,
     provider: str | None = None,
     retry_of: Handle | None = None,
+    cut: Cut = "raise",
 ) -> Any:
     """Record one model call of this turn as its answer flows.
 
@@ -70,9 +74,14 @@ def record(
     it. `provider` names a server that speaks another's protocol; signed reasoning goes back to the
     shape's own provider only. `retry_of` is the recording that this one tries again.
 
+    A stream that ends without the shape's end mark (a finish reason, `message_stop`, the response's
+    last event) leaves a partial message and raises `StreamCut`; with `cut="keep"` it does not
+    raise. Afterwards the recording has `.finish_reason`, `.usage`, `.answer`, `.complete` and
+    `.error`, whatever the SDK's stream calls by these names.
+
     If interrupted: what came is kept as a partial message, and the connection is closed.
     """
-    plan = Plan(shape, request, provider, retry_of)
+    plan = Plan(shape, request, provider, retry_of, cut)
     if isinstance(turn, Turn):
         return Recording(turn, plan, source)
     from killick.recorders.record_async import AsyncRecording

@@ -107,6 +107,11 @@ class DeltaApplier:
         elif not self._reader.ended:
             self._reply.cut_off(why or NO_END)
 
+    @property
+    def ended(self) -> bool:
+        """True once the shape's end mark came."""
+        return self._reader.ended
+
     def _events(self, item: Any) -> list[Event]:
         if isinstance(item, bytes | bytearray | memoryview | str):
             if self._lines is None:

@@ -6,11 +6,14 @@ hold secrets.
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from killick.model.messages import Json, ToolCall
+from killick.errors import StreamCut
+from killick.journal.assembly import assemble
+from killick.model.entries import Usage
+from killick.model.messages import Json, Message, ToolCall
 from killick.recorders import anthropic, openai_responses
 from killick.recorders.actions import Event, StreamReader
 from killick.recorders.anthropic import AnthropicReader
@@ -23,6 +26,9 @@ from killick.session.core.stream import Deltas
 
 Shape = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
 """The same names that `session.context` takes."""
+
+Cut = Literal["raise", "keep"]
+"""Whether a stream that ends without its end mark raises `StreamCut`, or is only kept."""
 
 
 class StreamShape(msgspec.Struct, frozen=True):
@@ -38,6 +44,8 @@ def _event(item: Any) -> Event | None:
     """Return an SDK's object as it was on the wire; a dict is that already."""
     if isinstance(item, dict):
         return item
+    if not hasattr(item, "model_dump"):
+        raise TypeError(f"a stream of this shape has events, not {_a(item)}")
     event: Event = item.model_dump(exclude_unset=True, by_alias=True, warnings=False)
     return event
 
@@ -47,7 +55,7 @@ def _chat_event(item: Any) -> Event | None:
     if isinstance(item, dict):
         return item
     # Asked of its fields: for one that it lacks, a model looks in many places.
-    kind = vars(item).get("type")
+    kind = getattr(item, "__dict__", {}).get("type")
     if kind is not None:
         return _event(item.chunk) if kind == "chunk" else None
     return _event(item)
@@ -72,6 +80,8 @@ _LEFT_OUT: Final = {"sdk_http_response", "automatic_function_calling_history", "
 def _gemini_event(item: Any) -> Event | None:
     if isinstance(item, dict):
         return item
+    if not hasattr(item, "model_dump"):
+        raise TypeError(f"a stream of this shape has events, not {_a(item)}")
     event: Event = item.model_dump(exclude_none=True, exclude=_LEFT_OUT, warnings=False)
     return event
 
@@ -223,7 +233,11 @@ class Plan:
         request: Request | None,
         provider: str | None,
         retry_of: "Handle | None",
+        cut: Cut,
     ) -> None:
+        if cut not in get_args(Cut):
+            raise ValueError(f"cut={cut!r}; it is one of {', '.join(get_args(Cut))}")
+        self.cut = cut
         self.kind: StreamShape = kind_of(shape)
         self.first = None if retry_of is None else retry_of.first_call_id
         self.attempt: int = 1 if retry_of is None else retry_of.attempt + 1
@@ -238,6 +252,9 @@ class Handle:
 
     def __init__(self, plan: Plan, reply: Deltas) -> None:
         self._reply = reply
+        self._raises = plan.cut == "raise"
+        self._core = reply._core
+        self._core.kept = []
         self.attempt: int = plan.attempt
         self.first_call_id: str = plan.first or reply.model_call_id
 
@@ -259,12 +276,88 @@ class Handle:
         """Have a function called with each tool call as soon as it is whole."""
         self._reply.on_call(tell)
 
+    @property
+    def finish_reason(self) -> str | None:
+        """Return why the provider ended the answer, in its own word."""
+        return self._core.ended.finish_reason
+
+    @property
+    def usage(self) -> Usage | None:
+        """Return the tokens that the provider has counted so far."""
+        return self._core.ended.usage
+
+    @property
+    def answer(self) -> Message:
+        """Return the message as the provider sent it: `.text`, `.parts`, `.tool_calls`, `.state`.
+
+        A store that redacts has stored it redacted.
+        """
+        core = self._core
+        return Message(
+            role="assistant",
+            parts=assemble(core.kept or ()),
+            id=core.id,
+            state=core.state,
+            turn_id=core.turn.claim.turn_id,
+            model_call_id=core.model_call_id,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Return True once the whole answer is recorded as a complete message."""
+        return self._core.state == "complete"
+
+    @property
+    def error(self) -> str | None:
+        """Return why the message is partial; None while it streams and when it is complete."""
+        return self._core.error
+
+    def _cut(self, *, ended: bool) -> StreamCut | None:
+        """Return what is raised at the end of a stream: nothing if its end mark came."""
+        if ended or not self._raises:
+            return None
+        answer = self.answer
+        calls = tuple(call.id for call in self.tool_calls)
+        kept = f"{len(answer.text):,} characters of text"
+        if calls:
+            kept += f" and the whole calls {', '.join(calls)}"
+        return StreamCut(
+            f"{self.error}; kept as the partial message {self.id}: {kept}",
+            message_id=self.id,
+            characters=len(answer.text),
+            calls=calls,
+        )
+
+
+# -- what can be recorded ------------------------------------------------------------------------
+
 
 def is_response(given: Any) -> bool:
     """Tell whether this is a whole response; an SDK's models can be iterated too."""
     return hasattr(given, "model_dump") or isinstance(given, dict)
 
 
-def must_stream(given: Any) -> None:
+def check_source(given: Any, *, streams: tuple[str, ...]) -> None:
+    """Raise TypeError for what can be neither read nor called; `streams` are a face's methods."""
+    text = isinstance(given, str | bytes | bytearray | memoryview)
+    readable = not text and any(hasattr(given, name) for name in streams)
+    if not readable and not callable(given) and not is_response(given):
+        raise TypeError(
+            f"record() takes a stream, its manager, or a function that makes one, not {_a(given)}"
+        )
+
+
+def must_stream(given: Any, *, streams: tuple[str, ...]) -> None:
     if is_response(given):
         raise TypeError("this is a whole response, not a stream; take it with .whole()")
+    check_source(given, streams=streams)
+
+
+def must_be_whole(given: Any) -> None:
+    if not is_response(given):
+        raise TypeError(f"whole() takes one whole response, not {_a(given)}")
+
+
+def _a(given: Any) -> str:
+    name = type(given).__name__
+    return "None" if given is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

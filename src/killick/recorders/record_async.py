@@ -19,7 +19,14 @@ import anyio
 from killick.errors import KillickError, TurnEnded
 from killick.recorders.actions import MediaPiece
 from killick.recorders.apply import LEFT, DeltaApplier
-from killick.recorders.model_call import DRAINING, Handle, Plan, must_stream
+from killick.recorders.model_call import (
+    DRAINING,
+    Handle,
+    Plan,
+    check_source,
+    must_be_whole,
+    must_stream,
+)
 from killick.session.aio_blocks import AsyncTurn
 
 T = TypeVar("T")
@@ -30,6 +37,8 @@ AsyncSource = (
     | Callable[[], AsyncOpened[T] | Awaitable[AsyncOpened[T]]]
 )
 """As for the synchronous face; and a coroutine of the SDK's, which is awaited here."""
+
+_STREAMS: Final = ("__aiter__", "__anext__", "__aenter__", "__await__")
 
 _DISCONNECT_SECONDS: Final = 5.0
 """Closing a connection may take so long, also for a caller that was cancelled."""
@@ -46,6 +55,7 @@ class AsyncRecording(Handle, Generic[T]):
     """
 
     def __init__(self, turn: AsyncTurn, plan: Plan, source: AsyncSource[T]) -> None:
+        check_source(source, streams=_STREAMS)
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
@@ -79,6 +89,9 @@ class AsyncRecording(Handle, Generic[T]):
                 await self._place(media)
         except StopAsyncIteration:
             await self._end(None)
+            cut = self._cut(ended=self._applier.ended)
+            if cut is not None:
+                raise cut from None
             raise
         except BaseException as error:
             await self._end(error)
@@ -93,6 +106,7 @@ class AsyncRecording(Handle, Generic[T]):
         try:
             await self._enter()
             self._inner = await self._made()
+            must_be_whole(self._inner)
             for media in self._applier.feed_response(self._inner):
                 await self._place(media)
         except BaseException as error:
@@ -165,7 +179,7 @@ class AsyncRecording(Handle, Generic[T]):
             return self._iterator
         await self._enter()
         made = await self._made()
-        must_stream(made)
+        must_stream(made, streams=_STREAMS)
         if not hasattr(made, "__aiter__") and hasattr(made, "__aenter__"):
             self._manager = made
             made = await made.__aenter__()

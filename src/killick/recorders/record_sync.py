@@ -4,18 +4,27 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from killick.errors import KillickError, TurnEnded
 from killick.recorders.actions import MediaPiece
 from killick.recorders.apply import LEFT, DeltaApplier
-from killick.recorders.model_call import DRAINING, Handle, Plan, must_stream
+from killick.recorders.model_call import (
+    DRAINING,
+    Handle,
+    Plan,
+    check_source,
+    must_be_whole,
+    must_stream,
+)
 from killick.session.sync_blocks import Turn
 
 T = TypeVar("T")
 Opened = Iterable[T] | AbstractContextManager[Iterable[T]]
 Source = Opened[T] | Callable[[], Opened[T]]
 """A stream, an SDK's stream manager, or a function that makes the request and returns one."""
+
+_STREAMS: Final = ("__iter__", "__next__", "__enter__")
 
 
 class Recording(Handle, Generic[T]):
@@ -25,6 +34,7 @@ class Recording(Handle, Generic[T]):
     """
 
     def __init__(self, turn: Turn, plan: Plan, source: Source[T]) -> None:
+        check_source(source, streams=_STREAMS)
         self._turn = turn
         self._stream = turn.stream(**plan.settings)
         super().__init__(plan, self._stream)
@@ -57,6 +67,9 @@ class Recording(Handle, Generic[T]):
             self._place(self._applier.feed(item))
         except StopIteration:
             self._end(None)
+            cut = self._cut(ended=self._applier.ended)
+            if cut is not None:
+                raise cut from None
             raise
         except BaseException as error:
             self._end(error)
@@ -71,6 +84,7 @@ class Recording(Handle, Generic[T]):
         try:
             self._enter()
             self._inner = self._source() if callable(self._source) else self._source
+            must_be_whole(self._inner)
             self._place(self._applier.feed_response(self._inner))
         except BaseException as error:
             self._end(error)
@@ -143,7 +157,7 @@ class Recording(Handle, Generic[T]):
             return self._iterator
         self._enter()
         made = self._source() if callable(self._source) else self._source
-        must_stream(made)
+        must_stream(made, streams=_STREAMS)
         if not hasattr(made, "__iter__") and hasattr(made, "__enter__"):
             self._manager = made
             made = made.__enter__()

@@ -23,7 +23,7 @@ from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.limits import PARTS_MAX
-from killick.model.messages import Json, Part, Role, ToolCall
+from killick.model.messages import Json, Part, Role, State, ToolCall
 from killick.session.core.turn import TurnCore
 from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
@@ -85,7 +85,7 @@ class StreamCore:
         self._call = call
         self.id = turn.runtime.ids("msg")
         self.model_call_id = turn.runtime.ids("call")
-        self._ended = e.ModelCallEnded(id=self.model_call_id, turn_id="")  # known when it begins
+        self.ended = e.ModelCallEnded(id=self.model_call_id, turn_id="")  # known when it begins
         self._entered = False
         self._buffer: StreamBuffer | None = None
         self._mutex = threading.Lock()
@@ -94,6 +94,10 @@ class StreamCore:
         self._length = 0
         self._calls: dict[str, _Call] = {}
         self._cut: str | None = None
+        self.error: str | None = None
+        self.state: State = "streaming"
+        self.kept: list[e.Delta] | None = None
+        """What was handed over, if a recorder asked for it."""
         self.tool_calls: list[ToolCall] = []
         self._listeners: list[Callable[[ToolCall], object]] = []
 
@@ -151,34 +155,37 @@ class StreamCore:
         if error is None and cause is not None:
             self._cut = self._cut or cause
         self._buffer = None
+        self.error = self._cut if error is None else describe(error)
         try:
-            outcome = yield from write(self._end_write(buffer, error))
+            outcome = yield from write(self._end_write(buffer, self.error))
         except KillickError as failure:
             # The turn has the buffer still, so its ending keeps the text.
+            self.error = self.error or describe(failure)
             if error is None:
                 raise
             attach(error, failure)
             return
         self.turn.close_buffer(buffer)
         if isinstance(outcome, TurnEnded):
+            self.state, self.error = "partial", self.error or describe(outcome)
             if error is None:
                 raise outcome
             attach(error, outcome)
             return
+        self.state = "complete" if self.error is None else "partial"
         self.turn.session.saw(outcome.seq)
-        if error is None and self._cut is None:
+        if self.error is None:
             # A complete message makes all its calls whole, whatever their arguments are.
             for call_id, call in self._calls.items():
                 if not call.sealed:
                     self._tell(call_id, call)
 
     def _end_write(
-        self, buffer: StreamBuffer, error: BaseException | None
+        self, buffer: StreamBuffer, why: str | None
     ) -> Callable[[EngineState], Receipt | TurnEnded]:
         turn = self.turn
-        why = self._cut if error is None else describe(error)
         state: Literal["complete", "partial"] = "complete" if why is None else "partial"
-        after = msgspec.structs.replace(self._ended, turn_id=turn.claim.turn_id, error=why)
+        after = msgspec.structs.replace(self.ended, turn_id=turn.claim.turn_id, error=why)
         at = turn.runtime.clock()
         return lambda engine: ops.end_message(
             engine, turn.key, turn.claim, self.id, state, buffer, after, at
@@ -217,7 +224,7 @@ class StreamCore:
             self._length = offset + len(text)
             # A signature closes its part: what is thought next is another thought.
             self._open = None if signature or encrypted else kind
-            buffer.add(delta, size)
+            self._hand_over(buffer, delta, size)
 
     def tool_call(
         self, call_id: str, name: str | None, arguments: str, tool_type: ToolType, *, done: bool
@@ -239,7 +246,7 @@ class StreamCore:
                     self._calls[call_id] = call
                     self._count, self._open = call.number + 1, None
                 call.length += len(arguments)
-                buffer.add(delta, size)
+                self._hand_over(buffer, delta, size)
             call.pieces.append(arguments)
             call.scanner.feed(arguments)
             sealing = not call.sealed and (done or self._is_whole(call))
@@ -248,6 +255,11 @@ class StreamCore:
                 self._seal(buffer, call_id)
         if sealing:
             self._tell(call_id, call)
+
+    def _hand_over(self, buffer: StreamBuffer, delta: e.Delta, size: int) -> None:
+        buffer.add(delta, size)
+        if self.kept is not None:
+            self.kept.append(delta)
 
     def end_part(self) -> None:
         self._writable()
@@ -262,7 +274,7 @@ class StreamCore:
             delta = e.Delta(number, 0, "part", "", part)
             size = buffer.admit(delta)
             self._count, self._open = number + 1, None
-            buffer.add(delta, size)
+            self._hand_over(buffer, delta, size)
 
     def _new_call(self, call_id: str, name: str | None, tool_type: ToolType) -> ToolCall:
         checks.check_id(call_id, "tool call id")
@@ -289,13 +301,13 @@ class StreamCore:
         ended = e.ModelCallEnded(
             id=self.model_call_id,
             turn_id=self.turn.claim.turn_id,
-            finish_reason=reason or self._ended.finish_reason,
-            usage=usage or self._ended.usage,
-            provider_ids={**self._ended.provider_ids, **(provider_ids or {})},
+            finish_reason=reason or self.ended.finish_reason,
+            usage=usage or self.ended.usage,
+            provider_ids={**self.ended.provider_ids, **(provider_ids or {})},
         )
         checks.check_usage(usage)
         check_value(ended, e.ModelCallEnded, "end of a model call")
-        self._ended = ended
+        self.ended = ended
 
     def cut_off(self, why: str) -> None:
         """The answer broke off without an exception: the message will be partial."""
