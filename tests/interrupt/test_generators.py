@@ -1,6 +1,5 @@
 """A generator that holds the blocks; that it is closed at each yield is a campaign."""
 
-import pytest
 import trio
 
 from tests.interrupt.closing import chunks
@@ -9,7 +8,7 @@ from tests.interrupt.ledger import Ledger
 
 
 def test_closed_under_a_scope_of_its_own_in_trio(disk: Disk) -> None:
-    """trio refuses to leave scopes in another order than they were entered; the turn is ended."""
+    """The generator keeps no scope open at a yield, so another one may lie around its closing."""
     ledger = Ledger()
 
     async def main() -> None:
@@ -20,8 +19,7 @@ def test_closed_under_a_scope_of_its_own_in_trio(disk: Disk) -> None:
             with trio.CancelScope(shield=True):
                 await generator.aclose()
 
-    with pytest.raises(RuntimeError, match="Cancel scope stack corrupted"):
-        trio.run(main)
+    trio.run(main)
     with disk.sync() as fresh:
         ledger.check(fresh)
         [info] = fresh.sessions()

@@ -6,9 +6,21 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
+import trio
 
-from killick import AsyncStore, HandleClosed, Session, Store, Text, ToolNotApproved, TurnStopped
+from killick import (
+    AsyncStore,
+    HandleClosed,
+    Session,
+    Store,
+    Text,
+    ToolNotApproved,
+    ToolResult,
+    TurnStopped,
+)
 from killick.model import entries as e
 from killick.recorders import record
 from tests.recorders.saying import plain_events
@@ -357,3 +369,139 @@ def test_all_that_could_not_be_recorded_is_raised_where_it_is_awaited(tmp_path: 
             assert [type(one) for one in raised.value.exceptions] == [ToolNotApproved] * 2
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_a_tool_that_ends_with_a_cancellation_of_its_own_has_failed(
+    tmp_path: Path, library: str
+) -> None:
+    """What it waited for was cancelled, and not the tool: its siblings go on."""
+
+    async def a_cancellation() -> BaseException:
+        if library == "asyncio":
+            return asyncio.CancelledError("the client is gone")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await trio.lowlevel.checkpoint()
+            except trio.Cancelled as cancelled:
+                elsewhere = cancelled
+                raise
+        return elsewhere
+
+    async def main() -> None:
+        failed = anyio.Event()
+
+        async def waits() -> None:
+            cancelled = await a_cancellation()
+            failed.set()
+            raise cancelled
+
+        async def waits_in_a_group() -> None:
+            raise BaseExceptionGroup("of tasks", [await a_cancellation()])
+
+        async def sibling() -> str:
+            await failed.wait()
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            return "done"
+
+        tools = {"waits": waits, "waits_in_a_group": waits_in_a_group, "sibling": sibling}
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            async with session.turn("go") as turn:
+                async with turn.stream() as reply:
+                    for name in tools:
+                        reply.tool_call(name, name=name, arguments="{}")
+                async with turn.run_tools(reply, tools) as running:
+                    pass
+            [info] = await session.turns()
+            kept = [m.parts[0] for m in await session.messages() if m.role == "tool"]
+        assert info.status == "completed"
+        assert {one.call_id: one.is_error for one in kept if isinstance(one, ToolResult)} == {
+            "waits": True,
+            "waits_in_a_group": True,
+            "sibling": False,
+        }
+        assert "ancelled" in str(running.results["waits"].content)
+
+    if library == "asyncio":
+        asyncio.run(main())
+    else:
+        trio.run(main)
+
+
+def test_a_future_that_two_tools_share_is_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        shared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def waits() -> str:
+            return await shared
+
+        async def cancels() -> str:
+            shared.cancel()
+            return "cancelled it"
+
+        tools = {"waits": waits, "cancels": cancels}
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            async with session.turn("go") as turn:
+                async with turn.stream() as reply:
+                    for name in tools:
+                        reply.tool_call(name, name=name, arguments="{}")
+                async with turn.run_tools(reply, tools) as running:
+                    pass
+            assert [turn.status for turn in await session.turns()] == ["completed"]
+        told = {name: one.is_error for name, one in running.results.items()}
+        assert told == {"waits": True, "cancels": False}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_what_interrupts_a_tool_comes_out_of_the_block(tmp_path: Path, library: str) -> None:
+    """A tool that ends the process does so where the block is left, not in a task of its own."""
+
+    async def main() -> None:
+        async def leaves() -> None:
+            raise SystemExit(3)
+
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+            with pytest.raises(SystemExit):  # noqa: PT012
+                async with session.turn("go") as turn:
+                    async with turn.stream() as reply:
+                        reply.tool_call("a", name="leaves", arguments="{}")
+                    async with turn.run_tools(reply, {"leaves": leaves}):
+                        pass
+            [info] = await session.turns()
+            assert (info.status, info.cause) == ("interrupted", "terminated")
+            assert "tool_result" not in [entry.kind for entry in await session.entries()]
+
+    if library == "asyncio":
+        asyncio.run(main())
+    else:
+        trio.run(main)
+
+
+def test_a_stop_ends_the_wait_in_a_turn_that_was_begun_by_a_call(tmp_path: Path) -> None:
+    """No block of the turn's is there to be cancelled."""
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "work.db") as store:
+            session = await store.create_session()
+
+            async def hangs() -> None:
+                await session.stop(reason="enough")
+                await asyncio.Event().wait()
+
+            turn = await session.turn("go").begin()
+            async with turn.stream() as reply:
+                reply.tool_call("a", name="hangs", arguments="{}")
+            with pytest.raises(TurnStopped) as stopped:
+                async with turn.run_tools(reply, {"hangs": hangs}):
+                    pass
+            await turn.end(stopped.value)
+            assert [turn.reason for turn in await session.turns()] == ["enough"]
+
+    asyncio.run(asyncio.wait_for(main(), 20))

@@ -2,13 +2,11 @@
 
 import inspect
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
-import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from killick.errors import KillickError, TurnEnded, TurnStopped
 from killick.model import entries as e
@@ -18,8 +16,14 @@ from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
-from killick.session.drive.drive_async import StopScope, settle
-from killick.session.drive.exit_guard import leaves_awaiting
+from killick.session.drive.drive_async import (
+    OwnTasks,
+    StopScope,
+    is_cancelled,
+    on_daemon_thread,
+    settle,
+)
+from killick.session.drive.exit_guard import is_cancellation, leaves_awaiting
 from killick.session.drive.steps import Flow, Write
 from killick.session.sync_blocks import (
     Calling,
@@ -40,7 +44,7 @@ class AsyncToolRun:
 
     Each runs in a task of its own, a plain function on a thread. When an exception leaves the
     block, the tasks are cancelled, and their outcome is unknown; threads cannot be, and what they
-    return then is not kept.
+    return then is not kept. The process does not wait for a thread when it ends.
     """
 
     def __init__(self, turn: "AsyncTurn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
@@ -48,47 +52,60 @@ class AsyncToolRun:
         self._reply = reply
         self._tools = tools
         self._in_order = in_order
-        self._manager: AbstractAsyncContextManager[TaskGroup] | None = None
-        self._group: TaskGroup | None = None
-        self._waited = False
+        self._tasks = OwnTasks()
+        self._left = self._waited = False
         self._last: anyio.Event | None = None
-        self._failures: list[Exception] = []
+        self._failures: list[BaseException] = []
         self.results: dict[str, ToolResult] = {}
         """The results so far, by the ids of their calls."""
 
     async def __aenter__(self) -> Self:
-        self._manager = anyio.create_task_group()
-        self._group = await self._manager.__aenter__()
         self._reply.on_call(self._start)
         return self
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        _kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        _trace: TracebackType | None,
     ) -> None:
-        assert self._manager is not None
         try:
-            await self._manager.__aexit__(kind, error, trace)
-        except BaseExceptionGroup:
-            # No task raises: it is the exception that leaves the block, in a wrapping of its own.
             if error is None:
-                raise
+                await self._wait()
+                self._waited = True
         finally:
-            self._group = None
-        self._waited = error is None
+            self._left = True
+            await self._tasks.cancel()
         if error is None:
             raise_failures(self._failures)
+
+    async def _wait(self) -> None:
+        """Wait until all are done. Raises TurnStopped where a stop cancels no task."""
+        scope, core = self._turn._scope, self._turn._core
+        before = core.on_stop
+
+        def stop() -> None:
+            if before is not None:
+                before()
+            self._tasks.wake_soon()
+
+        core.on_stop = stop
+        try:
+            while self._tasks:
+                if scope is None or not scope.cancels:
+                    core.check_open()
+                await self._tasks.changed()
+        finally:
+            core.on_stop = before
 
     def _start(self, call: ToolCall) -> None:
         if self._waited:
             raise too_late(call)
-        if self._group is None:
+        if self._left:
             return
         before, done = self._last, anyio.Event()
         self._last = done
-        self._group.start_soon(self._run, call, before if self._in_order else None, done)
+        self._tasks.start(partial(self._run, call, before if self._in_order else None, done))
 
     async def _run(self, call: ToolCall, before: anyio.Event | None, done: anyio.Event) -> None:
         try:
@@ -98,8 +115,10 @@ class AsyncToolRun:
                 await self._perform(call, tool)
         except (TurnStopped, TurnEnded):
             pass  # the turn's own block says so
-        except Exception as error:  # noqa: BLE001  (raised where the block is left)
-            self._failures.append(error)
+        except BaseException as error:
+            if is_cancellation(error) and is_cancelled():
+                raise
+            self._failures.append(error)  # raised where the block is left
         finally:
             done.set()
 
@@ -111,6 +130,10 @@ class AsyncToolRun:
             raise  # about the store or the turn, and not what the tool did
         except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
             result = failure(error)
+        except BaseException as error:
+            if not is_cancellation(error) or is_cancelled():
+                raise
+            result = failure(error)  # of something that the tool waited for
         await tool.finish(result.content, is_error=result.is_error, structured=result.structured)
         self.results[call.id] = result.result(call.id, printed)
 
@@ -120,7 +143,7 @@ class AsyncToolRun:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             value: Any = bound()
         else:
-            value = await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
+            value = await on_daemon_thread(bound)
         if inspect.isasyncgen(value):
             async for piece in value:
                 tool.output(str(piece))
@@ -141,7 +164,7 @@ async def _print_all(pieces: Iterator[Any], tool: "AsyncTool", printed: list[str
             return True, done.value
 
     while True:
-        over, value = await anyio.to_thread.run_sync(step, abandon_on_cancel=True)
+        over, value = await on_daemon_thread(step)
         if over:
             return value
         tool.output(str(value))
@@ -194,7 +217,7 @@ class AsyncTurn(TurnFacts):
         try:
             stopped_here = scope.leave(error)
         except RuntimeError:
-            # trio found its scopes left in another order than entered: a generator was closed.
+            # trio found its scopes left in another order than entered, by a caller by hand.
             await self._run(self._core.leave(error))
             raise
         if stopped_here:

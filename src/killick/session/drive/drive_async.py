@@ -7,11 +7,16 @@ inside a transaction: those run on the writer's thread.
 
 import asyncio
 import contextlib
+import contextvars
+import inspect
+import math
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
+from types import FrameType
 from typing import Any, TypeVar
 
 import anyio
@@ -236,7 +241,9 @@ class StopScope:
     """Cancels the body of a turn when it is asked to stop, and tells that cancellation from others.
 
     The same idea as `asyncio.timeout`: the task is cancelled, and when the cancellation reaches the
-    end of the block it is taken back there.
+    end of the block it is taken back there. A generator may be left in another task than the one
+    that entered it, where trio can leave no scope: there is none in a generator under trio, and the
+    next call on the turn raises.
     """
 
     def __init__(self) -> None:
@@ -249,9 +256,12 @@ class StopScope:
         self._call_soon = _caller()
 
     def enter(self) -> None:
+        """Begin to watch the task; called by the method that enters the block."""
         if in_trio():
             import trio
 
+            if _is_generators_block(sys._getframe(2)):
+                return
             self._trio_scope = trio.CancelScope()
             self._trio_scope.__enter__()
             return
@@ -268,15 +278,21 @@ class StopScope:
         self._fired = True
         if self._trio_scope is not None:
             self._trio_scope.cancel()
-        elif self._task is not None:
+        elif self.cancels:
+            assert self._task is not None
             self._task.cancel("killick: the turn was asked to stop")
+
+    @property
+    def cancels(self) -> bool:
+        """False in a body that learns of a stop by its next call on the turn."""
+        return self._trio_scope is not None or (self._task is not None and not self._task.done())
 
     def leave(self, error: BaseException | None) -> bool:
         """Return whether what leaves the block is this scope's own cancellation."""
         self._left = True
         if self._trio_scope is not None:
             return self._leave_trio(error)
-        if not self._fired or self._task is None:
+        if not self._fired or self._task is None or self._task is not asyncio.current_task():
             return False
         ours = self._task.uncancel() <= self._cancelling
         if isinstance(error, asyncio.CancelledError):
@@ -296,6 +312,129 @@ class StopScope:
         self._undelivered = False
         assert self._task is not None
         return self._task.cancelling() <= self._cancelling
+
+
+def _is_generators_block(frame: FrameType | None) -> bool:
+    """Return whether this frame, in which a block is entered, is one of a generator.
+
+    Not if `contextlib` drives it: a manager is left where it was entered, in its caller's block.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename != contextlib.__file__:
+            if not frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
+                return False
+            driver = frame.f_back
+            if driver is None or driver.f_code.co_filename != contextlib.__file__:
+                return True
+        frame = frame.f_back
+    return False
+
+
+# -- beside a block ----------------------------------------------------------------------------
+
+
+class OwnTasks:
+    """Tasks beside a block, in no scope of the caller's: it may be left in another task.
+
+    Under trio they are system tasks, each in a scope of its own. What they run lets no exception
+    out but a cancellation of this task.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[object, Callable[[], object]] = {}  # to how each is cancelled
+        self._change = anyio.Event()
+        self._call_soon = _caller()
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if in_trio():
+            import trio
+
+            scope = trio.CancelScope()
+            self._running[scope] = scope.cancel
+            context = contextvars.copy_context()
+            trio.lowlevel.spawn_system_task(self._run_in_trio, scope, run, context=context)
+            return
+        task = asyncio.get_running_loop().create_task(run())
+        self._running[task] = task.cancel
+        task.add_done_callback(self._is_done)
+
+    async def _run_in_trio(self, scope: Any, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        import trio
+
+        try:
+            with scope:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                await run()
+        finally:
+            self._is_done(scope)
+
+    def _is_done(self, task: object) -> None:
+        del self._running[task]
+        self._change.set()
+
+    def wake_soon(self) -> None:
+        """Let the caller that waits for a change look again; called on any thread."""
+        self._call_soon(lambda: self._change.set())
+
+    async def changed(self) -> None:
+        """Wait until one more task is done, or the caller is woken."""
+        self._change = anyio.Event()
+        await self._change.wait()
+
+    async def cancel(self) -> None:
+        """Cancel all and wait until they are done, however often the caller is cancelled.
+
+        If interrupted: the cancellation is raised after the last of them is done.
+        """
+        cancellation: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):
+            self._cancel_all()
+            while self._running:
+                try:
+                    await self.changed()
+                except asyncio.CancelledError as again:  # task.cancel() does not know the shield
+                    cancellation = again
+                    self._cancel_all()
+        if cancellation is not None:
+            raise cancellation
+
+    def _cancel_all(self) -> None:
+        for cancel in list(self._running.values()):
+            cancel()
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task was cancelled, so that a cancellation in it is its own."""
+    if in_trio():
+        import trio
+
+        return trio.current_effective_deadline() == -math.inf
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def on_daemon_thread(function: Callable[[], T]) -> T:
+    """Call a function that blocks. A cancelled caller does not wait for it, nor does the process.
+
+    If interrupted: the function goes on, and what it returns is dropped.
+    """
+    done, call_soon = anyio.Event(), _caller()
+    outcome: Future[T] = Future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcome.set_result(context.run(function))
+        except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
+            outcome.set_exception(error)
+        call_soon(done.set)
+
+    threading.Thread(target=run, name="killick-tool", daemon=True).start()
+    await done.wait()
+    return outcome.result()
 
 
 async def in_thread(work: Callable[[], T]) -> T:

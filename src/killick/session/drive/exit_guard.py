@@ -54,7 +54,18 @@ def interruption(error: BaseException) -> tuple[str, str] | None:
         return "abandoned", "closed"
     if isinstance(error, SystemExit):
         return "terminated", "system_exit"
-    return ("cancelled", "cancelled") if _is_cancellation(error) else None
+    return ("cancelled", "cancelled") if is_cancellation(error) else None
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether it is a cancellation of asyncio's or trio's; a group by all its leaves."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_cancellation(inner) for inner in error.exceptions)
+    # Neither library is imported for this: an exception of theirs means that it is loaded.
+    # One that another thread is just importing may not have the name yet.
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    kinds = getattr(asyncio, "CancelledError", ()), getattr(trio, "Cancelled", ())
+    return isinstance(error, kinds)
 
 
 def _is_timeout(error: BaseException | None) -> bool:
@@ -98,14 +109,6 @@ def attach(error: BaseException, failure: BaseException) -> None:
     error.add_note(f"killick could not record this ending: {describe(failure)}")
     for note in getattr(failure, "__notes__", ()):
         error.add_note(note)
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    # Neither library is imported for this: an exception of theirs means that it is loaded.
-    # One that another thread is just importing may not have the name yet.
-    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
-    kinds = getattr(asyncio, "CancelledError", ()), getattr(trio, "Cancelled", ())
-    return isinstance(error, kinds)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
