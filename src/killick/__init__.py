@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
     from killick.types import (
         ActiveDay,
+        AddedMessages,
         BackupReceipt,
         Calling,
         Changes,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActiveDay",
+    "AddedMessages",
     "ApprovalAsked",
     "AsyncFeed",
     "AsyncFollowing",

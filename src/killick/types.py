@@ -33,7 +33,7 @@ from killick.model.sessions import (
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
 from killick.session.core.queries import ActiveDay, Changes, Progress
-from killick.session.core.session import Content
+from killick.session.core.session import AddedMessages, Content
 from killick.session.core.store import UsageBy
 from killick.session.core.stream import ToolType
 from killick.session.feeds import Feed, Following
@@ -51,6 +51,7 @@ from killick.views.transcript import Shown
 
 __all__ = [
     "ActiveDay",
+    "AddedMessages",
     "ApprovalAsked",
     "BackupReceipt",
     "Calling",

@@ -69,10 +69,9 @@ class TurnState:
             return self._newest.get(call_id)
         return self._calls.get((message_id, call_id))
 
-    def unanswered(self, call_id: str) -> CallState | None:
-        """Return the newest call with this id that has no result."""
-        made = (call for key, call in self._calls.items() if key[1] == call_id)
-        return next((call for call in reversed([*made]) if not call.answered), None)
+    def calls_of(self, call_id: str) -> list[CallState]:
+        """Return the calls with this id, the newest first."""
+        return [call for key, call in reversed(self._calls.items()) if key[1] == call_id]
 
     def stream_at(self, seq: int) -> tuple[str, str | None]:
         """Return the message, and the call of a tool's output, whose stream began at this seq."""

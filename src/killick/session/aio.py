@@ -24,7 +24,13 @@ from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
 from killick.session.amend import AsyncAmend
 from killick.session.core import queries
 from killick.session.core.history import HistoryCore
-from killick.session.core.session import Content, SessionCore, open_session, read_blob
+from killick.session.core.session import (
+    AddedMessages,
+    Content,
+    SessionCore,
+    open_session,
+    read_blob,
+)
 from killick.session.core.store import StoreCore, UsageBy
 from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.drive.drive_async import in_thread, settle
@@ -479,6 +485,22 @@ class AsyncSession(AsyncAmend):
     async def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
         """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""
         return await self._run(self._core.queue(prompt, key))
+
+    async def add_messages(
+        self, messages: Sequence[Message], *, source: str, key: str | None = None
+    ) -> AddedMessages:
+        """Append messages that were made elsewhere, in one commit, as turns that are over.
+
+        A user message begins a turn; what comes before one goes on with the newest. A result is
+        paired with the newest call of its id that has none, also of an earlier turn; without a call
+        it is kept as opaque data, and `unpaired` names it. `source` says where they come from.
+
+        A message with an `id` is there once; so are all of them with a `key`. Others are new each
+        time. Raises SessionBusy while a turn runs: record them in that.
+
+        If interrupted: all of them are there or none.
+        """
+        return await self._run(self._core.add_messages(messages, source, key))
 
     async def withdraw(self, prompt_id: str) -> Receipt:
         """Take a prompt that waits out of the queue. If interrupted: it waits or it does not."""

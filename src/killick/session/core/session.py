@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
 from killick.journal import checks
 from killick.journal.checks import check_count, check_counts, check_is
@@ -37,6 +39,7 @@ from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow
+from killick.stores.engine.import_ops import Unit
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.log import log
 
@@ -179,6 +182,22 @@ def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> 
         return None
     reach = row.base_seq if through is None else min(row.base_seq, through)
     return read_system(reader, base, reach)
+
+
+class AddedMessages(msgspec.Struct, frozen=True):
+    """The outcome of `add_messages`: a receipt for each message, and the turns that are new.
+
+    `unpaired` are the ids of calls that no message makes: their results are kept as opaque data.
+    """
+
+    receipts: list[Receipt]
+    turns: list[str]
+    unpaired: list[str]
+
+    @property
+    def repeated(self) -> bool:
+        """True if all of them were there before."""
+        return all(receipt.repeated for receipt in self.receipts)
 
 
 class SessionCore:
@@ -414,6 +433,49 @@ class SessionCore:
         at = runtime.clock()
         yield from self.write(lambda engine: ops.queue(engine, self.key, message, at))
         return message.id
+
+    def add_messages(
+        self, messages: Sequence[Message], source: str, key: str | None
+    ) -> Flow[AddedMessages]:
+        """Append messages from elsewhere as turns that are over."""
+        checks.check_id(source, "source")
+        if key is not None:
+            checks.check_id(key, "key")
+        given = checks.as_parts(messages, "what is added is a list of messages")
+        units = [
+            unit
+            for number, message in enumerate(given)
+            for unit in self._units(number, message, source, key)
+        ]
+        at = self.runtime().clock()
+        added = yield from write(
+            lambda engine: ops.add_messages(engine, self.key, units, source, at)
+        )
+        self.saw(added.head)
+        last = {unit.number: receipt for unit, receipt in zip(units, added.receipts, strict=True)}
+        return AddedMessages([last[number] for number in sorted(last)], added.turns, added.unpaired)
+
+    def _units(self, number: int, message: Message, source: str, key: str | None) -> Iterator[Unit]:
+        """Yield a message's results one by one, then the rest of it."""
+        check_is(message, Message, "what is added")
+        minted = message.id
+        if not minted and key is not None:
+            minted = keyed_id("msg", self.id, f"{len(source)}:{source}{number}/{key}")
+        named = bool(minted)
+        minted = minted or self.runtime().ids("msg")
+        parts = checks.as_parts(message.parts, "the parts of a message are a list")
+        body = e.MessageRecorded(id=minted, turn_id="", role=message.role, parts=parts)
+        checks.check_content(body)
+        turn_id = keyed_id("turn", self.id, minted)
+        results = [part for part in parts if isinstance(part, ToolResult)]
+        rest = tuple(part for part in parts if not isinstance(part, ToolResult))
+        for result in results:
+            alone = len(parts) == 1
+            unit_id = minted if alone else keyed_id("msg", minted, result.call_id)
+            turn = turn_id if alone else keyed_id("turn", self.id, unit_id)
+            yield Unit(number, unit_id, named, turn, "tool", (result,))
+        if rest or not results:
+            yield Unit(number, minted, named, turn_id, message.role, rest, message.model_call_id)
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""

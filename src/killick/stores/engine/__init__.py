@@ -49,6 +49,7 @@ erase = session_ops.erase
 scrubbed = session_ops.scrubbed
 rebuild = session_ops.rebuild
 import_entries = import_ops.import_entries
+add_messages = import_ops.add_messages
 
 # Blobs and the search index.
 put_blob = session_ops.put_blob

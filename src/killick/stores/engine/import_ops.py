@@ -1,21 +1,37 @@
-"""Operations on entries that were made elsewhere, with their own times: imports.
+"""Operations on what was made elsewhere: entries with their own times, and messages.
 
 They come in whole turns. A turn that is imported was over before it came here, so no lease is taken
 for it, and an import that dies leaves no turn behind that seems to run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
-from killick.journal import checks
+from killick.journal import checks, rules
 from killick.journal.audit import audit_continuation
 from killick.journal.codec import decode_body, encode
-from killick.journal.kinds import identity, named_identity, same_content, subject
-from killick.journal.turn_state import TurnState
+from killick.journal.kinds import (
+    HISTORY,
+    TURNS,
+    blobs_of,
+    identity,
+    keyed_id,
+    message_identity,
+    named_identity,
+    result_identity,
+    same_content,
+    subject,
+)
+from killick.journal.turn_state import CallState, TurnState, fold_turn
+from killick.journal.visibility import History, in_view
 from killick.model import entries as e
+from killick.model.messages import OWN_PROVIDER, Opaque, Part, Role, ToolResult
 from killick.stores.engine.session_ops import create_session
 from killick.stores.engine.state import EngineState, Receipt, SessionState
-from killick.stores.engine.turn_ops import session_busy
+from killick.stores.engine.tool_ops import finish_tool
+from killick.stores.engine.turn_ops import close_turn, crashed, session_busy
 
 
 def import_entries(
@@ -128,3 +144,228 @@ def _already(engine: EngineState, state: SessionState, entries: Sequence[e.Entry
                 "where the two part"
             )
     return Receipt(entries[-1].seq, repeated=True)
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What is added as one: a message without results, or one result.
+
+    `number` is that of the message it comes from. `named` says that its id is the caller's, so that
+    a repeated write is recognised.
+    """
+
+    number: int
+    id: str
+    named: bool
+    turn_id: str
+    role: Role
+    parts: tuple[Part, ...]
+    model_call_id: str | None = None
+
+    @property
+    def result(self) -> ToolResult | None:
+        part = self.parts[0] if len(self.parts) == 1 else None
+        return part if isinstance(part, ToolResult) else None
+
+    def message(self, turn_id: str, parts: tuple[Part, ...]) -> e.MessageRecorded:
+        return e.MessageRecorded(
+            id=self.id,
+            turn_id=turn_id,
+            role=self.role,
+            parts=parts,
+            model_call_id=self.model_call_id,
+        )
+
+
+class AddedUnits(msgspec.Struct, frozen=True):
+    """The outcome of adding: a receipt for each unit, new turns, and results without a call."""
+
+    receipts: list[Receipt]
+    turns: list[str]
+    unpaired: list[str]
+    head: int
+
+
+def add_messages(
+    engine: EngineState, key: int, units: Sequence[Unit], source: str, at_us: int
+) -> AddedUnits:
+    """Append messages from elsewhere as turns that are over, all or none.
+
+    A user message begins a turn; what comes without one goes on with the newest.
+    """
+    state = engine.live(key)
+    if state.turn is not None:
+        if engine.tx.is_alive(state.turn.holder):
+            raise session_busy(state.row.id, state.turn.id, state.turn.holder)
+        close_turn(engine, state, crashed(state.turn.id), at_us)
+    adding = _Addition(engine, state, source, at_us)
+    receipts = [adding.add(unit) for unit in units]
+    adding.end_turn()
+    return AddedUnits(receipts, adding.turns, adding.unpaired, state.row.head)
+
+
+class _Addition:
+    """One call of `add_messages`, inside its transaction."""
+
+    def __init__(self, engine: EngineState, state: SessionState, source: str, at_us: int) -> None:
+        self._engine = engine
+        self._state = state
+        self._source = source
+        self._at_us = at_us
+        self._asked = False  # the open turn has more than system messages
+        self.turns: list[str] = []
+        self.unpaired: list[str] = []
+
+    def add(self, unit: Unit) -> Receipt:
+        result = unit.result
+        if result is not None:
+            return self._add_result(unit, result)
+        repeated = self._engine.repeat(self._state, unit.message("", unit.parts))
+        return repeated or self._add_message(unit, unit.parts)
+
+    def _add_message(self, unit: Unit, parts: tuple[Part, ...]) -> Receipt:
+        if unit.role == "user" and self._asked:
+            self.end_turn()
+        turn = self._state.turn or self._begin_turn(unit)
+        self._asked = self._asked or unit.role != "system"
+        body = unit.message(turn.id, parts)
+        rules.admit(turn, body)
+        return self._engine.write(self._state, body, self._at_us)
+
+    def _begin_turn(self, unit: Unit) -> TurnState:
+        state = self._state
+        body = e.TurnStarted(
+            turn_id=unit.turn_id,
+            fence=state.row.fence + 1,
+            holder=self._source,
+            continues=None if unit.role in ("user", "system") else self._newest_turn(),
+            starts="unseen",
+        )
+        receipt = self._engine.write(state, body, self._at_us)
+        if receipt.repeated:
+            raise IdConflict(f"turn {body.turn_id!r} exists already")
+        state.turn = TurnState(receipt.seq, body)
+        self.turns.append(body.turn_id)
+        return state.turn
+
+    def end_turn(self) -> None:
+        if self._state.turn is not None:
+            ended = e.TurnEnding(turn_id=self._state.turn.id, status="completed")
+            close_turn(self._engine, self._state, ended, self._at_us)
+        self._asked = False
+
+    def _newest_turn(self) -> str | None:
+        history, starts = self._starts()
+        if not starts or not history.is_in_view(starts[-1].seq):
+            return None
+        body = starts[-1].body
+        return body.turn_id if isinstance(body, e.TurnStarted) else None
+
+    def _starts(self) -> tuple[History, list[e.Entry]]:
+        tx, key = self._engine.tx, self._state.row.key
+        turns = tx.marked_entries(key, TURNS)
+        starts = [entry for entry in turns if isinstance(entry.body, e.TurnStarted)]
+        return History(tx.marked_entries(key, HISTORY)), starts
+
+    # -- results -------------------------------------------------------------------------------
+
+    def _add_result(self, unit: Unit, result: ToolResult) -> Receipt:
+        repeated = self._repeat_of(unit, result)
+        if repeated is not None:
+            return repeated
+        open_turn, key = self._state.turn, self._state.row.key
+        for turn in self._turns_backwards():
+            for call in turn.calls_of(result.call_id):
+                if self._is_answered(call):
+                    continue
+                newest = call is turn.find_call(result.call_id)
+                if open_turn is not None and turn.id == open_turn.id and newest:
+                    return self._add_message(unit, unit.parts)
+                receipt = finish_tool(
+                    self._engine,
+                    key,
+                    turn.id,
+                    call.call_id,
+                    result,
+                    None,
+                    self._at_us,
+                    call.message_id,
+                )
+                if unit.named:
+                    self._engine.write(self._state, self._imported(unit), self._at_us)
+                return receipt
+        return self._known_result(result) or self._keep_unpaired(unit, result)
+
+    def _repeat_of(self, unit: Unit, result: ToolResult) -> Receipt | None:
+        """Return the receipt of a result that was added under this id before."""
+        engine, key = self._engine, self._state.row.key
+        paired = engine.tx.find_entry(key, identity(self._imported(unit)))
+        if paired is not None:
+            return Receipt(paired.seq, repeated=True)
+        stored = engine.tx.find_entry(key, message_identity(unit.id))
+        kept = self._opaque(result)
+        if stored is not None and same_content(stored.body, unit.message("", kept)):
+            return Receipt(stored.seq, repeated=True)
+        return engine.repeat(self._state, unit.message("", unit.parts))
+
+    def _turns_backwards(self) -> Iterator[TurnState]:
+        """Yield the turns that are in view, the newest first, as their entries tell."""
+        if self._state.turn is not None:
+            yield self._state.turn
+        tx, key = self._engine.tx, self._state.row.key
+        history, starts = self._starts()
+        through = None
+        for start in reversed(starts):
+            entries = tx.entries(key, after=start.seq - 1, through=through)
+            turn, through = fold_turn(in_view(history, entries)), start.seq - 1
+            if turn is not None and (self._state.turn is None or turn.id != self._state.turn.id):
+                yield turn
+
+    def _is_answered(self, call: CallState) -> bool:
+        name = result_identity(call.message_id, call.call_id)
+        return call.answered or self._engine.tx.find_entry(self._state.row.key, name) is not None
+
+    def _known_result(self, result: ToolResult) -> Receipt | None:
+        """Return the receipt of this very result, if the newest call of its id has it."""
+        offered = self._redacted(result)
+        for turn in self._turns_backwards():
+            if turn.calls_of(result.call_id):
+                for entry in self._engine.tx.entries(self._state.row.key, after=turn.seq):
+                    if offered in _results_of(entry.body, turn.id):
+                        return Receipt(entry.seq, repeated=True)
+                return None
+        return None
+
+    def _keep_unpaired(self, unit: Unit, result: ToolResult) -> Receipt:
+        row = self._state.row
+        self.unpaired.append(result.call_id)
+        for name in blobs_of(unit.message("", unit.parts)):
+            if not self._engine.tx.refer(row.key, row.tenant, name):
+                raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
+        return self._add_message(unit, self._opaque(result))
+
+    def _opaque(self, result: ToolResult) -> tuple[Part, ...]:
+        return (Opaque(OWN_PROVIDER, encode(self._redacted(result))),)
+
+    def _redacted(self, result: ToolResult) -> ToolResult:
+        body = self._engine.redacted(e.ToolFinished(turn_id="", message_id="", result=result))
+        assert isinstance(body, e.ToolFinished)
+        return body.result
+
+    def _imported(self, unit: Unit) -> e.Imported:
+        """Return the entry that says which result was taken for a call of an earlier turn."""
+        entry_id = keyed_id("ent", self._state.row.id, f"added/{unit.id}")
+        return e.Imported(id=entry_id, source=self._source, origin=unit.id)
+
+
+def _results_of(body: e.Body, turn_id: str) -> Sequence[Part]:
+    """Return the results of a turn's calls that an entry holds."""
+    match body:
+        case e.ToolFinished() | e.LateResult() if body.turn_id == turn_id:
+            return (body.result,)
+        case e.MessageRecorded() if body.turn_id == turn_id:
+            return body.parts
+        case _:
+            return ()

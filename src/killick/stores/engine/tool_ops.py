@@ -101,6 +101,7 @@ def finish_tool(
     result: ToolResult | None,
     buffer: StreamBuffer | None,
     at_us: int,
+    message_id: str | None = None,
 ) -> Receipt:
     """Record a call's one result: in its turn, or as late when the turn has ended.
 
@@ -111,7 +112,7 @@ def finish_tool(
     turn = state.turn
     if turn is None or turn.id != turn_id:
         turn = engine.past_turn(state, turn_id)
-    call = rules.require_call(turn, call_id)
+    call = rules.require_call(turn, call_id, message_id)
     if call.started_seq is None and turn.ended is not None:
         start = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
         late = engine.tx.find_entry(state.row.key, identity(start))

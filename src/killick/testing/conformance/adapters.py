@@ -4,7 +4,7 @@ from typing import Any
 
 from killick import errors
 from killick.model import entries as e
-from killick.model.messages import Message, Text, ToolCall, ToolResult
+from killick.model.messages import Message, Opaque, Text, ToolCall, ToolResult
 from killick.model.sessions import SessionNote
 from killick.testing.conformance.world import Boom, World, check, kinds, raises, texts
 
@@ -240,3 +240,153 @@ async def a_context_can_leave_a_turn_out(world: World) -> None:
         hidden = await session.context("anthropic", before_turn=second.id)
         assert "first" not in str(hidden.messages)
         await raises(errors.TurnNotFound, session.context("anthropic", before_turn="none"))
+
+
+def _calling(call_id: str, **fields: Any) -> Message:
+    return Message("assistant", [ToolCall(call_id, "shell", "{}")], **fields)
+
+
+def _asking(text: str, **fields: Any) -> Message:
+    return Message("user", [Text(text)], **fields)
+
+
+def _answering(call_id: str, content: str, **fields: Any) -> Message:
+    return Message("tool", [ToolResult(call_id, content)], **fields)
+
+
+@check
+async def messages_from_elsewhere_are_turns_that_are_over(world: World) -> None:
+    """Each user message begins one; what comes before one goes on with the newest."""
+    async with world.store() as store:
+        session = await store.create_session()
+        added = await session.add_messages(
+            [
+                Message("system", [Text("Be brief.")]),
+                _asking("first"),
+                _calling("c"),
+                _answering("c", "done"),
+                _said("There."),
+                _asking("second"),
+            ],
+            source="elsewhere",
+        )
+        assert (len(added.turns), added.unpaired, added.repeated) == (2, [], False)
+        assert [receipt.seq for receipt in added.receipts] == [3, 4, 5, 6, 7, 10]
+        more = await session.add_messages([_said("Later.")], source="elsewhere")
+        turns = await session.turns()
+        assert [turn.id for turn in turns] == added.turns + more.turns
+        assert {(turn.status, turn.starts) for turn in turns} == {("completed", "unseen")}
+        assert [turn.continues for turn in turns] == [None, None, added.turns[1]]
+        assert session.head == (await session.entries())[-1].seq
+        roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+        messages = await session.messages()
+        assert [message.role for message in messages] == roles
+        assert [message.turn_id for message in messages] == (
+            added.turns[:1] * 5 + added.turns[1:] + more.turns
+        )
+        assert (await session.context("openai-chat")).repairs == []
+        async with session.turn("third"):
+            busy = session.add_messages([_asking("x")], source="elsewhere")
+            await raises(errors.SessionBusy, busy)
+
+
+@check
+async def the_same_messages_from_elsewhere_again_change_nothing(world: World) -> None:
+    """Those with ids, or with a key for all of them; others are new each time."""
+    async with world.store() as store:
+        session = await store.create_session()
+        batch = [_asking("yes", id="u"), _calling("c", id="a"), _answering("c", "done", id="t")]
+        nameless = [_asking("yes"), _calling("c"), _answering("c", "done")]
+        first = await session.add_messages(batch, source="s")
+        keyed = await session.add_messages(nameless, source="s", key="k")
+        before = await session.entries()
+        assert (await session.add_messages(batch, source="s")).repeated
+        again = await session.add_messages(nameless, source="s", key="k")
+        assert again.repeated
+        assert [receipt.seq for receipt in again.receipts] == [r.seq for r in keyed.receipts]
+        assert await session.entries() == before
+        longer = await session.add_messages([*batch, _said("more", id="b")], source="s")
+        assert [receipt.repeated for receipt in longer.receipts] == [True, True, True, False]
+        other = [_asking("new", id="n"), _asking("no", id="u")]
+        head = session.head
+        await raises(errors.IdConflict, session.add_messages(other, source="s"))
+        assert (await session.entries())[-1].seq == head
+        assert not (await session.add_messages(nameless, source="s")).repeated
+        assert len(first.turns) == len(keyed.turns) == len(longer.turns) == 1
+        assert (await session.add_messages([], source="s")).receipts == []
+
+
+@check
+async def a_result_from_elsewhere_finds_its_call(world: World) -> None:
+    """The newest call of its id that has no result, in an earlier turn too, and once."""
+    async with world.store() as store:
+        session = await store.create_session()
+        await session.add_messages(
+            [_asking("one", id="1"), _calling("c", id="2"), _asking("two", id="3")], source="s"
+        )
+        await session.add_messages([_calling("c", id="4")], source="s")
+        results = [_answering("c", "second", id="5"), _answering("c", "first", id="6")]
+        added = await session.add_messages(results, source="s")
+        assert (added.turns, added.unpaired) == ([], [])
+        late = [x.body for x in await session.entries() if isinstance(x.body, e.LateResult)]
+        assert [(body.message_id, body.result.content) for body in late] == [
+            ("4", "second"),
+            ("2", "first"),
+        ]
+        await session.add_messages([_calling("c", id="7")], source="s")
+        before = await session.entries()
+        assert (await session.add_messages(results, source="s")).repeated
+        assert await session.entries() == before
+        await session.add_messages([_answering("c", "third")], source="s")
+        before = await session.entries()
+        assert (await session.add_messages([_answering("c", "third")], source="s")).repeated
+        assert await session.entries() == before
+
+
+@check
+async def results_in_one_batch_find_their_calls(world: World) -> None:
+    """A call that was made twice takes two results, the newest first; a known result is known."""
+    async with world.store() as store:
+        session = await store.create_session()
+        made = [_asking("go"), _calling("c", id="1"), _calling("c", id="2")]
+        await session.add_messages([*made, _answering("c", "x"), _answering("c", "y")], source="s")
+        bodies = [entry.body for entry in await session.entries()]
+        (older,) = [body for body in bodies if isinstance(body, e.ToolFinished)]
+        assert (older.message_id, older.result.content) == ("1", "y")
+        again = await session.add_messages([_answering("c", "x")], source="s")
+        assert (again.repeated, again.unpaired) == (True, [])
+
+
+@check
+async def a_result_without_a_call_is_kept_and_reported(world: World) -> None:
+    """As opaque data, which no model is sent; its neighbours are added as they are."""
+    async with world.store() as store:
+        session = await store.create_session()
+        batch = [
+            Message("user", [ToolResult("lost", "kept"), Text("go on")], id="u"),
+            _said("So be it.", id="a"),
+        ]
+        added = await session.add_messages(batch, source="s")
+        assert added.unpaired == ["lost"]
+        (kept, *_) = await session.messages()
+        assert kept.role == "tool"
+        assert isinstance(kept.parts[0], Opaque)
+        assert b'"content":"kept"' in kept.parts[0].data
+        again = await session.add_messages(batch, source="s")
+        assert (again.repeated, again.unpaired) == (True, [])
+        for format_ in ("openai-chat", "openai-responses", "anthropic", "gemini"):
+            sent = str((await session.context(format_)).messages)
+            assert "go on" in sent
+            assert "kept" not in sent
+
+
+@check
+async def a_result_from_elsewhere_finds_no_call_that_was_rewound(world: World) -> None:
+    """What is out of view takes no result; a new turn does not go on with it either."""
+    async with world.store() as store:
+        session = await store.create_session()
+        await session.add_messages([_asking("go"), _calling("c")], source="s")
+        await session.clear()
+        added = await session.add_messages([_answering("c", "x")], source="s")
+        assert added.unpaired == ["c"]
+        assert [turn.continues for turn in await session.turns()][1:] == [None]
