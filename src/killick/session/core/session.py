@@ -39,7 +39,7 @@ from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow
-from killick.stores.engine.import_ops import Unit
+from killick.stores.engine.import_ops import AddedUnit
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.log import log
 
@@ -455,7 +455,9 @@ class SessionCore:
         last = {unit.number: receipt for unit, receipt in zip(units, added.receipts, strict=True)}
         return AddedMessages([last[number] for number in sorted(last)], added.turns, added.unpaired)
 
-    def _units(self, number: int, message: Message, source: str, key: str | None) -> Iterator[Unit]:
+    def _units(
+        self, number: int, message: Message, source: str, key: str | None
+    ) -> Iterator[AddedUnit]:
         """Yield a message's results one by one, then the rest of it."""
         check_is(message, Message, "what is added")
         minted = message.id
@@ -473,9 +475,11 @@ class SessionCore:
             alone = len(parts) == 1
             unit_id = minted if alone else keyed_id("msg", minted, result.call_id)
             turn = turn_id if alone else keyed_id("turn", self.id, unit_id)
-            yield Unit(number, unit_id, named, turn, "tool", (result,))
+            yield AddedUnit(number, unit_id, named, turn, "tool", (result,))
         if rest or not results:
-            yield Unit(number, minted, named, turn_id, message.role, rest, message.model_call_id)
+            yield AddedUnit(
+                number, minted, named, turn_id, message.role, rest, message.model_call_id
+            )
 
     def withdraw(self, prompt_id: str) -> Flow[Receipt]:
         """Take a prompt that waits out of the queue."""

@@ -149,8 +149,8 @@ def _already(engine: EngineState, state: SessionState, entries: Sequence[e.Entry
 # -- messages ------------------------------------------------------------------------------------
 
 
-class Unit(msgspec.Struct, frozen=True):
-    """What is added as one: a message without results, or one result.
+class AddedUnit(msgspec.Struct, frozen=True):
+    """A message without results, or one result: added by itself.
 
     `number` is that of the message it comes from. `named` says that its id is the caller's, so that
     a repeated write is recognised.
@@ -189,7 +189,7 @@ class AddedUnits(msgspec.Struct, frozen=True):
 
 
 def add_messages(
-    engine: EngineState, key: int, units: Sequence[Unit], source: str, at_us: int
+    engine: EngineState, key: int, units: Sequence[AddedUnit], source: str, at_us: int
 ) -> AddedUnits:
     """Append messages from elsewhere as turns that are over, all or none.
 
@@ -218,14 +218,14 @@ class _Addition:
         self.turns: list[str] = []
         self.unpaired: list[str] = []
 
-    def add(self, unit: Unit) -> Receipt:
+    def add(self, unit: AddedUnit) -> Receipt:
         result = unit.result
         if result is not None:
             return self._add_result(unit, result)
         repeated = self._engine.repeat(self._state, unit.message("", unit.parts))
         return repeated or self._add_message(unit, unit.parts)
 
-    def _add_message(self, unit: Unit, parts: tuple[Part, ...]) -> Receipt:
+    def _add_message(self, unit: AddedUnit, parts: tuple[Part, ...]) -> Receipt:
         if unit.role == "user" and self._asked:
             self.end_turn()
         turn = self._state.turn or self._begin_turn(unit)
@@ -234,7 +234,7 @@ class _Addition:
         rules.admit(turn, body)
         return self._engine.write(self._state, body, self._at_us)
 
-    def _begin_turn(self, unit: Unit) -> TurnState:
+    def _begin_turn(self, unit: AddedUnit) -> TurnState:
         state = self._state
         body = e.TurnStarted(
             turn_id=unit.turn_id,
@@ -271,7 +271,7 @@ class _Addition:
 
     # -- results -------------------------------------------------------------------------------
 
-    def _add_result(self, unit: Unit, result: ToolResult) -> Receipt:
+    def _add_result(self, unit: AddedUnit, result: ToolResult) -> Receipt:
         repeated = self._repeat_of(unit, result)
         if repeated is not None:
             return repeated
@@ -298,7 +298,7 @@ class _Addition:
                 return receipt
         return self._known_result(result) or self._keep_unpaired(unit, result)
 
-    def _repeat_of(self, unit: Unit, result: ToolResult) -> Receipt | None:
+    def _repeat_of(self, unit: AddedUnit, result: ToolResult) -> Receipt | None:
         """Return the receipt of a result that was added under this id before."""
         engine, key = self._engine, self._state.row.key
         paired = engine.tx.find_entry(key, identity(self._imported(unit)))
@@ -338,7 +338,7 @@ class _Addition:
                 return None
         return None
 
-    def _keep_unpaired(self, unit: Unit, result: ToolResult) -> Receipt:
+    def _keep_unpaired(self, unit: AddedUnit, result: ToolResult) -> Receipt:
         row = self._state.row
         self.unpaired.append(result.call_id)
         for name in blobs_of(unit.message("", unit.parts)):
@@ -354,7 +354,7 @@ class _Addition:
         assert isinstance(body, e.ToolFinished)
         return body.result
 
-    def _imported(self, unit: Unit) -> e.Imported:
+    def _imported(self, unit: AddedUnit) -> e.Imported:
         """Return the entry that says which result was taken for a call of an earlier turn."""
         entry_id = keyed_id("ent", self._state.row.id, f"added/{unit.id}")
         return e.Imported(id=entry_id, source=self._source, origin=unit.id)

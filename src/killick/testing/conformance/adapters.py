@@ -382,7 +382,7 @@ async def a_result_without_a_call_is_kept_and_reported(world: World) -> None:
 
 @check
 async def a_result_from_elsewhere_finds_no_call_that_was_rewound(world: World) -> None:
-    """What is out of view takes no result; a new turn does not go on with it either."""
+    """A turn out of view takes no result; a new turn does not go on with it either."""
     async with world.store() as store:
         session = await store.create_session()
         await session.add_messages([_asking("go"), _calling("c")], source="s")
