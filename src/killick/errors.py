@@ -232,7 +232,7 @@ class StoreOnNetwork(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """The store's file was replaced or deleted while it was open."""
+    """The store's file was replaced or deleted while open, or the log beside it is another's."""
 
 
 class SqliteTooOld(StoreError):

@@ -41,7 +41,7 @@ from killick.session.follow import Cursor, Fed, Followed, FollowedItem
 from killick.session.open import Durability, Url
 from killick.session.runtime import Clock, IdSource
 from killick.session.sync_blocks import Calling, ToolRun, Tools
-from killick.stores.contract import BackupReceipt, Database, Figures
+from killick.stores.contract import BackupReceipt, Database, Figures, RestoreReceipt
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
 from killick.views.context import Context, Format
@@ -98,6 +98,7 @@ __all__ = [
     "Receipt",
     "Redact",
     "Removal",
+    "RestoreReceipt",
     "Role",
     "Salvaged",
     "SessionInfo",

@@ -1,5 +1,6 @@
 """What the tests of bad input share."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -8,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
+import pytest
 
 from killick import Message, Session, Store, Text, ToolCall
+from tests.crash.processes import run_script
 
 HARD_TEXTS = {
     "quotes": 'it\'s "so" `and` \\ so; DROP TABLE entries; --',
@@ -90,3 +93,39 @@ def until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
             return
         pause.wait(0.01)
     raise AssertionError("it never came true")
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """The folder as a file system that may not be written."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    if subprocess.run(["mount", "--bind", folder, folder], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+CRASHED = """
+import os, sys
+from killick import Store
+store = Store(sys.argv[1])
+for name in sys.argv[2:]:
+    store.create_session(id=name)
+os._exit(0)  # without closing: the log stays
+"""
+
+
+def crash(path: Path, *ids: str) -> None:
+    """Leave a store behind as a process does that was killed, with its log."""
+    done = run_script(CRASHED, str(path), *ids)
+    assert done.returncode == 0, done.stderr
+    assert Path(f"{path}-wal").stat().st_size > 0
+
+
+def ids(path: Path) -> set[str]:
+    with Store(path) as store:
+        return {info.id for info in store.sessions()}

@@ -26,22 +26,8 @@ from killick import (
     StoreReadOnly,
 )
 from killick.stores.sqlite import connection
-from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, saying, texts
+from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, read_only, saying, texts
 from torture.disk import Fault, faulty_disk
-
-
-@contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    """The folder as a file system that may not be written."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    if subprocess.run(["mount", "--bind", folder, folder], capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-        yield
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def fill(path: Path) -> None:

@@ -53,6 +53,33 @@ def test_a_backup_that_cannot_be_made_says_why(
     assert sample.path.read_bytes() == before
 
 
+def test_a_backup_is_put_in_the_place_of_the_store(
+    killick: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "copy.db")
+    killick("backup", target)
+    killick("rename", sample.build, "Spoilt")
+    receipt = killick("restore-backup", target, "--json").json
+    assert (receipt["path"], receipt["sessions"]) == (str(sample.path), 3)
+    assert "Spoilt" not in killick("sessions").out
+    assert "Spoilt" in killick("sessions", "--store", receipt["replaced"]).out
+    done = killick("restore-backup", target, "--store", str(tmp_path / "new.db"))
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    assert "3 sessions" in done.out
+
+
+def test_a_store_that_is_open_is_not_replaced(
+    killick: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    killick("backup", str(tmp_path / "copy.db"))
+    with Store(sample.path) as store:
+        store.sessions()
+        done = killick("restore-backup", str(tmp_path / "copy.db"))
+    assert (done.code, done.err.count("\n")) == (6, 1)
+    assert "nothing was changed" in done.err
+    assert killick("restore-backup", str(tmp_path / "none.db")).code == 2
+
+
 def test_erasing_asks_and_is_refused_where_nobody_can_be_asked(
     killick: Runner, sample: Sample
 ) -> None:

@@ -89,6 +89,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Keep": {
         "doctor": "doctor",
         "backup": "doctor",
+        "restore-backup": "doctor",
         "clean": "doctor",
         "erase": "doctor",
     },
@@ -123,7 +124,9 @@ class CommandGroup(click.Group):
         if cmd_name not in MODULES:
             return None
         module = importlib.import_module(f"killick.cli.commands.{MODULES[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name + "_" * keyword.iskeyword(cmd_name))
+        command: click.Command = getattr(
+            module, cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

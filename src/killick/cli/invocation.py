@@ -175,10 +175,19 @@ class Where(NamedTuple):
         return file_path(self.url) if is_file else None
 
     @property
+    def is_there(self) -> bool:
+        """False for a file that does not exist, and that no restored backup waits to become."""
+        if self.file is None or self.file.exists():
+            return True
+        from killick.stores.sqlite.generation import restoring
+
+        return restoring(self.file).exists()
+
+    @property
     def shown(self) -> str:
         """The whole path of a file; of a server the address, without user and password."""
         if self.file is not None:
-            there = "" if self.file.exists() else ", which is not there yet"
+            there = "" if self.is_there else ", which is not there yet"
             return f"{self.file.absolute()}{there}"
         scheme, _, rest = self.url.partition("?")[0].partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
@@ -209,7 +218,7 @@ class Invocation:
         What fills a store may `create` it.
         """
         where = self.where()
-        if where.file is not None and not create and not where.file.exists():
+        if where.file is not None and not create and not where.is_there:
             raise StoreError(f"there is no store at {str(where.file)!r}; {_advice(where)}")
         if where.chosen_by == "default":
             self.warn_of_old_store()
@@ -219,7 +228,7 @@ class Invocation:
     def look(self) -> Store:
         """The store, for a list of what is in it. A default store that is not there has nothing."""
         where = self.where()
-        is_new = where.chosen_by == "default" and not Path(where.url).exists()
+        is_new = where.chosen_by == "default" and not where.is_there
         if not is_new or old_store_hint() is not None:
             return self.open()
         from killick.stores.memory import MemoryDisk
@@ -363,7 +372,7 @@ def command(*examples: tuple[str, str]) -> Callable[[Callable[..., Any]], Comman
 
     def make(function: Callable[..., Any]) -> Command:
         return click.command(
-            name=function.__name__.rstrip("_"),
+            name=function.__name__.rstrip("_").replace("_", "-"),
             cls=Command,
             examples=[Example(*example) for example in examples],
             context_settings={"help_option_names": ["-h", "--help"]},

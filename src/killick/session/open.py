@@ -26,7 +26,7 @@ from killick.stores.contract import Database
 LOG: Final = logging.getLogger("killick")
 
 Durability = Literal["full", "normal"]
-_SERVERS: Final = ("postgresql://", "postgres://")
+SERVERS: Final = ("postgresql://", "postgres://")
 Url = str | os.PathLike[str] | Database | None
 
 
@@ -113,7 +113,7 @@ def old_default_path() -> Path | None:
 def _settled(url: Url) -> Path | str | Database | None:
     """The same by a name that means it everywhere: a file's whole path, or a server's URL."""
     named = (os.environ.get("KILLICK_STORE") or None) if url is None else url
-    if isinstance(named, str) and named.startswith(_SERVERS):
+    if isinstance(named, str) and named.startswith(SERVERS):
         return named
     if isinstance(named, str | os.PathLike):
         return file_path(named).absolute()
@@ -168,7 +168,7 @@ def file_path(url: str | os.PathLike[str]) -> Path:
         raise StoreError("the name of the store is empty; name a file, or nothing for the default")
     if text.removeprefix("sqlite:///") == ":memory:":
         raise StoreError("a store is a file; for tests there is killick.stores.memory.MemoryDisk")
-    if text.startswith(_SERVERS):
+    if text.startswith(SERVERS):
         raise StoreError("a store on a server has no file of its own; name a file")
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")

@@ -99,6 +99,16 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
+class RestoreReceipt(msgspec.Struct, frozen=True):
+    """A backup that took a store's place; `replaced` is the name of the file that was there."""
+
+    path: str
+    replaced: str | None
+    bytes: int
+    sessions: int
+    entries: int
+
+
 class Histogram(msgspec.Struct, frozen=True):
     """Counts of values of at most each of `bounds`; the last of `counts` are those beyond."""
 

@@ -101,6 +101,31 @@ def _beside(invocation: Invocation) -> Path:
 
 
 @command(
+    ("killick restore-backup copy.db", "put a copy of this backup in the place of the store"),
+    ("killick restore-backup copy.db --store new.db", "or where there is none yet"),
+)
+@click.argument("backup", metavar="FILE")
+def restore_backup(invocation: Invocation, backup: str) -> None:
+    """Put a backup in the place of the store, which no process may have open.
+
+    What was there is kept beside it under another name, with its log. ('restore' brings back a
+    deleted session.)
+    """
+    from killick.maintenance.restore import restore_backup as restore
+
+    where = invocation.where()
+    with progress(invocation, "Backup") as tell:
+        store = None if where.chosen_by == "default" else where.url
+        receipt = restore(backup, store, progress=tell)
+    kept = f"what was there is kept as {receipt.replaced}" if receipt.replaced else "it is new"
+    text = (
+        f"{receipt.path}: {counted(receipt.sessions, 'sessions')}, {receipt.entries:,} entries, "
+        f"checked; {kept}"
+    )
+    invocation.answer(receipt, text)
+
+
+@command(
     ("killick erase ID --yes", "remove a session for good, and check that it is gone"),
     ("killick erase ID --forks --yes", "with the sessions that were forked from it"),
 )

@@ -139,6 +139,14 @@ def opening(path: Path) -> Iterator[None]:
 
 def prepare(path: Path, *, network: bool) -> Path:
     """Return the real path of the store's file, made with mode 0600 if it is not there yet."""
+    path = check_name(path, network=network)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    return path
+
+
+def check_name(path: Path, *, network: bool) -> Path:
+    """Return the real path of the store's file. Raises StoreError if no store may lie there."""
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise StoreError(f"the folder {path.parent} does not exist; make it first")
@@ -148,9 +156,9 @@ def prepare(path: Path, *, network: bool) -> Path:
         raise StoreNotOurs(f"{path} is a device or a pipe; name a file")
     if not network:
         refuse_network(path)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    if path.stat().st_nlink > 1:  # each name has a log of its own: what is in one is not in another
+    if (
+        path.exists() and path.stat().st_nlink > 1
+    ):  # each name has a log of its own: what is in one is not in another
         raise StoreError(
             f"{path} has a second name, a hard link, and what is written under one would be lost "
             "under the other; remove one of the names, or use a symbolic link"
@@ -199,14 +207,6 @@ def change_mark(path: Path) -> int:
         else:
             marks.append((status.st_mtime_ns, status.st_size))
     return hash(tuple(marks))
-
-
-def has_log(path: Path) -> bool:
-    """True if the last process to close the store has left SQLite's log behind."""
-    try:
-        return Path(f"{path}-wal").stat().st_size > 0
-    except FileNotFoundError:
-        return False
 
 
 def is_writable(path: Path) -> bool:

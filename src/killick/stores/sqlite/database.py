@@ -17,18 +17,20 @@ from killick.errors import (
     StoreBusy,
     StoreDegraded,
     StoreError,
+    StoreNotOurs,
     StoreReadOnly,
     StoreReplaced,
+    UsageError,
 )
 from killick.model.limits import LOCK_WAIT_SECONDS
-from killick.stores.contract import BackupReceipt, Pace, Traces
+from killick.stores.contract import BackupReceipt, Pace, RestoreReceipt, Traces
 from killick.stores.sqlite import maintain
 from killick.stores.sqlite.connection import (
     Durability,
     Inode,
     check_library,
+    check_name,
     connect,
-    has_log,
     inode,
     is_writable,
     opening,
@@ -36,8 +38,17 @@ from killick.stores.sqlite.connection import (
     translate_error,
 )
 from killick.stores.sqlite.connection import change_mark as file_change_mark
+from killick.stores.sqlite.generation import (
+    check_log,
+    check_readable,
+    finish_restore,
+    has_log,
+    read_generation,
+    renew,
+    restoring,
+)
 from killick.stores.sqlite.lockfile import LockFile, locker_of
-from killick.stores.sqlite.migrate import bring_up_to_date
+from killick.stores.sqlite.migrate import bring_up_to_date, stored_version
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
 
 _READERS_IDLE: Final = 4
@@ -216,13 +227,15 @@ class SqliteDatabase:
             self._open()
 
     def _open(self) -> None:
+        name = Path(f"{self.path}-lock")
         if self.read_only:
             self.holder = "read-only"
+            with translated(f"opening {self.path}"):
+                check_readable(self.path, LockFile.generation_at(name))
             return
-        self._lock = LockFile.open(Path(f"{self.path}-lock"))
+        self._lock = LockFile.open(name)
         try:
             self._open_writer()
-            self.holder = self._lock.take_holder()
         except BaseException:
             self._lock.close()
             raise
@@ -451,16 +464,42 @@ class SqliteDatabase:
         self._lock.acquire_turn(self._wait_seconds)
         try:
             with gate(), translated(f"opening {self.path}"):
-                left = has_log(self.path) and self._lock.is_alone()
-                self._writer = self._connect(writable=True)
-                if left:
-                    self._copy_back(self._writer)
-                bring_up_to_date(self._writer, self.path)
+                self._connect_writer(self._lock)
+            self.holder = self._lock.take_holder()
         except BaseException:
             self._discard_writer()
             raise
         finally:
             self._lock.release_turn()
+
+    def _connect_writer(self, lock: LockFile) -> None:
+        """Open the file, if its log is its own; with the turn to write.
+
+        The lock file has the generation before anything is added to the log.
+        If interrupted: it has the file's, or none, or there is no log.
+        """
+        alone = lock.is_alone()
+        if alone:
+            finish_restore(self.path)
+        elif restoring(self.path).exists():
+            raise StoreBusy(
+                f"a backup waits to replace {self.path}, which is open in {lock.opened_by()}; end "
+                "it, then try again"
+            )
+        self._inode = inode(self.path)  # not before: it may have been replaced
+        generation, written = read_generation(self.path), lock.generation()
+        check_log(self.path, generation, written, alone=alone)
+        lock.set_generation(generation)
+        left = has_log(self.path) and alone
+        self._writer = self._connect(writable=True)
+        if left:
+            self._copy_back(self._writer)
+        bring_up_to_date(self._writer, self.path)
+        if generation is None or (alone and generation != (written or 0)):
+            if generation is not None:
+                with contextlib.suppress(apsw.BusyError, apsw.FullError):  # another program reads
+                    renew(self._writer)
+            lock.set_generation(read_generation(self.path))
 
     def _copy_back(self, connection: apsw.Connection) -> None:
         """Copy a log that no process has open into the database, before anything is added to it.
@@ -515,6 +554,65 @@ class SqliteDatabase:
             if connection is not None:
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 connection.close(force=True)
+
+
+def restore_backup(
+    path: Path,
+    backup: Path,
+    *,
+    wait_seconds: float,
+    network: bool,
+    progress: maintain.Progress | None,
+) -> RestoreReceipt:
+    """Put a checked copy of a backup in a store's place, which no process may have open.
+
+    Raises StoreBusy, which names a process that has it open.
+    If interrupted: the store is as it was, or the restored one once it is opened.
+    """
+    check_library()
+    with opening(path):
+        path = check_name(path, network=network)
+        if not backup.is_file():
+            raise UsageError(f"there is no file {backup}; nothing was changed")
+        lock = LockFile.open(Path(f"{path}-lock"))
+        try:
+            lock.acquire_turn(wait_seconds)
+            try:
+                with gate(), translated(f"restoring {path}"):
+                    return _restore(path, Path(os.path.realpath(backup)), lock, progress)
+            finally:
+                lock.release_turn()
+        finally:
+            lock.close()
+
+
+def _restore(
+    path: Path, backup: Path, lock: LockFile, progress: maintain.Progress | None
+) -> RestoreReceipt:
+    user = lock.opened_by()
+    if user is not None:
+        raise StoreBusy(f"{path} is open in {user}; end it, then restore: nothing was changed")
+    if backup == path:
+        raise UsageError(f"{backup} is the store itself; name a backup")
+    finish_restore(path)
+    for left in path.parent.glob(f"{restoring(path).name}.*"):  # by a restore that was killed
+        left.unlink()
+    check_readable(backup, LockFile.generation_at(Path(f"{backup}-lock")))
+    source = connect(backup, durability="full", wait_seconds=LOCK_WAIT_SECONDS, writable=False)
+    try:
+        if not stored_version(source, backup):
+            raise StoreNotOurs(f"{backup} is empty and no backup; nothing was changed")
+        receipt = maintain.back_up(source, restoring(path), progress)
+    finally:
+        source.close(force=True)
+    replaced = finish_restore(path)
+    return RestoreReceipt(
+        path=str(path),
+        replaced=None if replaced is None else str(replaced),
+        bytes=receipt.bytes,
+        sessions=receipt.sessions,
+        entries=receipt.entries,
+    )
 
 
 _databases: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()

@@ -4,7 +4,8 @@ Both are POSIX record locks on single bytes. They belong to the process: the ker
 it dies, however it dies, a child does not inherit them through fork(), a reused pid means nothing,
 and they are seen across containers that share the kernel. Byte 0 is the turn to write; blocking on
 it is fair, where SQLite's own waiting lets some writers starve. Every opening of a store holds one
-further byte for as long as it lives, and its number is in every lease that it takes.
+further byte for as long as it lives, and its number is in every lease that it takes. What stands in
+the file is the generation of the store's file that was written last.
 
 A process loses all its locks on a file when it closes any descriptor of it, so there is one
 descriptor for each file and process, shared by all that open the same store.
@@ -13,6 +14,7 @@ descriptor for each file and process, shared by all that open the same store.
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import socket
 import struct
@@ -31,6 +33,7 @@ from killick.errors import StoreBusy
 _TURN: Final = 0
 _HOLDERS: Final = 1_024
 _NUMBER_BITS: Final = 48
+_GENERATION: Final = "generation {:08x}\n"
 
 _DEADLOCK_SECONDS: Final = 0.001
 """How long after the kernel saw a deadlock where there is none the turn is asked for again."""
@@ -180,6 +183,47 @@ class LockFile:
         """True if the store has no opening, in this process or another, that took a holder."""
         return not self._holders and self._locker(_HOLDERS, length=0) is None
 
+    def opened_by(self) -> str | None:
+        """Describe a process that has the store open; None if there is none."""
+        if self._holders:
+            return f"pid {os.getpid()}, this process"
+        pid = self._locker(_HOLDERS, length=0)
+        return None if pid is None else describe_process(pid)
+
+    # -- which file was written last -----------------------------------------------------------
+
+    def generation(self) -> int | None:
+        """Return the generation of the file that was written last; None if it is not known."""
+        return _generation_in(os.pread(self._fd, 64, 0))
+
+    @classmethod
+    def generation_at(cls, path: Path) -> int | None:
+        """Return the same from a file that may not be written, or is not there."""
+        with cls._registry:  # no other descriptor may be opened meanwhile: this one is closed
+            lock = cls._open.get(str(path)) or cls._find(path)
+            if lock is not None:
+                return lock.generation()
+            try:
+                return _generation_in(path.read_bytes()[:64])
+            except OSError:
+                return None
+
+    def set_generation(self, generation: int | None) -> None:
+        """Keep the generation of the file that is written from now on; with the turn to write.
+
+        If interrupted, or the disk is full: it is not known, or it is the old or the new one.
+        """
+        if generation == self.generation():
+            return
+        try:
+            if generation is None:
+                os.ftruncate(self._fd, 0)
+            else:
+                os.pwrite(self._fd, _GENERATION.format(generation).encode(), 0)
+            os.fsync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, 0)
+
     def _locker(self, byte: int, *, length: int = 1) -> int | None:
         """Return the pid that holds another process's lock; asking takes no lock.
 
@@ -297,6 +341,11 @@ def locker_of(path: Path) -> str:
             pid = fields[fields.index("WRITE") + 1]
             return describe_process(int(pid))
     return "another program"
+
+
+def _generation_in(text: bytes) -> int | None:
+    match = re.fullmatch(rb"generation ([0-9a-f]{8})\n", text)
+    return None if match is None else int(match[1], 16)
 
 
 def _number_of(holder: str) -> int | None:

@@ -10,6 +10,7 @@ import apsw
 
 from killick.errors import StoreDegraded, UsageError
 from killick.stores.contract import BackupReceipt, Traces
+from killick.stores.sqlite.generation import new_generation, sync_folder
 
 _PIECE: Final = 4 * 1024 * 1024
 _PAGES_A_STEP: Final = 4_096
@@ -55,7 +56,8 @@ def scrub(connection: apsw.Connection) -> bool:
 
 def find_traces(path: Path, needles: Sequence[bytes]) -> Traces:
     """Return the files of the store in which these bytes still stand."""
-    files = [path, Path(f"{path}-wal"), *sorted(path.parent.glob(f"{path.name}-backup-*"))]
+    copies = (path.parent.glob(f"{path.name}-{kind}-*") for kind in ("backup", "replaced"))
+    files = [path, Path(f"{path}-wal"), *(file for names in copies for file in sorted(names))]
     there = [file for file in files if file.exists() and file.stat().st_size]
     by_file = {file.name: _find(file, needles) for file in there}
     return Traces(
@@ -85,6 +87,8 @@ def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:
 def back_up(source: apsw.Connection, target: Path, progress: Progress | None) -> BackupReceipt:
     """Copy the store while it is in use, verify the copy, and give it its name last.
 
+    The copy has a generation of its own: a log of the store is not the copy's.
+
     If interrupted: there is no file of that name, or a whole and verified one.
     """
     _check_free(target)
@@ -97,7 +101,7 @@ def back_up(source: apsw.Connection, target: Path, progress: Progress | None) ->
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return receipt
 
 
@@ -122,6 +126,7 @@ def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> 
                 if progress is not None:
                     progress(backup.page_count - backup.remaining, backup.page_count)
         copy.pragma("journal_mode", "delete")
+        copy.pragma("user_version", new_generation())
     finally:
         if source.in_transaction:
             source.execute("ROLLBACK")
@@ -144,11 +149,3 @@ def _verify(partial: Path, target: Path) -> BackupReceipt:
         sessions=int(sessions),
         entries=int(entries),
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

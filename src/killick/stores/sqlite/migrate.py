@@ -14,6 +14,7 @@ import apsw
 from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs
 from killick.stores.engine.session_ops import save_derived
 from killick.stores.sql import Migration, build, numbered
+from killick.stores.sqlite.generation import new_generation, renew
 from killick.stores.sqlite.rows import SqliteTransaction
 
 APPLICATION_ID: Final = 0x484C4446
@@ -37,20 +38,29 @@ def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
     Raises SQLite's own errors.
     If interrupted: each migration has happened with its record, or not at all.
     """
-    at = _version(connection, path)
+    at = stored_version(connection, path)
     pending = [migration for migration in migrations() if migration.number > at]
     if not pending:
         return
     if at == 0:
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("journal_mode", "wal")
+        _claim(connection)
     else:
         _back_up(connection, Path(f"{path}-backup-{at}"))
     for migration in pending:
         _apply(connection, migration)
 
 
-def _version(connection: apsw.Connection, path: Path) -> int:
+def _claim(connection: apsw.Connection) -> None:
+    """Make an empty file ours. The log begins after that: the file's own bytes say whose it is."""
+    if not connection.pragma("user_version"):
+        connection.execute(
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {new_generation()}; COMMIT"
+        )
+    connection.pragma("journal_mode", "wal")
+
+
+def stored_version(connection: apsw.Connection, path: Path) -> int:
     """Return the newest migration the store has; 0 for an empty file. Raises StoreNotOurs."""
     empty = connection.pragma("page_count") == 0
     ours = connection.pragma("application_id") == APPLICATION_ID
@@ -105,5 +115,6 @@ def _back_up(connection: apsw.Connection, target: Path) -> None:
     try:
         with copy.backup("main", connection, "main") as backup:
             backup.step()
+        renew(copy)
     finally:
         copy.close()
