@@ -93,9 +93,9 @@ def test_the_order_rules_are_printed() -> None:
     assert printed[1] == order_table()
 
 
-def test_a_deleted_session_takes_nothing_but_its_restoring() -> None:
+def test_a_deleted_session_takes_its_restoring_and_what_was_handed_over_before() -> None:
     admitted = [kind for kind, rule in rules.ORDER.items() if isinstance(rule.deleted, str)]
-    assert admitted == [e.Restored]
+    assert admitted == [e.Restored, e.LateText]
 
 
 def test_every_error_is_described_under_its_base() -> None:

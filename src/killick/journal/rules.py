@@ -185,5 +185,5 @@ ORDER: Final[dict[type, Rule]] = {
     e.ToolStarted: Rule("running", "over", _new_call),
     e.ToolFinished: Rule("running", InvalidEntry, _call),
     e.LateResult: Rule(InvalidEntry, "over", _call),
-    e.LateText: Rule(InvalidEntry, "over", _message),
+    e.LateText: Rule(InvalidEntry, "over", _message, deleted="deleted"),
 }

@@ -14,7 +14,6 @@ from killick.errors import (
     HandleClosed,
     InvalidEntry,
     KillickError,
-    TurnEnded,
     TurnStopped,
 )
 from killick.journal import checks
@@ -31,6 +30,7 @@ from killick.session.runtime import Process
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.engine.state import EngineState, Op, Receipt
+from killick.stores.engine.turn_ops import Over
 
 ToolType = Literal["function", "custom", "mcp", "hosted"]
 
@@ -166,7 +166,7 @@ class StreamCore:
             attach(error, failure)
             return
         self.turn.close_buffer(buffer)
-        if isinstance(outcome, TurnEnded):
+        if isinstance(outcome, Over):
             self.state, self.error = "partial", self.error or describe(outcome)
             if error is None:
                 raise outcome
@@ -182,7 +182,7 @@ class StreamCore:
 
     def _end_write(
         self, buffer: StreamBuffer, why: str | None
-    ) -> Callable[[EngineState], Receipt | TurnEnded]:
+    ) -> Callable[[EngineState], Receipt | Over]:
         turn = self.turn
         state: Literal["complete", "partial"] = "complete" if why is None else "partial"
         after = msgspec.structs.replace(self.ended, turn_id=turn.claim.turn_id, error=why)

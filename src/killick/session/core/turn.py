@@ -31,7 +31,7 @@ from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Reader
 from killick.stores.engine.state import DropCallback, EngineState, Op, Receipt
-from killick.stores.engine.turn_ops import IfBusy, TurnEntered, TurnStart, interrupted
+from killick.stores.engine.turn_ops import IfBusy, Over, TurnEntered, TurnStart, interrupted
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
 """How often a caller that waits for a turn checks whether its holder still lives."""
@@ -115,7 +115,7 @@ class TurnCore:
         self._refused_at = 0
         self._ending: e.TurnEnding | None = None
         self._parting: DropCallback | None = None
-        self._outcome: Receipt | TurnEnded | None = None
+        self._outcome: Receipt | Over | None = None
         self.repeated = False
         self.over = True
         self.status: str = "running"
@@ -299,7 +299,7 @@ class TurnCore:
                 self._is_over(self._ending, self._outcome if cut.__cause__ is None else None)
             raise
         self._ended(body, outcome)
-        if isinstance(outcome, TurnEnded):
+        if isinstance(outcome, Over):
             if error is not None:
                 attach(error, outcome)
             elif cause is None:
@@ -315,11 +315,11 @@ class TurnCore:
             error, cause = self.turn_stopped(), None
         return ending(self.claim.turn_id, error, cause)
 
-    def _end_write(self, body: e.TurnEnding) -> Callable[[EngineState], Receipt | TurnEnded]:
+    def _end_write(self, body: e.TurnEnding) -> Callable[[EngineState], Receipt | Over]:
         buffers = list(self._buffers.values())
         at = self.runtime.clock()
 
-        def end(engine: EngineState) -> Receipt | TurnEnded:
+        def end(engine: EngineState) -> Receipt | Over:
             self._ending = body
             self._outcome = ops.end_turn(engine, self.key, self.claim, body, buffers, at)
             return self._outcome
@@ -327,7 +327,7 @@ class TurnCore:
         return end
 
     def _ended(
-        self, body: e.TurnEnding | None = None, outcome: Receipt | TurnEnded | None = None
+        self, body: e.TurnEnding | None = None, outcome: Receipt | Over | None = None
     ) -> None:
         """Note the ending: the one that was wanted, another process's, or an unknown one."""
         self._is_over(body, outcome)
@@ -336,14 +336,14 @@ class TurnCore:
             self.runtime.writer.forget(parting)
 
     def _is_over(
-        self, body: e.TurnEnding | None = None, outcome: Receipt | TurnEnded | None = None
+        self, body: e.TurnEnding | None = None, outcome: Receipt | Over | None = None
     ) -> None:
         self.over = True
         self.runtime.turn_ended(self.claim.turn_id)
         if isinstance(outcome, TurnEnded):
             self.status, self.reason = outcome.status or "interrupted", outcome.reason
             self.cause = outcome.cause
-        elif outcome is not None and body is not None:
+        elif isinstance(outcome, Receipt) and body is not None:
             self._note_ending(body)
             self.session.saw(outcome.seq)
 

@@ -22,7 +22,7 @@ from killick.model.messages import ToolCall, ToolResult
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim
 from killick.stores.engine.state import EngineState, Receipt, SessionState
-from killick.stores.engine.turn_ops import keep_rest
+from killick.stores.engine.turn_ops import Over, keep_rest
 
 
 def seal_call(
@@ -139,9 +139,9 @@ def finish_tool(
 
 def leave_tool(
     engine: EngineState, key: int, claim: Claim, call_id: str, buffer: StreamBuffer, at_us: int
-) -> TurnEnded | None:
+) -> Over | None:
     """Keep what a tool printed that was left without a result."""
-    state = engine.live(key)
+    state = engine.state(key)
     try:
         turn = state.claimed(claim)
     except TurnEnded as lost:

@@ -11,9 +11,10 @@ from killick.errors import (
     KillickError,
     MessageNotFound,
     SessionBusy,
+    SessionDeleted,
     TurnEnded,
 )
-from killick.journal import rules, turn_state
+from killick.journal import checks, rules, turn_state
 from killick.journal.assembly import assemble, merge
 from killick.journal.closing import closing, open_streams
 from killick.journal.codec import encode
@@ -36,6 +37,10 @@ from killick.stores.contract import Claim, Flush, SessionLocked, check_doubt
 from killick.stores.engine.state import EngineState, Receipt, SessionState
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
+
+
+Over = TurnEnded | SessionDeleted
+"""The error with which a holder is told that another caller has ended its turn."""
 
 
 class TurnStart(msgspec.Struct, frozen=True):
@@ -238,9 +243,9 @@ def end_turn(
     ending: e.TurnEnding,
     buffers: Sequence[StreamBuffer],
     at_us: int,
-) -> Receipt | TurnEnded:
+) -> Receipt | Over:
     """Close the turn with its one ending, unless it has one already."""
-    state = engine.live(key)
+    state = engine.state(key)
     try:
         state.claimed(claim)
     except TurnEnded as lost:
@@ -298,13 +303,13 @@ def end_message(
     buffer: StreamBuffer,
     after: e.ModelCallEnded,
     at_us: int,
-) -> Receipt | TurnEnded:
+) -> Receipt | Over:
     """Fold a stream's deltas into its message.
 
     When another process has ended the turn meanwhile, what was not stored yet is kept as
-    late text, and TurnEnded or StaleFence is returned.
+    late text, and TurnEnded, StaleFence or SessionDeleted is returned.
     """
-    state = engine.live(key)
+    state = engine.state(key)
     try:
         turn = state.claimed(claim)
     except TurnEnded as lost:
@@ -423,8 +428,11 @@ def keep_rest(
     buffers: Sequence[StreamBuffer],
     at_us: int,
     lost: TurnEnded,
-) -> TurnEnded:
-    """Keep what its streams still hold as late text: another process has ended the turn."""
+) -> Over:
+    """Keep what its streams still hold as late text: another process has ended the turn.
+
+    Also of a deleted session, which may be restored. Returns the error for the holder.
+    """
     turn = engine.past_turn(state, claim.turn_id)
     if turn.ended is not None:
         lost.status, lost.reason = turn.ended.status, turn.ended.reason
@@ -440,7 +448,7 @@ def keep_rest(
                 engine.write_closing(state, body, at_us)
             except IdConflict as conflict:  # an earlier late text may be shorter
                 lost.add_note(f"what came after its end was not kept: {conflict}")
-    return lost
+    return checks.session_deleted(state.row.id) if state.row.about.deleted else lost
 
 
 def session_busy(session_id: str, turn_id: str, holder: str) -> SessionBusy:

@@ -60,6 +60,35 @@ async def a_deleted_session_cannot_be_brought_back_by_a_writer(world: World) -> 
 
 
 @check
+async def what_was_streamed_before_a_deletion_is_there_after_restoring(world: World) -> None:
+    """Text and output that its holder had handed over are kept, though no flush had come."""
+    async with world.store() as store, world.store() as other:
+        session = await store.create_session()
+        turn = session.turn("go")
+        await enter(turn)
+        first = await enter(turn.stream())
+        first.tool_call("c", name="shell", arguments="{}")
+        await leave(first)
+        tool = await enter(turn.tool("c"))
+        reply = await enter(turn.stream())
+        reply.text("half")
+        tool.output("building")
+        await other.delete_session(session.id)
+        reply_error = await raises(errors.SessionDeleted, leave(reply))
+        boom = RuntimeError("stopped by the caller")
+        await tool.__aexit__(RuntimeError, boom, None)
+        await turn.__aexit__(RuntimeError, boom, None)
+        assert isinstance(reply_error, errors.SessionNotFound)
+        assert await store.sessions() == []
+        assert (await store.counts())["deltas"] == 0
+        restored = await store.restore_session(session.id)
+        assert ("assistant", "partial", "half") in await texts(restored)
+        assert [info.cause for info in await restored.turns()] == ["deleted"]
+        assert "building" in str(await restored.transcript())
+        assert await store.examine_session(session.id) == []
+
+
+@check
 async def an_unknown_session_is_not_found(world: World) -> None:
     """Nothing is created by looking."""
     async with world.store() as store:
