@@ -80,6 +80,15 @@ class TurnState:
                 return call.message_id, call.call_id
         return next(message_id for message_id, at in self.messages.items() if at == seq), None
 
+    def has_ended(self, seq: int) -> bool:
+        """Tell whether the message, or the tool left without a result, that began here has ended."""
+        if seq in self.open_messages.values():
+            return False
+        tool = self.tools.get(seq)
+        if tool is not None:
+            return (tool.message_id, tool.call_id) in self.left
+        return seq in self.messages.values()
+
     def open_tools(self) -> Iterable[CallState]:
         """Yield calls that were started and have neither a result nor a recorded leaving."""
         for key, call in self._calls.items():

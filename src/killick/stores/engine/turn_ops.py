@@ -354,7 +354,16 @@ def flush(
 
 
 def _admit_flush(engine: EngineState, buffer: StreamBuffer) -> None:
-    tool = engine.live(buffer.key).claimed(buffer.claim).tools.get(buffer.seq)
+    """Refuse a stream that has ended. Its deltas were dropped, so nothing would drop these.
+
+    An end whose outcome was unknown gives back what it took, also when it is stored.
+    """
+    turn = engine.live(buffer.key).claimed(buffer.claim)
+    if turn.has_ended(buffer.seq):
+        raise IdConflict(
+            "the stream has ended, and its end is stored; what comes after that is not kept"
+        )
+    tool = turn.tools.get(buffer.seq)
     if tool is not None and tool.answered:
         raise IdConflict(
             f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "
