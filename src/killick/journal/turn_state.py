@@ -81,7 +81,7 @@ class TurnState:
         return next(message_id for message_id, at in self.messages.items() if at == seq), None
 
     def has_ended(self, seq: int) -> bool:
-        """Tell whether the message, or the tool left without a result, that began here has ended."""
+        """Tell whether a message that began here has ended, or a tool was left without a result."""
         if seq in self.open_messages.values():
             return False
         tool = self.tools.get(seq)
