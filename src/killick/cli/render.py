@@ -112,6 +112,7 @@ _STATES: Final = {
     "unknown": "yellow",
     "not started": "yellow",
     "cut off": "yellow",
+    "denied": "yellow",
 }
 
 

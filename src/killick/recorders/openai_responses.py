@@ -31,6 +31,9 @@ _CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that call a tool of ours, and where their text is."""
 _OURS: Final = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
 """Built-in tools that the provider knows and the caller runs."""
+_BY_BOTH: Final = frozenset({"shell_call"})
+"""Those that the provider may run itself, in a container: then their output is in the answer."""
+_OUTPUTS: Final = frozenset(f"{kind}_output" for kind in _BY_BOTH)
 _PROGRESS: Final = (".in_progress", ".completed", ".searching", ".interpreting", ".generating")
 _PROGRESS_TOO: Final = frozenset(
     {"response.queued", "response.content_part.added", "response.reasoning_summary_part.done"}
@@ -69,6 +72,7 @@ class ResponsesReader:
         self.cut: str | None = None
         self._prefix = prefix
         self._items: dict[int, _Item] = {}
+        self._undecided: list[tuple[int, Event]] = []
 
     def read(self, event: Event) -> list[Action]:
         kind = text_of(event.get("type"))
@@ -240,16 +244,38 @@ class ResponsesReader:
             about = {key: value for key, value in whole.items() if key != "result"}
             kind_of_image = f"image/{whole.get('output_format') or 'png'}"
             actions += [MediaPiece(b64decode(result), kind_of_image), unsent("openai", item=about)]
-        elif kind in _OURS:
-            call_id = self._unused(text_of(whole.get("call_id")))
-            self._items[index].call_id = call_id
-            about = {k: v for k, v in whole.items() if k not in ("id", "call_id", "type", "status")}
-            arguments = to_json(about).decode()
-            actions += [CallPiece(call_id, str(kind), arguments), unsent("openai", item=whole)]
+        elif kind in _BY_BOTH and not isinstance(whole.get("environment"), dict):
+            self._undecided.append((index, whole))  # the output that follows it says whose it is
+        elif kind in _OURS and not _is_hosted(whole):
+            actions += self._call(index, whole)
+        elif kind in _OUTPUTS:
+            actions += self._decide(text_of(whole.get("call_id")))
+            actions.append(WholePart(opaque("openai", whole)))
         elif kind == "mcp_approval_request":  # it must be answered, which only the caller can
             actions.append(unsent("openai", item=whole))
         else:
             actions.append(WholePart(opaque("openai", whole)))
+
+    def _call(self, index: int, whole: Event) -> list[Action]:
+        """Return the call of a built-in tool that the caller runs."""
+        call_id = self._unused(text_of(whole.get("call_id")))
+        self._items[index].call_id = call_id
+        about = {k: v for k, v in whole.items() if k not in ("id", "call_id", "type", "status")}
+        arguments = to_json(about).decode()
+        return [CallPiece(call_id, str(whole["type"]), arguments), unsent("openai", item=whole)]
+
+    def _decide(self, answered: str | None = None) -> list[Action]:
+        """Return calls whose output has come as the provider's; at the end, the rest as ours."""
+        actions: list[Action] = []
+        waiting, self._undecided = self._undecided, []
+        for index, whole in waiting:
+            if answered is None:
+                actions += self._call(index, whole)
+            elif text_of(whole.get("call_id")) == answered:
+                actions.append(WholePart(opaque("openai", whole)))
+            else:
+                self._undecided.append((index, whole))
+        return actions
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -260,6 +286,7 @@ class ResponsesReader:
         for index, item in enumerate(output):
             last = index == len(output) - 1
             actions += self._done(index, item, cut=last and status != "completed")
+        actions += self._decide()
         reason = (response.get("incomplete_details") or {}).get("reason") or status
         actions.append(CallFacts(finish_reason=reason, usage=_usage(response.get("usage"))))
         self.ended = True
@@ -274,13 +301,19 @@ class ResponsesReader:
         return item.type in _CALLS and not item.sealed and not is_whole_object(item.text)
 
     def close(self) -> list[Action]:
-        actions: list[Action] = []
+        actions = self._decide()
         for item in self._items.values():
             self._cite(item, actions)
             ours = item.type in ("message", "reasoning", *_CALLS)
             if not item.done and not ours:
                 actions.append(unsent("openai", unfinished=item.start, partial=item.text))
         return actions
+
+
+def _is_hosted(item: Event) -> bool:
+    """Tell whether the provider runs it: in a container, and not where the caller is."""
+    environment = item.get("environment")
+    return isinstance(environment, dict) and environment.get("type", "local") != "local"
 
 
 def whole_events(response: Event) -> list[Event]:

@@ -108,6 +108,19 @@ def no_output(*, is_error: bool) -> str:
     return "[This tool call failed and gave no output.]" if is_error else "(no output)"
 
 
+def hosted(name: str, given: str, *, ended: bool, failed: bool) -> str:
+    """Say that the provider ran a tool of its own, and what came of it as far as is recorded."""
+    what = f"its own tool {name}" + (f" with {given}" if given else "")
+    if not ended:
+        return f"[The model's provider began to run {what} here; no result of it stands here.]"
+    return f"[The model's provider ran {what} here, and it {'failed' if failed else 'finished'}.]"
+
+
+def hosted_result(*, failed: bool) -> str:
+    state = "failed" if failed else "finished"
+    return f"[A tool that the model's provider ran itself {state} here.]"
+
+
 def late_text(text: str) -> str:
     return f"[The answer that was cut off above went on:]\n{text}"
 

@@ -14,7 +14,7 @@ from killick.model.messages import Message, Part, Role, State, Text, ToolCall, T
 from killick.model.sessions import moment
 
 Deltas = Callable[[int], Sequence[e.Delta]]
-ToolState = Literal["not started", "running", "finished", "failed", "unknown", "cut off"]
+ToolState = Literal["not started", "denied", "running", "finished", "failed", "unknown", "cut off"]
 
 
 class ShownTool(msgspec.Struct, frozen=True):
@@ -65,6 +65,8 @@ class _Tool:
         self.output: str | None = None
         self.result: ToolResult | None = None
         self.hidden = False
+        self.asked: str | None = None
+        self.denied = False
 
 
 class _Facts:
@@ -77,6 +79,8 @@ class _Facts:
         self.times: dict[int, int] = {}
         self.endings: list[tuple[e.Entry, e.TurnEnding]] = []
         self.ended: set[str] = set()
+        self.unseen: set[str] = set()
+        self.asked: dict[str, _Tool] = {}
         self.over = 0
 
     def take(self, entry: e.Entry) -> None:
@@ -98,6 +102,14 @@ class _Facts:
             case e.LateText(call_id=str() as call_id) as body:
                 tool = self._tool(body.message_id, call_id)
                 tool.output = (tool.output or "") + output_text(body.deltas, after=tool.output)
+            case e.ApprovalAsked() as body:
+                tool = self.asked[body.id] = self._tool(body.message_id, body.call_id)
+                tool.asked, tool.denied = body.id, False
+            case e.ApprovalDecided(approved=False) as body if body.id in self.asked:
+                tool = self.asked[body.id]
+                tool.denied = tool.asked == body.id
+            case e.TurnStarted(starts="unseen") as body:
+                self.unseen.add(body.turn_id)
             case e.TurnEnding() as body:
                 self.ended.add(body.turn_id)
                 self.endings.append((entry, body))
@@ -120,7 +132,9 @@ class _Facts:
             call_id=call.id,
             name=call.name,
             arguments=call.arguments,
-            state=_state(message, call, tool, result, over=over),
+            state=_state(
+                message, call, tool, result, over=over, seen=message.turn_id not in self.unseen
+            ),
             result=None if tool.hidden else result,
             output=None if tool.hidden else output,
         )
@@ -210,12 +224,20 @@ def _message(message: Message, facts: _Facts, deltas: Deltas) -> Shown:
 
 
 def _state(
-    message: Message, call: ToolCall, tool: _Tool, result: ToolResult | None, *, over: bool
+    message: Message,
+    call: ToolCall,
+    tool: _Tool,
+    result: ToolResult | None,
+    *,
+    over: bool,
+    seen: bool,
 ) -> ToolState:
+    if tool.denied and tool.started is None:
+        return "denied"
     if result is not None:
         return "failed" if result.is_error else "finished"
     if tool.started is not None:
         return "unknown" if over else "running"
     if message.state == "partial" and not is_whole_object(call.arguments):
         return "cut off"
-    return "not started"
+    return "unknown" if over and not seen else "not started"

@@ -67,7 +67,7 @@ def test_encrypted_reasoning_without_an_id_is_given_none(session: Session) -> No
 
 
 @pytest.mark.parametrize(("encrypted", "sent"), [("gAAA", True), (None, False)])
-def test_what_the_provider_ran_goes_back_with_its_reasoning_or_not_at_all(
+def test_what_the_provider_ran_goes_back_with_its_reasoning_or_as_text(
     session: Session, encrypted: str | None, *, sent: bool
 ) -> None:
     search = Opaque("openai", b'{"type": "web_search_call", "id": "ws_1", "status": "completed"}')
@@ -77,8 +77,10 @@ def test_what_the_provider_ran_goes_back_with_its_reasoning_or_not_at_all(
         reply.text("Found.")
     context = session.context("openai-responses")
     types = [item["type"] for item in context.messages[1:]]
-    assert types == (["reasoning", "web_search_call", "message"] if sent else ["message"])
-    assert any("what the provider ran" in one.reason for one in context.repairs) is not sent
+    assert types == (
+        ["reasoning", "web_search_call", "message"] if sent else ["message", "message"]
+    )
+    assert any("a tool that openai ran" in one.reason for one in context.repairs) is not sent
 
 
 def test_what_was_run_without_reasoning_goes_back(session: Session) -> None:

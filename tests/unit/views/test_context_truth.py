@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from killick import Message, Session, Text, Turn
+from killick import Message, Opaque, Reasoning, Session, Text, Turn
+from killick.recorders import record
 from killick.views.context import Format
 from tests.unit.views.talking import (
     DID_NOT_RUN,
@@ -256,3 +257,94 @@ def test_a_late_result_of_a_compacted_call_names_its_tool(session: Session) -> N
     assert lines(session)[-1].startswith(
         "user: [A tool call that is not shown here, c1 (shell), has finished since."
     )
+
+
+# -- what a provider ran -----------------------------------------------------------------------
+
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"query": "sea"},
+}
+FAILED = {"type": "mcp_call", "id": "mcp_1", "name": "pay", "arguments": "{}", "error": "refused"}
+SERVED = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
+SERVED_RESULT = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+SERVED_ERROR = {
+    **SERVED_RESULT,
+    "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+}
+CODE = {"executable_code": {"language": "PYTHON", "code": "print(1)"}}
+CODE_RESULT = {"code_execution_result": {"outcome": "OUTCOME_FAILED", "output": "no"}}
+RAN = {
+    "openai": ([SEARCH], "ran its own tool web_search with", "finished"),
+    "openai failing": ([FAILED], "ran its own tool pay with {}", "failed"),
+    "anthropic": ([SERVED, SERVED_RESULT], "ran its own tool web_search with", "finished"),
+    "anthropic failing": ([SERVED, SERVED_ERROR], "ran its own tool web_search with", "failed"),
+    "anthropic paused": ([SERVED], "began to run its own tool web_search", "no result"),
+    "anthropic resumed": ([SERVED_RESULT], "A tool that the model's provider ran", "finished"),
+    "gemini": ([CODE, CODE_RESULT], "ran its own tool code_execution with print(1)", "failed"),
+}
+FORMATS: list[Format] = ["openai-chat", "openai-responses", "anthropic", "gemini"]
+
+
+@pytest.mark.parametrize("case", RAN)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_tool_that_a_provider_ran_is_told_to_the_others_in_one_sentence(
+    session: Session, case: str, format_: Format
+) -> None:
+    blocks, told, outcome = RAN[case]
+    provider = case.split()[0]
+    parts = [Opaque(provider, json.dumps(block).encode()) for block in blocks]
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[*parts, Text("Well.")]))
+    sent = json.dumps(session.context(format_).messages, ensure_ascii=False).replace("\\", "")
+    own = {"openai": "openai-responses"}.get(provider, provider) == format_
+    assert sent.count("provider ") == (0 if own else 1), sent
+    assert own or (told in sent and outcome in sent)
+
+
+def test_what_openai_ran_is_told_to_it_when_it_cannot_be_sent_back(session: Session) -> None:
+    parts = [Reasoning("Hm."), Opaque("openai", json.dumps(SEARCH).encode()), Text("Yes.")]
+    image = Opaque("openai", b'{"item": {"type": "image_generation_call", "status": "completed"}}')
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[*parts, image]))
+    sent = json.dumps(session.context("openai-responses").messages)
+    assert "ran its own tool web_search with" in sent
+    assert "ran its own tool image_generation here, and it finished" in sent
+
+
+SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "action": {"commands": ["ls"]}}
+SHELL_OUTPUT = {
+    "type": "shell_call_output",
+    "id": "sho_1",
+    "call_id": "c1",
+    "output": [{"stdout": "a.txt", "outcome": {"type": "exit", "exit_code": 0}}],
+}
+CONTAINER = {"type": "container_reference", "container_id": "cntr_1"}
+
+
+@pytest.mark.parametrize(
+    ("items", "ours"),
+    [
+        ([SHELL], True),
+        ([{**SHELL, "environment": {"type": "local"}}], True),
+        ([{**SHELL, "environment": CONTAINER}, SHELL_OUTPUT], False),
+        ([{**SHELL, "environment": CONTAINER}], False),
+        ([SHELL, SHELL_OUTPUT], False),
+        ([{**SHELL, "call_id": "c0"}, SHELL, SHELL_OUTPUT], None),
+    ],
+)
+def test_a_shell_that_openai_ran_in_its_container_is_not_ours(
+    session: Session, items: list[dict[str, object]], *, ours: bool | None
+) -> None:
+    response = {"id": "resp_1", "status": "completed", "output": items}
+    with session.turn("Go.") as turn:
+        events = [{"type": "response.completed", "response": response}]
+        reply = record(turn, "openai-responses", events)
+        assert list(reply) == events
+        offered = [call.id for call in reply.tool_calls]
+    assert offered == {True: ["c1"], False: [], None: ["c0"]}[ours]
+    sent = str(session.context("anthropic").messages)
+    assert ("own tool shell" in sent) == (not ours)
+    assert ("did not run" in sent) == (ours is not False)

@@ -221,3 +221,20 @@ def test_a_fold_whose_place_is_kept_goes_into_the_one_around_it(session: Session
     assert (outer.kind, outer.text) == ("compaction", "outer")
     assert [one.text for one in outer.folded] == ["ask 0", "inner", "ask 1", "answer 1"]
     assert [one.text for one in rest] == ["Be brief.", "Be brief."]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_denied_call_is_denied_and_not_failed(session: Session, *, told: bool) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        session.decide_approval(asked, approved=False, reason="no")
+        if told:
+            session.finish_tool(turn.id, "c1", "refused", is_error=True)
+    assert [tool.state for item in session.transcript() for tool in item.tools] == ["denied"]
+
+
+def test_a_call_whose_start_was_not_seen_is_unknown(session: Session) -> None:
+    with session.turn("Go.", starts="unseen") as turn:
+        asks(turn, "c1")
+    assert [tool.state for item in session.transcript() for tool in item.tools] == ["unknown"]

@@ -274,7 +274,7 @@ export class Conversation {
   async again(turn_id) {
     const items = this.items.value.map((held) => held.now).filter((one) => one.turn_id === turn_id && one.kind === "message");
     const prompt = items.filter((one) => one.role === "user").at(-1);
-    const ran = items.some((one) => one.tools.some((tool) => tool.state !== "not started" && tool.state !== "cut off"));
+    const ran = items.some((one) => one.tools.some((tool) => !["not started", "denied", "cut off"].includes(tool.state)));
     // What tools have done stays in view; an answer without effects makes room for the next.
     if (ran || !prompt) return this.ask({ prompt: "Try again.", retry_of: turn_id });
     await api.rewind(this.id, prompt.seq);

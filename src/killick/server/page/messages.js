@@ -28,7 +28,7 @@ function Picture({ part }) {
   return url ? html`<img src=${url} alt=${part.alt ?? "An image"} />` : html`<span class="waiting"><i></i><i></i><i></i></span>`;
 }
 
-const SAID = { "not started": "not run", running: "running", finished: "done", failed: "failed", unknown: "outcome unknown", "cut off": "cut off" };
+const SAID = { "not started": "not run", denied: "denied", running: "running", finished: "done", failed: "failed", unknown: "outcome unknown", "cut off": "cut off" };
 
 function brief(text) {
   try {

@@ -90,15 +90,17 @@ def _blocks(message: Neutral, options: RenderOptions) -> list[Json]:
 
 
 def _served(blocks: list[Json], message: Neutral, options: RenderOptions) -> list[Json]:
-    """Without the calls of the provider's own tools that were cut off before their results."""
+    """Tell as text the calls of the provider's own tools that were cut off before their results."""
     answered = {block.get("tool_use_id") for block in blocks}
-    kept = [
-        block
-        for block in blocks
-        if block["type"] not in ("server_tool_use", "mcp_tool_use") or block.get("id") in answered
-    ]
-    if len(kept) < len(blocks):
-        options.left_out(message, "a call of the provider's own tool that has no result")
+    kept: list[Json] = []
+    for block in blocks:
+        served = block["type"] in ("server_tool_use", "mcp_tool_use")
+        if served and block.get("id") not in answered:
+            options.left_out(message, "a call of the provider's own tool that has no result")
+            name = clean(str(block.get("name") or "tool"))
+            text = phrases.hosted(name, "", ended=False, failed=False)
+            block = {"type": "text", "text": text}
+        kept.append(block)
     return kept
 
 
@@ -121,6 +123,8 @@ def _block(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
             return [_media(part, message, options)]
         case Opaque():
             value = opaque_object(part, "anthropic", message, options)
+            if isinstance(value, str):
+                return [{"type": "text", "text": value}]
             return [] if value is None else [value]
 
 

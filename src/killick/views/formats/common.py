@@ -11,6 +11,7 @@ import msgspec
 from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
+from killick.views.formats.hosted import hosted
 from killick.views.neutral import Neutral, Repair
 
 Blobs = Callable[[str], bytes | None]
@@ -83,6 +84,16 @@ class RenderOptions(msgspec.Struct, frozen=True):
     def left_out(self, message: Neutral, what: str) -> None:
         self.repairs.append(Repair(message.seqs[0] if message.seqs else 0, "left out", what))
 
+    def hosted(self, part: Opaque, message: Neutral) -> str:
+        """What is said of a tool that a provider ran, where its record is not sent; or nothing."""
+        sentence = hosted(part, message.parts)
+        if sentence is None:
+            self.left_out(message, f"opaque data of {part.provider}")
+            return ""
+        seq = message.seqs[0] if message.seqs else 0
+        self.repairs.append(Repair(seq, "told as text", f"a tool that {part.provider} ran"))
+        return clean(sentence)
+
     def load(
         self, part: Image | File, message: Neutral, images: frozenset[str] = IMAGES
     ) -> Media | str:
@@ -151,8 +162,8 @@ def result_text(result: ToolResult, message: Neutral | None = None) -> str:
 
 def opaque_object(
     part: Opaque, provider: str, message: Neutral, options: RenderOptions
-) -> Json | None:
-    """A provider's own data for that provider, and for no other."""
+) -> Json | str | None:
+    """A provider's own data for that provider; for another, a sentence on a tool that it ran."""
     value = None
     if part.provider == provider:
         try:
@@ -161,8 +172,7 @@ def opaque_object(
             value = None
     if isinstance(value, dict) and (isinstance(value.get("type"), str) or _GEMINI & set(value)):
         return value
-    options.left_out(message, f"opaque data of {part.provider}")
-    return None
+    return options.hosted(part, message) or None
 
 
 def render(neutral: Sequence[Neutral], _: RenderOptions) -> Rendered:

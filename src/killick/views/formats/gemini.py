@@ -121,7 +121,7 @@ def _part(
             return [_media(part, message, options)]
         case Opaque():
             value = opaque_object(part, "gemini", message, options)
-            return [] if value is None else [value]
+            return [{"text": value}] if isinstance(value, str) else [] if value is None else [value]
 
 
 def _thought(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:

@@ -38,8 +38,11 @@ def _assistant(message: Neutral, options: RenderOptions) -> Json | None:
             texts.append(clean(part.text))
         elif isinstance(part, Image | File):
             texts.append(phrases.left_out(f"Something of type {part.media_type}"))
-        elif isinstance(part, Reasoning | Opaque):
-            options.left_out(message, "reasoning and opaque data have no place in this format")
+        elif isinstance(part, Opaque):
+            told = options.hosted(part, message)
+            texts += [told] if told else []
+        elif isinstance(part, Reasoning):
+            options.left_out(message, "reasoning has no place in this format")
     answer: Json = {"role": "assistant", "content": "\n".join(texts) or None}
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
     if calls:

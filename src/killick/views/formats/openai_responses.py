@@ -78,9 +78,11 @@ def _answer(
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
                 value = opaque_object(part, "openai", message, options)
-                if value is not None and thought == [] and value["type"].endswith("_call"):
+                if isinstance(value, dict) and thought == [] and _is_of_tool(value):
                     # It names its reasoning by its id, and is refused without it.
-                    options.left_out(message, "what the provider ran, as its reasoning is left out")
+                    value = options.hosted(part, message) or None
+                if isinstance(value, str):
+                    items.append({"type": "message", "role": "assistant", "content": value})
                 elif value is not None:
                     items.append(value)
             case _:
@@ -89,6 +91,10 @@ def _answer(
         items.pop()  # a reasoning item without its follower makes the request invalid
         options.left_out(message, "reasoning that nothing follows")
     return items
+
+
+def _is_of_tool(item: Json) -> bool:
+    return str(item["type"]).endswith(("_call", "_call_output"))
 
 
 def _reasoning(

@@ -1,0 +1,127 @@
+"""Sentences about tools that a provider ran itself, for a request that cannot carry its records."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from killick.model.messages import Opaque, Part
+from killick.views import phrases
+
+_INPUT_MAX: Final = 200
+_ANTHROPIC: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+_INPUTS: Final = ("input", "arguments", "action", "queries", "code", "args")
+_GEMINI: Final = {"executable_code": "code_execution_result", "tool_call": "tool_response"}
+"""Parts by which Gemini calls its own tools, and those that bring their results."""
+
+Json = dict[str, Any]
+
+
+def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
+    """Return the sentence about a tool that the provider ran, one of these parts of its answer.
+
+    None for other data, and for a result whose call is among the parts: that says it.
+    """
+    value = _object(part)
+    if value is None:
+        return None
+    if part.provider == "openai":
+        return _openai(value, parts)
+    if part.provider == "anthropic":
+        return _anthropic(value, parts)
+    return _gemini(part, value, parts) if part.provider == "gemini" else None
+
+
+def _openai(value: Json, parts: Sequence[Part]) -> str | None:
+    item = value.get("item") or value.get("unfinished") or value
+    kind = item.get("type") if isinstance(item, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("_call"):
+        return None
+    if "item" in value and kind != "image_generation_call":
+        return None  # a built-in tool that the caller runs: it is a call of its own
+    name = str(item.get("name") or kind.removesuffix("_call"))
+    ended = item.get("status") not in ("in_progress", "incomplete") and "unfinished" not in value
+    outputs = [
+        other
+        for other in _objects(parts, "openai")
+        if other.get("type") == f"{kind}_output" and other.get("call_id") == item.get("call_id")
+    ]
+    failed = item.get("status") == "failed" or bool(item.get("error"))
+    failed = failed or any(map(_shell_failed, outputs))
+    return phrases.hosted(name, _input(item), ended=ended, failed=failed)
+
+
+def _shell_failed(output: Json) -> bool:
+    pieces = output.get("output")
+    outcomes = [piece.get("outcome") for piece in pieces] if isinstance(pieces, list) else []
+    return any(isinstance(one, dict) and one.get("exit_code", 1) != 0 for one in outcomes)
+
+
+def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:
+    others = list(_objects(parts, "anthropic"))
+    if value.get("type") in _ANTHROPIC:
+        results = [other for other in others if other.get("tool_use_id") == value.get("id")]
+        failed = any(map(_is_failure, results))
+        name = str(value.get("name") or "tool")
+        return phrases.hosted(name, _input(value), ended=bool(results), failed=failed)
+    if not isinstance(value.get("tool_use_id"), str):
+        return None
+    asked = any(other.get("id") == value["tool_use_id"] for other in others)
+    return None if asked else phrases.hosted_result(failed=_is_failure(value))
+
+
+def _is_failure(result: Json) -> bool:
+    content = result.get("content")
+    kind = str(content.get("type")) if isinstance(content, dict) else ""
+    return result.get("is_error") is True or kind.endswith("_error")
+
+
+def _gemini(part: Opaque, value: Json, parts: Sequence[Part]) -> str | None:
+    value = _snake_keys(value)
+    asked = next((key for key in _GEMINI if key in value), None)
+    if asked is None:
+        return None
+    at = next(index for index, other in enumerate(parts) if other is part)
+    later = [_snake_keys(other) for other in _objects(parts[at:], "gemini")]
+    result = next((other[_GEMINI[asked]] for other in later if _GEMINI[asked] in other), None)
+    outcome = result.get("outcome", "OUTCOME_OK") if isinstance(result, dict) else None
+    call = value[asked] if isinstance(value[asked], dict) else {}
+    name = "code_execution" if asked == "executable_code" else _tool_name(call)
+    ended = result is not None
+    return phrases.hosted(name, _input(call), ended=ended, failed=ended and outcome != "OUTCOME_OK")
+
+
+def _tool_name(call: Json) -> str:
+    return str(call.get("tool_type") or call.get("toolType") or "tool").lower()
+
+
+def _snake_keys(value: Json) -> Json:
+    return {
+        "".join(f"_{char.lower()}" if char.isupper() else char for char in key): inner
+        for key, inner in value.items()
+    }
+
+
+def _input(call: Json) -> str:
+    """Return the beginning of what the tool was asked to do, on one line."""
+    given = next((call[key] for key in _INPUTS if call.get(key)), None)
+    if given is None:
+        return ""
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= _INPUT_MAX else f"{text[:_INPUT_MAX]}…"
+
+
+def _objects(parts: Sequence[Part], provider: str) -> Iterator[Json]:
+    for part in parts:
+        if isinstance(part, Opaque) and part.provider == provider:
+            value = _object(part)
+            if value is not None:
+                yield value
+
+
+def _object(part: Opaque) -> Json | None:
+    try:
+        value = json.loads(part.data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
