@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
 from killick import Message, Opaque, Reasoning, Session, Text, Turn
+from killick.model.messages import Part
 from killick.recorders import record
 from killick.views.context import Format
 from tests.unit.views.talking import (
@@ -276,7 +278,7 @@ SERVED_ERROR = {
 }
 CODE = {"executable_code": {"language": "PYTHON", "code": "print(1)"}}
 CODE_RESULT = {"code_execution_result": {"outcome": "OUTCOME_FAILED", "output": "no"}}
-RAN = {
+RAN: dict[str, tuple[list[Any], str, str]] = {
     "openai": ([SEARCH], "ran its own tool web_search with", "finished"),
     "openai failing": ([FAILED], "ran its own tool pay with {}", "failed"),
     "anthropic": ([SERVED, SERVED_RESULT], "ran its own tool web_search with", "finished"),
@@ -305,7 +307,11 @@ def test_a_tool_that_a_provider_ran_is_told_to_the_others_in_one_sentence(
 
 
 def test_what_openai_ran_is_told_to_it_when_it_cannot_be_sent_back(session: Session) -> None:
-    parts = [Reasoning("Hm."), Opaque("openai", json.dumps(SEARCH).encode()), Text("Yes.")]
+    parts: list[Part] = [
+        Reasoning("Hm."),
+        Opaque("openai", json.dumps(SEARCH).encode()),
+        Text("Yes."),
+    ]
     image = Opaque("openai", b'{"item": {"type": "image_generation_call", "status": "completed"}}')
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[*parts, image]))
