@@ -53,7 +53,7 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
 def _shell_failed(output: Json) -> bool:
     pieces = output.get("output")
     outcomes = [piece.get("outcome") for piece in pieces] if isinstance(pieces, list) else []
-    return any(isinstance(one, dict) and one.get("exit_code", 1) != 0 for one in outcomes)
+    return any(isinstance(end, dict) and end.get("exit_code", 1) != 0 for end in outcomes)
 
 
 def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:

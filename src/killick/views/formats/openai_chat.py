@@ -39,8 +39,8 @@ def _assistant(message: Neutral, options: RenderOptions) -> Json | None:
         elif isinstance(part, Image | File):
             texts.append(phrases.left_out(f"Something of type {part.media_type}"))
         elif isinstance(part, Opaque):
-            told = options.hosted(part, message)
-            texts += [told] if told else []
+            sentence = options.hosted(part, message)
+            texts += [sentence] if sentence else []
         elif isinstance(part, Reasoning):
             options.left_out(message, "reasoning has no place in this format")
     answer: Json = {"role": "assistant", "content": "\n".join(texts) or None}
