@@ -85,7 +85,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
         self.repairs.append(Repair(message.seqs[0] if message.seqs else 0, "left out", what))
 
     def hosted(self, part: Opaque, message: Neutral) -> str:
-        """Return the sentence on a tool that a provider ran, where its record is not sent; or ""."""
+        """Return the sentence on a tool that a provider ran, or "" if this is no such."""
         sentence = hosted(part, message.parts)
         if sentence is None:
             self.left_out(message, f"opaque data of {part.provider}")
