@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long peers docs dist recording lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers docs dist recording lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ torture: $(STAMP)  ## run the campaigns that try to lose something, and the prop
 
 torture-long: $(STAMP)  ## the same, for hours
 	@$(BIN)/python -m torture --long
+
+mutate: $(STAMP)  ## plant 400 bugs by rule and see which the tests miss; two hours, goes on where it was left
+	@$(BIN)/python -m mutate $(ARGS)
 
 demo: $(STAMP)  ## kill an agent twice, stop it once, and see what its store still knows
 	@$(BIN)/killick demo
@@ -89,8 +92,8 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/docs.lock
 
 clean:  ## remove .venv, caches and build results
-	rm -rf .venv .benchvenv .peersvenv .docsvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find src tests examples benchmarks peers torture -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .venv .benchvenv .peersvenv .docsvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .mutate build dist
+	find src tests examples benchmarks peers torture mutate -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
 $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/python

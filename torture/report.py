@@ -16,6 +16,7 @@ from torture.running import Total
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "evidence.json"
 PAGE = ROOT / "docs" / "evidence.md"
+MUTANTS = ROOT / "docs" / "mutants.json"
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -37,14 +38,53 @@ class Run(msgspec.Struct, frozen=True):
     totals: list[Total]
 
 
+class PackageFigures(msgspec.Struct, frozen=True):
+    """What became of the mutants of one package."""
+
+    name: str
+    caught: int
+    survived: int
+    equivalent: int
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """One run of `make mutate`."""
+
+    seed: int
+    drawn: int
+    date: str
+    commit: str
+    packages: list[PackageFigures]
+    survivors: list[str]
+
+    @property
+    def caught(self) -> int:
+        return sum(one.caught for one in self.packages)
+
+    @property
+    def tried(self) -> int:
+        return sum(one.caught + one.survived for one in self.packages)
+
+    @property
+    def share(self) -> float:
+        """How many were caught, of those that were tried."""
+        return self.caught / self.tried if self.tried else 0.0
+
+
+def when_and_where() -> tuple[str, str]:
+    """Return today's date and the commit."""
+    return datetime.now(UTC).date().isoformat(), _commit()
+
+
 def made(
     totals: Sequence[Total], size: str, workers: int, seconds: float, share: float = 1.0
 ) -> Run:
     command = "make torture-long" if size == "long" else "make torture"
+    date, commit = when_and_where()
     return Run(
         command=command if share >= 1 else f"{command}, {share:.0%} of it",
-        commit=_commit(),
-        date=datetime.now(UTC).date().isoformat(),
+        commit=commit,
+        date=date,
         workers=workers,
         seconds=seconds,
         machine=Machine(
@@ -73,6 +113,12 @@ def write_document(run: Run) -> None:
     bare = msgspec.structs.replace(run, totals=[_without_errors(one) for one in run.totals])
     DATA.write_bytes(as_json(bare))
     PAGE.write_text(document(run, load()), encoding="utf-8")
+
+
+def write_mutants(figures: Figures) -> None:
+    """Keep the figures of a run of `make mutate`, and renew the page."""
+    MUTANTS.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+    PAGE.write_text(document(read_json(DATA.read_bytes()), load()), encoding="utf-8")
 
 
 def _without_errors(total: Total) -> Total:
@@ -107,6 +153,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "|---|---|---|",
         *(f"| `{one.name}` | {one.tries} | {one.holds} |" for one in run.totals),
         "",
+        *_mutants(),
         "## What the campaigns found",
         "",
         "Each was mended before the run above. It stays as a test, as a seed that CI runs again,",
@@ -119,6 +166,48 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
             f"  {_kept(one)}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _mutants() -> list[str]:
+    """The section on bugs that were planted by rule, from the last run that was kept."""
+    if not MUTANTS.exists():
+        return []
+    figures = msgspec.json.decode(MUTANTS.read_bytes(), type=Figures)
+    return [
+        "## Bugs planted by rule",
+        "",
+        "`make mutate` changes one place of a function at a time (a comparison, a condition, a",
+        "constant, two arguments, a statement or a `raise` left out) and asks the tests that run",
+        "its line, forty at most. A mutant is caught when one of them fails. Those that change",
+        "nothing a test could see are listed with the reason in `mutate/equivalent.toml`.",
+        "",
+        f"Seed {figures.seed}, on {figures.date}, commit `{figures.commit}`: of {figures.drawn}"
+        f" drawn, {figures.tried} were tried and {figures.caught} caught ({figures.share:.1%}).",
+        "",
+        *mutant_table(figures),
+        "",
+    ]
+
+
+def mutant_table(figures: Figures) -> list[str]:
+    rows = [("package", "tried", "caught", "survived", "equivalent")]
+    everything = PackageFigures(
+        "all",
+        figures.caught,
+        figures.tried - figures.caught,
+        sum(one.equivalent for one in figures.packages),
+    )
+    rows += [
+        (
+            one.name,
+            f"{one.caught + one.survived}",
+            f"{one.caught}",
+            f"{one.survived}",
+            f"{one.equivalent}",
+        )
+        for one in (*figures.packages, everything)
+    ]
+    return _aligned(rows)
 
 
 def _failures(run: Run) -> list[str]:
@@ -153,11 +242,15 @@ def table(run: Run) -> str:
     failures = sum(len(total.failures) for total in run.totals)
     used = sum(total.cpu_seconds for total in run.totals)
     rows.append(("all", f"{cases:,}", "", f"{failures}", f"{used:,.0f}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(_aligned(rows))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
     rule = ["-" * width for width in widths[:1]] + ["-" * (width - 1) + ":" for width in widths[1:]]
     lines.insert(1, _line(rule, widths))
-    return "\n".join(lines)
+    return lines
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

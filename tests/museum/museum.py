@@ -54,10 +54,10 @@ def load(path: Path) -> Piece:
     return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Piece)
 
 
-def copy_and_compile(folder: Path) -> None:
+def copy_and_compile(folder: Path, source: Path = SOURCE) -> None:
     """The package with its bytecode, for pieces to be hung in copies of it: that is quicker."""
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(SOURCE, folder / "killick", ignore=ignore)
+    shutil.copytree(source, folder / source.name, ignore=ignore)
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(folder, quiet=2, invalidation_mode=unchecked)
 

@@ -1,0 +1,161 @@
+"""Which test runs which lines, measured once for each file of tests and kept in a cache.
+
+Lines are counted from the beginning of their function, so the cache outlives changes elsewhere in
+a module. A file of tests is measured again when it has changed.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from mutate.operators import Mutant
+
+TESTS_MAX = 40
+SECONDS_MAX = 25.0
+"""Of one mutant: the tests that are run, and how long they took when they were measured."""
+
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+"""Only the plugins that are needed: the others take longer than most tests."""
+
+
+class Measured(msgspec.Struct):
+    """One test that passed: how long it took, and the lines it ran, as bits, by function."""
+
+    seconds: float
+    lines: dict[str, str]
+
+    def runs(self, mutant: Mutant) -> tuple[bool, bool]:
+        """Return whether it runs the mutant's function, and whether its very line."""
+        bits = self.lines.get(f"{mutant.module}:{mutant.function}")
+        if bits is None:
+            return False, False
+        return True, bool(int(bits, 16) >> (mutant.line - mutant.first_line) & 1)
+
+
+class MeasuredFile(msgspec.Struct):
+    digest: str
+    tests: dict[str, Measured]
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A package, the tests that are asked, and where they are run."""
+
+    root: Path
+    package: Path
+    tests: tuple[str, ...]
+    cache: Path
+
+    def files(self) -> list[str]:
+        """Return the files of tests, by their paths from the root."""
+        found = []
+        for name in self.tests:
+            path = self.root / name
+            found += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
+        return [path.relative_to(self.root).as_posix() for path in found]
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Return the environment in which the package is the one in the folder."""
+        return {
+            **os.environ,
+            "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+
+
+class Coverage:
+    """What was measured of all files of tests."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._folder = project.cache / "coverage"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.files: dict[str, MeasuredFile] = {}
+
+    def measure(self, say: Callable[[str], None], deadline: Callable[[], bool]) -> None:
+        """Read the cache, and measure what is not in it. If interrupted: the rest is measured
+        next time."""
+        wanted = self._project.files()
+        for number, file in enumerate(wanted, 1):
+            kept = self._folder / (file.replace("/", "+") + ".json")
+            if kept.exists():
+                known = msgspec.json.decode(kept.read_bytes(), type=MeasuredFile)
+                if known.digest == self._digest(file):
+                    self.files[file] = known
+                    continue
+            if deadline():
+                continue
+            say(f"measuring {number} of {len(wanted)}: {file}")
+            self.files[file] = self._measure(file, kept)
+
+    def _digest(self, file: str) -> str:
+        return hashlib.sha256((self._project.root / file).read_bytes()).hexdigest()
+
+    def _measure(self, file: str, kept: Path) -> MeasuredFile:
+        out = kept.with_suffix(".part")
+        out.unlink(missing_ok=True)
+        package = self._project.package
+        environment = self._project.environment(package.parent)
+        environment |= {"MUTATE_MEASURES": str(package), "MUTATE_OUT": str(out)}
+        with_limit = [*PYTEST, "-p", "mutate.measuring", "-m", "not campaign", file]
+        done = subprocess.run(
+            [sys.executable, *with_limit],
+            cwd=self._project.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1_800,
+            check=False,
+        )
+        tests = json.loads(out.read_bytes()) if out.exists() else {}
+        if not tests and done.returncode not in (0, 5):
+            raise RuntimeError(f"{file} could not be measured:\n{done.stdout[-2000:]}{done.stderr}")
+        measured = MeasuredFile(self._digest(file), msgspec.convert(tests, dict[str, Measured]))
+        out.unlink(missing_ok=True)
+        kept.write_bytes(msgspec.json.encode(measured))
+        return measured
+
+    def nearest(self, mutant: Mutant) -> list[str]:
+        """Return the tests that are asked about a mutant, the nearest first.
+
+        Those that run its line come before those that only run its function. The unit tests of its
+        module come first; of every other file the test that runs least of the package, then the
+        next of each, so that many kinds of tests are asked.
+        """
+        ranked: list[tuple[tuple[bool, int, bool, int], float, str]] = []
+        for file, measured in self.files.items():
+            own = Path(file).name.startswith(f"test_{Path(mutant.module).stem}")
+            at: list[tuple[bool, int, float, str]] = []
+            for name, test in measured.tests.items():
+                function, line = test.runs(mutant)
+                if function:
+                    at.append((not line, len(test.lines), test.seconds, name))
+            for place, (elsewhere, width, seconds, name) in enumerate(sorted(at)):
+                rank = elsewhere, place // (5 if own else 1), not own, width
+                ranked.append((rank, seconds, name))
+        return list(_within_limits(sorted(ranked)))
+
+    def digest_of(self, tests: list[str]) -> str:
+        """Return a name for these tests as they are now."""
+        files = sorted({name.partition("::")[0] for name in tests})
+        text = json.dumps([tests, [self.files[file].digest for file in files]])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _within_limits(
+    ranked: list[tuple[tuple[bool, int, bool, int], float, str]],
+) -> Iterator[str]:
+    used, count = 0.0, 0
+    for _, seconds, name in ranked:
+        if count and used + seconds > SECONDS_MAX:
+            continue
+        used += seconds
+        count += 1
+        yield name
+        if count == TESTS_MAX:
+            return
