@@ -49,4 +49,4 @@ def test_the_piece_applies_and_names_a_test_that_exists(path: Path) -> None:
     if name.startswith("test_conformance["):
         assert name[17:-1].removesuffix("-sync") in {check.__name__ for check in CHECKS}
     elif file:
-        assert f"def {name}" in (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {name.partition('[')[0]}" in (ROOT / file).read_text(encoding="utf-8")

@@ -35,10 +35,11 @@ class Proxy:
 
     def cut(self) -> None:
         """Drop every connection, and refuse new ones."""
-        self._refuse()
+        self.refuse()
         self._drop_all()
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """Refuse new connections; those that are there stay."""
         with self._mutex:
             self._open = False
 
@@ -118,7 +119,7 @@ class Proxy:
                     continue
                 _, fate, stay_cut = trap
                 if stay_cut:
-                    self._refuse()  # before the client knows that it has to come again
+                    self.refuse()  # before the client knows that it has to come again
                 if fate == "terminated":
                     self._ended.add(server)
                     server.sendall(data)

@@ -1,21 +1,26 @@
 """The connection is lost during a commit: what became of it is found out, or said to be unknown."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from killick import Message, OutcomeUnknown, Store, StoreError, Text
 from killick.stores.postgres import PostgresDatabase, database
 from tests.crash.journals import check_sound, endings
 from tests.postgres.proxy import Fate, Proxy
+from tests.postgres.test_held_sessions import held
 from tests.postgres_fixtures import Shared
+from tests.waiting import until
 
 APPEND = b"WITH saved"
 AGAIN = b"INSERT INTO"
 COMMIT = b"COMMIT"
 SOON = 1.0
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 @contextmanager
@@ -168,3 +173,41 @@ def test_streamed_text_is_not_lost_with_a_connection(
                     assert proxy.sprung.wait(10)
         assert session.messages()[-1].text == "".join(f"{number} " for number in range(40))
         assert store.counts()["deltas"] == 0
+
+
+@pytest.mark.parametrize("fate", ["lost", "swallowed"])
+def test_a_second_lost_commit_does_not_make_the_first_be_forgotten(
+    server: Shared, wire: Callable[[], Proxy], fate: Fate
+) -> None:
+    """The first is on its way still, and another process keeps its session locked. Once a later
+    write has been settled, whatever became of that, the first does not come any more."""
+    proxy = wire()
+    with store_on(server, proxy) as store:
+        first, second = store.create_session(id="first"), store.create_session(id="second")
+        with first.turn("go") as one, second.turn("go") as two:
+            for turn in (one, two):
+                turn.record(Message("assistant", [Text("before")]))
+            proxy.trap(APPEND, "late")
+            proxy.refuse()
+            with pytest.raises(OutcomeUnknown):
+                one.record(Message("assistant", [Text("on its way")]))
+            with held(server, "first") as other:
+                proxy.heal()
+                proxy.trap(APPEND, fate)
+                settled = Message("assistant", [Text("settled")])
+                thread = threading.Thread(target=two.record, args=(settled,))
+                thread.start()
+                assert proxy.sprung.wait(20)
+                until(lambda: is_waiting(server) or not thread.is_alive())
+                other.rollback()
+                thread.join(20)
+            proxy.deliver()
+        assert [message.text for message in first.messages()] == ["go", "before"]
+        assert [message.text for message in second.messages()] == ["go", "before", "settled"]
+        check_sound(first)
+
+
+def is_waiting(server: Shared) -> bool:
+    """Whether a transaction waits for a row that another has locked."""
+    with psycopg.connect(server.server.conninfo()) as asking:
+        return bool(asking.execute(WAITING).fetchall())

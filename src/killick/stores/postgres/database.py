@@ -43,7 +43,7 @@ from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
 from killick.stores.postgres.statements import columns, join, new_number, queries
-from killick.stores.postgres.transaction import Evidence, PostgresTransaction
+from killick.stores.postgres.transaction import PostgresTransaction
 
 _LOSSES_MAX: Final = 5
 """How often in a row a transaction is begun anew because its connection was lost."""
@@ -268,7 +268,7 @@ class PostgresDatabase:
         deadline = time.monotonic() + self._reconnect_seconds
         while True:
             try:
-                return self._settle(tx.evidence)
+                return self._settle(tx)
             except (psycopg.Error, StoreError) as unreachable:
                 lost = isinstance(unreachable, psycopg.Error) and ends_connection(unreachable)
                 if lost and self._writer is not None:
@@ -282,14 +282,15 @@ class PostgresDatabase:
                     "or not: repeat it with the same id, or read again"
                 ) from error
 
-    def _settle(self, evidence: Evidence | None) -> bool:
-        """Return whether the transaction that left this behind was committed.
+    def _settle(self, tx: PostgresTransaction) -> bool:
+        """Return whether a transaction was committed, of which no answer came.
 
         It may hold its sessions: then locking them waits for its end. It may not even have come to
         the server: then it is refused when it comes, because the versions are others. A transaction
-        without entries changes nothing when it is made again.
+        without entries changes nothing when it is made again. Sessions that are in doubt from
+        before get new versions whatever the answer: it says nothing of theirs.
         """
-        line = self._writing_line()
+        line, evidence = self._writing_line(), tx.evidence
         keys = sorted(self._unsure)
         answer = None
         # It may well be at work still, so this waits longer than in line; and hears the answer.
@@ -300,8 +301,9 @@ class PostgresDatabase:
             run(line.connection, self._sql.lock_sessions, columns(keys)).fetchall()
             if evidence is not None:
                 answer = run(line.connection, evidence.sql, evidence.bindings).fetchone()
-            if answer is None:
-                restamped = {**columns(keys), "stamp": new_number()}
+            doubtful = keys if answer is None else sorted(self._unsure.difference(tx.locked))
+            if doubtful:
+                restamped = {**columns(doubtful), "stamp": new_number()}
                 run(line.connection, self._sql.restamp, restamped)
         self._unsure.clear()
         return evidence is not None and answer is not None and answer[0] == evidence.answer
