@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from killick.errors import (
     BlobNotFound,
+    BudgetTooSmall,
     CallNotFound,
     ConflictError,
     ForeignHandle,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         Clock,
         Content,
         Context,
+        CountTokens,
         Cursor,
         Database,
         Durability,
@@ -128,6 +130,7 @@ __all__ = [
     "AsyncTurn",
     "BackupReceipt",
     "BlobNotFound",
+    "BudgetTooSmall",
     "CallNotFound",
     "Calling",
     "Cause",
@@ -136,6 +139,7 @@ __all__ = [
     "ConflictError",
     "Content",
     "Context",
+    "CountTokens",
     "Cursor",
     "Database",
     "Delta",

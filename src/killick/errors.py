@@ -7,6 +7,7 @@
     │   ├── InvalidEntry       content that cannot be recorded (says which limit or rule)
     │   ├── InvalidQuery       a search in which nothing to look for can be found
     │   ├── InvalidCursor      no place at which a follower could go on
+    │   ├── BudgetTooSmall     not even the running turn's prompt fits the limits of a context
     │   ├── SessionNotFound
     │   │   └── SessionDeleted     … any more; it can be restored
     │   ├── SessionAmbiguous   several ids begin like this; names them
@@ -57,6 +58,10 @@ class InvalidQuery(UsageError, ValueError):
 
 class InvalidCursor(UsageError, ValueError):
     """The text is no cursor that a follower gave."""
+
+
+class BudgetTooSmall(UsageError, ValueError):
+    """The running turn's prompt alone is more than a context may have; the text names both."""
 
 
 class SessionNotFound(UsageError, LookupError):

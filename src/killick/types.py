@@ -44,6 +44,7 @@ from killick.session.sync_blocks import Calling, ToolRun, Tools
 from killick.stores.contract import BackupReceipt, Database, Figures, RestoreReceipt
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
+from killick.views.budget import CountTokens
 from killick.views.context import Context, Format
 from killick.views.neutral import Errors, Partial
 from killick.views.timeline import TimedTurn
@@ -60,6 +61,7 @@ __all__ = [
     "Clock",
     "Content",
     "Context",
+    "CountTokens",
     "Cursor",
     "Database",
     "Delta",

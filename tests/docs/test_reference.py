@@ -117,7 +117,7 @@ def test_errors_with_a_second_base_are_named() -> None:
         "SessionDeleted"
     }
     values = [kind.__name__ for kind in kinds if issubclass(kind, ValueError)]
-    assert values == ["InvalidEntry", "InvalidQuery", "InvalidCursor"]
+    assert values == ["InvalidEntry", "InvalidQuery", "InvalidCursor", "BudgetTooSmall"]
 
 
 def test_glossary_has_the_words_of_the_contract() -> None:

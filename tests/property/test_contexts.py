@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from killick.errors import BudgetTooSmall
 from killick.journal.kinds import HISTORY, lookup_class
 from killick.model import entries as e
-from killick.model.messages import ToolCall, ToolResult
+from killick.model.messages import Text, ToolCall, ToolResult
 from killick.testing.strategies import journals
 from killick.views import validators
-from killick.views.context import FORMATS, Budget, Context, compute, trim
+from killick.views.budget import Budget
+from killick.views.context import FORMATS, Context, compute
+from killick.views.formats.common import clean
 from killick.views.neutral import build
 
 PROVIDERS = [name for name in FORMATS if name != "neutral"]
@@ -27,10 +31,18 @@ def context(entries: list[e.Entry], format_: str) -> Context:
 
 def blocks(format_: str, messages: list[dict[str, Any]]) -> list[Any]:
     """The request as a cache sees it: block by block, each with its role."""
-    if format_ in ("openai-chat", "openai-responses"):
+    if format_ == "openai-responses":
         return list(messages)
+    if format_ == "openai-chat":  # neighbouring user messages are one text
+        return [block for message in messages for block in _paragraphs(message)]
     key = "content" if format_ == "anthropic" else "parts"
     return [(message["role"], block) for message in messages for block in message[key]]
+
+
+def _paragraphs(message: dict[str, Any]) -> list[Any]:
+    if message["role"] != "user" or not isinstance(message["content"], str):
+        return [message]
+    return message["content"].split("\n\n")
 
 
 VALIDATORS = {
@@ -56,14 +68,35 @@ def judge_every_prefix(format_: str, journal: list[e.Entry]) -> None:
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)
-@many
-@given(journal=journals())
-def test_a_budget_keeps_the_newest_and_tears_no_pair(format_: str, journal: list[e.Entry]) -> None:
-    for budget in (Budget(messages=1), Budget(messages=4), Budget(tokens=30)):
-        found = compute(journal, format_, blobs=lambda name: b"", budget=budget)
+@settings(many, max_examples=25)
+@given(journal=journals(), limit=st.integers(1, 400))
+def test_a_budget_of_every_size_keeps_the_running_prompt(
+    format_: str, journal: list[e.Entry], limit: int
+) -> None:
+    """It is accepted, it holds, and only where the prompt alone is too large it is refused."""
+    for budget in (Budget(messages=limit), Budget(tokens=limit), Budget(bytes=limit * 5)):
+        try:
+            found = compute(journal, format_, blobs=lambda name: b"Be brief.", budget=budget)
+        except BudgetTooSmall:
+            assert budget.messages is None
+            continue
         assert VALIDATORS[format_](found.messages, found.system) == [], found.messages
-        messages = build(journal).finish()
-        assert trim(messages, budget)[-1:] == messages[-1:]
+        sent = json.dumps(found.messages)
+        assert len(found.messages) <= (budget.messages or len(found.messages))
+        assert budget.bytes is None or len(sent) <= budget.bytes
+        for text in newest_prompt(journal):
+            assert json.dumps(clean(text))[1:-1] in sent
+
+
+def newest_prompt(journal: list[e.Entry]) -> list[str]:
+    """The texts of the newest prompt, in a journal whose history was not changed."""
+    if any(lookup_class(entry.body) == HISTORY for entry in journal):
+        return []
+    bodies = [entry.body for entry in journal]
+    asked = [body for body in bodies if isinstance(body, e.MessageRecorded) and body.role == "user"]
+    prompt = next((body for body in asked if body.turn_id == asked[-1].turn_id), None)
+    parts = () if prompt is None else prompt.parts
+    return [part.text for part in parts if isinstance(part, Text) and part.text.strip()]
 
 
 @many

@@ -17,6 +17,7 @@ JSON: Final = "application/json"
 KINDS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (e.InvalidCursor, 400, "invalid_cursor"),
     (e.InvalidQuery, 400, "invalid_query"),
+    (e.BudgetTooSmall, 400, "budget_too_small"),
     (e.InvalidEntry, 422, "invalid_entry"),
     (e.SessionDeleted, 410, "session_deleted"),
     (e.SessionNotFound, 404, "session_not_found"),

@@ -30,6 +30,7 @@ Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=TAG_CHARS_MAX)]
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 Search = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
@@ -141,6 +142,10 @@ class EventQuery(_In, frozen=True, kw_only=True):
 
 class ContextQuery(_In, frozen=True, kw_only=True):
     format: Literal["anthropic", "openai-chat", "openai-responses", "gemini"] = "openai-chat"
+    profile: str | None = None
+    max_messages: Count | None = None
+    max_tokens: Count | None = None
+    max_bytes: Count | None = None
 
 
 class ExportQuery(_In, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
+from killick.errors import BudgetTooSmall
 from killick.exchange.export import export_session
 from killick.journal.summary import Total
 from killick.model import entries as e
@@ -83,7 +84,18 @@ async def get_context(call: ApiCall) -> ApiAnswer:
     """Return what a model would be sent now, in one provider's shape, and its repairs."""
     query: ContextQuery = call.query
     session = await call.service.store.session(call.session_id)
-    context = await session.context(query.format)
+    try:
+        context = await session.context(
+            query.format,
+            profile=query.profile,
+            max_messages=query.max_messages,
+            max_tokens=query.max_tokens,
+            max_bytes=query.max_bytes,
+        )
+    except BudgetTooSmall:
+        raise
+    except ValueError as error:  # a profile that is not there, or not of this format
+        raise Refused(400, "invalid_query", str(error)) from error
     value = ContextOut(
         format=context.format,
         system=context.system,

@@ -42,6 +42,7 @@ from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from killick.views.budget import CountTokens
     from killick.views.context import Context, Format
     from killick.views.neutral import Errors, Partial
     from killick.views.timeline import TimedTurn
@@ -425,6 +426,9 @@ class AsyncSession(AsyncAmend):
         before_turn: str | None = None,
         max_messages: int | None = None,
         max_tokens: int | None = None,
+        max_bytes: int | None = None,
+        count_tokens: "CountTokens | None" = None,
+        profile: str | None = None,
         partial: "Partial" = "note",
         reasoning: bool = True,
         errors: "Errors" = "type",
@@ -433,7 +437,10 @@ class AsyncSession(AsyncAmend):
 
         `before_turn` leaves out that turn and all that was said since, for a caller that gives the
         prompt by itself; a result that came late for an earlier turn is there.
-        `max_messages` and `max_tokens` keep the newest; `partial` is "note", "plain" or "omit";
+        `max_messages`, `max_tokens` and `max_bytes` keep the running turn's prompt and then the
+        newest; BudgetTooSmall is raised if the prompt alone does not fit. `count_tokens` counts a
+        text's tokens in place of an estimate. `profile` names the server that is asked; without
+        it the provider that answered last chooses. `partial` is "note", "plain" or "omit";
         `reasoning=False` leaves reasoning out. Of the exception that a turn failed with, a model
         is told the type; with `errors="text"` also its text, which may name paths and addresses.
         """
@@ -443,6 +450,9 @@ class AsyncSession(AsyncAmend):
             before_turn=before_turn,
             max_messages=max_messages,
             max_tokens=max_tokens,
+            max_bytes=max_bytes,
+            count_tokens=count_tokens,
+            profile=profile,
             partial_answers=partial,
             reasoning=reasoning,
             errors=errors,

@@ -7,11 +7,13 @@ import msgspec
 
 from killick.journal.visibility import Compaction, Hiding, History
 from killick.model import entries as e
-from killick.model.messages import Opaque, Reasoning, Text
+from killick.model.messages import Text
 from killick.views import phrases
+from killick.views.budget import Budget, Fitting, Prompt
 from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
-from killick.views.formats.common import Blobs, Render, RenderOptions, clean
+from killick.views.formats.common import Blobs, Render, RenderOptions, clean, limit_media
 from killick.views.neutral import Errors, Gone, Neutral, Partial, Repair, build
+from killick.views.profiles import choose
 
 
 def for_model(
@@ -57,16 +59,6 @@ FORMATS: Final[dict[str, Render]] = {
     "gemini": gemini.render,
 }
 
-_CHARS_PER_TOKEN: Final = 4
-"""A rough measure that needs no tokenizer; it errs on the side of sending less."""
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """The most that is sent: the newest is kept, and a call is never torn from its result."""
-
-    messages: int | None = None
-    tokens: int | None = None
-
 
 class Context(msgspec.Struct, frozen=True):
     """A context. `messages` are JSON dicts, ready for the provider's SDK."""
@@ -93,6 +85,7 @@ def compute(  # noqa: PLR0913  (what a caller may ask for)
     partial: Partial = "note",
     reasoning: bool = True,
     errors: Errors = "type",
+    profile: str | None = None,
 ) -> Context:
     """Return the context of a journal. The same entries give the same bytes.
 
@@ -106,73 +99,85 @@ def compute(  # noqa: PLR0913  (what a caller may ask for)
         raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
     if errors not in ("type", "text"):
         raise ValueError(f'errors={errors!r}; it is "type" or "text"')
+    choose(format_, profile, None)
     if history is None:
         entries = list(entries)
         history = History(entries)
-    gone = Gone()
-    shown = for_model(history, entries, gone)
+    asked, gone = _Asked(), Gone()
+    shown = asked.watch(for_model(history, entries, gone))
     builder = build(shown, partial=partial, errors=errors, gone=gone)
     repairs = builder.repairs
     leading, messages = _split_system(builder.finish(), repairs)
-    kept = trim(messages, budget)
-    if len(kept) < len(messages):
-        repairs.append(Repair(0, "left out", f"{len(messages) - len(kept) + 1} over the budget"))
-    rendered = render(kept, RenderOptions(blobs=blobs, repairs=repairs, reasoning=reasoning))
+    leading = leading or _system_prompt(builder.system or system, blobs)
+    options = RenderOptions(
+        blobs=blobs,
+        repairs=repairs,
+        reasoning=reasoning,
+        format=format_,
+        profile=choose(format_, profile, asked.provider),
+    )
+    if format_ == "openai-chat" and options.profile.users != "apart":
+        messages = asked.with_unanswered(messages)
+    fitting = Fitting(budget, render, options, leading)
+    rendered = render(fitting.fit(limit_media(messages, options), asked.prompt()), options)
     return Context(
         format=format_,
         messages=rendered.messages,
-        system=leading or _system_prompt(builder.system or system, blobs),
+        system=leading,
         repairs=repairs,
         origins=rendered.origins,
     )
 
 
-def trim(messages: Sequence[Neutral], budget: Budget) -> list[Neutral]:
-    """Return the newest messages that fit, beginning with one of the user."""
-    if budget.messages is None and budget.tokens is None:
-        return list(messages)
-    groups = _groups(messages)
-    kept: list[list[Neutral]] = []
-    count = size = 0
-    for group in reversed(groups):
-        count += sum(_is_seen(message) for message in group)
-        size += sum(_tokens(message) for message in group)
-        over = (budget.messages is not None and count > budget.messages) or (
-            budget.tokens is not None and size > budget.tokens
-        )
-        if over and any(_is_seen(message) for newer in kept for message in newer):
-            break
-        kept.append(group)
-    if len(kept) == len(groups):
-        return list(messages)
-    while len(kept) > 1 and kept[-1][0].role != "user":
-        kept.pop()
-    note = Neutral("user", (Text(phrases.trimmed()),), (), synthetic=True)
-    return [note, *(message for group in reversed(kept) for message in group)]
+class _Asked:
+    """Watches the entries on their way into the list: which prompts there are, of which turns."""
 
+    def __init__(self) -> None:
+        self.provider: str | None = None
+        self._turns: dict[int, str] = {}
+        self._answered: set[str] = set()
+        self._prompts: list[int] = []
+        self._summaries: list[int] = []
 
-def _groups(messages: Sequence[Neutral]) -> list[list[Neutral]]:
-    """Group messages that must stay together: a message with calls and its results."""
-    groups: list[list[Neutral]] = []
-    for message in messages:
-        if message.role == "tool" and groups:
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-    return groups
+    def watch(self, entries: Iterable[e.Entry]) -> Iterator[e.Entry]:
+        for entry in entries:
+            match entry.body:
+                case e.MessageRecorded(role="user", turn_id=turn_id):
+                    self._turns[entry.seq] = turn_id
+                    if turn_id not in self._answered:
+                        self._prompts.append(entry.seq)
+                case e.MessageRecorded(role="assistant", turn_id=turn_id):
+                    self._answered.add(turn_id)
+                case e.MessageStarted(turn_id=turn_id):
+                    self._answered.add(turn_id)
+                case e.Compacted():
+                    self._summaries.append(entry.seq)
+                    self._prompts = [entry.seq]  # it has what was asked before
+                    self._turns[entry.seq] = ""
+                case e.ModelCallStarted(provider=str() as provider):
+                    self.provider = provider
+                case _:
+                    pass
+            yield entry
 
+    def prompt(self) -> Prompt:
+        """Return what the newest turn that asked for something has asked; else a summary."""
+        newest = self._turns[self._prompts[-1]] if self._prompts else ""
+        seqs = frozenset(seq for seq in self._prompts if self._turns[seq] == newest)
+        return Prompt(seqs, frozenset(self._summaries) - seqs)
 
-def _is_seen(message: Neutral) -> bool:
-    """Tell whether every provider is shown a part of it: some leave reasoning out."""
-    return any(not isinstance(part, Reasoning | Opaque) for part in message.parts)
-
-
-def _tokens(message: Neutral) -> int:
-    return len(msgspec.json.encode(_plain(message))) // _CHARS_PER_TOKEN + 1
-
-
-def _plain(message: Neutral) -> str:
-    return repr(message.parts).encode("utf-8", "replace").decode()
+    def with_unanswered(self, messages: Sequence[Neutral]) -> list[Neutral]:
+        """Say between prompts of two turns that the first was not answered."""
+        told: list[Neutral] = []
+        before: str | None = None
+        for message in messages:
+            now = self._turns.get(message.seqs[0]) if message.seqs else None
+            now = now if message.role == "user" and not message.synthetic else None
+            if before and now and before != now:
+                told.append(Neutral("user", (Text(phrases.unanswered()),), (), synthetic=True))
+            told.append(message)
+            before = now
+        return told
 
 
 def _split_system(

@@ -52,6 +52,7 @@ class Neutral(msgspec.Struct, frozen=True):
     synthetic: bool = False
     provider: str | None = None
     cut_off: bool = False
+    model: str | None = None
     made_up: frozenset[str] = frozenset()
 
 
@@ -202,6 +203,7 @@ class Builder:
         self._providers: dict[str, str | None] = {}
         self._running: list[_Call] = []
         self._noted: list[_Call] = []
+        self._models: dict[str | None, str | None] = {}
         self._cut: _Saying | None = None
         self._cut_calls: list[str] = []
         self._freezes = 0
@@ -448,7 +450,7 @@ class Builder:
     # -- turns and model calls -------------------------------------------------------------------
 
     def _start_model_call(self, body: e.ModelCallStarted) -> None:
-        self._providers[body.id] = body.provider
+        self._providers[body.id], self._models[body.id] = body.provider, body.model
         self._settle_cut(0)
         for saying in self._sayings[self._frozen :]:
             saying.frozen = True
@@ -526,6 +528,7 @@ class Builder:
                 saying.synthetic,
                 saying.provider,
                 saying.cut_off,
+                self._models.get(saying.model_call_id),
             )
         if saying.calls:
             results = tuple(call.answer() for call in saying.calls)

@@ -159,5 +159,29 @@ def trimmed() -> str:
     return "[Earlier messages are left out here.]"
 
 
+def trimmed_after() -> str:
+    return "[What followed is left out here.]"
+
+
+def cut_result(call_id: str, missing: int, total: int, *, media: bool) -> str:
+    """Say how much of a result is not sent, and which call has it."""
+    told = [f"{missing} of {total} characters"] if missing else []
+    told += ["the images and files"] if media else []
+    return f"[Of the result of the call {call_id}, {' and '.join(told)} are left out here.]"
+
+
+def cut_text(missing: int, total: int) -> str:
+    return f"[{missing} of {total} characters are left out here.]"
+
+
+def unanswered() -> str:
+    return "[The message above was not answered.]"
+
+
+def file_text(name: str, text: str) -> str:
+    """Give a file's text to a provider that takes no such files."""
+    return f"[File {name}:]\n{text}"
+
+
 def system_said(text: str) -> str:
     return f"[System: {text}]"

@@ -113,11 +113,14 @@ def test_a_leading_answer_may_stand_first_where_it_is_taken(session: Session, fo
 
 
 def test_two_prompts_in_a_row_stay_two(session: Session) -> None:
+    """But in Chat Completions, where templates refuse two user messages in a row."""
     for prompt in ("First.", "Second."):
         with session.turn(prompt):
             pass
-    chat = session.context("openai-chat").messages
-    assert [one["content"] for one in chat] == ["First.", "Second."]
+    (chat,) = session.context("openai-chat").messages
+    assert chat["content"] == "First.\n\n[The message above was not answered.]\n\nSecond."
+    apart = session.context("openai-chat", profile="apart").messages
+    assert [one["content"] for one in apart] == ["First.", "Second."]
     responses = session.context("openai-responses").messages
     assert [one["content"][0]["text"] for one in responses] == ["First.", "Second."]
     (claude,) = session.context("anthropic").messages

@@ -237,8 +237,12 @@ def test_any_number_of_small_images_is_sent(store: Store, session: Session) -> N
 @pytest.mark.parametrize("format_", PROVIDERS)
 @pytest.mark.parametrize(
     ("data", "media_type"),
-    [(b"hi", "text/csv"), (PDF.ljust(DOCUMENT_BYTES_MAX + 1), "application/pdf")],
-    ids=["type", "size"],
+    [
+        (b"hi", "audio/wav"),
+        (b"\xff\xfe", "text/csv"),
+        (PDF.ljust(DOCUMENT_BYTES_MAX + 1), "application/pdf"),
+    ],
+    ids=["type", "bytes", "size"],
 )
 def test_a_file_that_is_refused_is_replaced_by_a_sentence(
     store: Store, session: Session, format_: Format, data: bytes, media_type: str

@@ -210,6 +210,8 @@ _REPAIRS = (Column("SEQ", right=True), Column("DONE"), Column("WHY", flexible=Tr
 @click.option("--repairs", is_flag=True, help="List what was repaired instead, and why.")
 @click.option("--max-messages", type=click.IntRange(min=1), help="The newest N messages.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The newest that fit, roughly.")
+@click.option("--max-bytes", type=click.IntRange(min=1), help="The newest that fit in a request.")
+@click.option("--profile", help="The server that is asked, such as deepseek, mistral or vllm.")
 @click.option(
     "--partial",
     type=click.Choice(["note", "plain", "omit"]),
@@ -248,6 +250,8 @@ def context(
             cast("Format", format_),
             max_messages=rest["max_messages"],
             max_tokens=rest["max_tokens"],
+            max_bytes=rest["max_bytes"],
+            profile=rest["profile"],
             partial=cast("Partial", rest["partial"]),
             reasoning=not no_reasoning,
             errors=cast("Errors", rest["errors"]),

@@ -42,6 +42,7 @@ from killick.stores.contract import Listing, Reader
 from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from killick.views.budget import CountTokens
     from killick.views.context import Context, Format
     from killick.views.neutral import Errors, Partial
     from killick.views.timeline import TimedTurn
@@ -295,13 +296,18 @@ def show_context(
     before_turn: str | None,
     max_messages: int | None,
     max_tokens: int | None,
+    max_bytes: int | None,
+    count_tokens: "CountTokens | None",
+    profile: str | None,
     partial_answers: "Partial",
     reasoning: bool,
     errors: "Errors",
 ) -> "Flow[Context]":
     """Return what a model would be sent now."""
-    check_counts(max_messages=max_messages, max_tokens=max_tokens)
-    from killick.views.context import Budget, compute
+    from killick.views.budget import Budget, estimate_tokens
+    from killick.views.context import compute
+
+    budget = Budget(max_messages, max_tokens, max_bytes, count_tokens or estimate_tokens)
 
     def view(reader: Reader) -> "Context":
         row = session.row(reader)
@@ -317,7 +323,8 @@ def show_context(
                 blobs=lambda name: reader.blob(row.tenant, name),
                 history=history,
                 system=read_system(reader, row, through),
-                budget=Budget(max_messages, max_tokens),
+                budget=budget,
+                profile=profile,
                 partial=partial_answers,
                 reasoning=reasoning,
                 errors=errors,

@@ -12,8 +12,8 @@ from killick.views.formats.common import (
     RenderOptions,
     arguments_object,
     clean,
+    image_sides,
     is_clean,
-    longest_side,
     opaque_object,
     result_text,
 )
@@ -70,7 +70,7 @@ def _images(of: Json) -> Iterator[Json]:
 
 
 def _is_large(image: Json) -> bool:
-    return longest_side(b64decode(image["source"]["data"])) > _SIDE_AMONG_MANY
+    return max(image_sides(b64decode(image["source"]["data"]))) > _SIDE_AMONG_MANY
 
 
 def _blocks(message: Neutral, options: RenderOptions) -> list[Json]:
@@ -130,7 +130,7 @@ def _block(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
 
 def _thinking(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:
     """Signed thinking goes back exactly as it came; unsigned thinking is never sent."""
-    ours = message.provider in (None, "anthropic")
+    ours = options.is_ours(message, "anthropic")
     if options.reasoning and ours and is_clean(part.text, part.signature, part.encrypted):
         if part.encrypted:
             return [{"type": "redacted_thinking", "data": part.encrypted}]
@@ -162,5 +162,9 @@ def _media(part: Image | File, message: Neutral, options: RenderOptions) -> Json
     loaded = options.load(part, message)
     if isinstance(loaded, str):
         return {"type": "text", "text": loaded}
+    if loaded.text is not None:
+        plain = {"type": "text", "media_type": "text/plain", "data": clean(loaded.text)}
+        document: Json = {"type": "document", "source": plain}
+        return {**document, "title": clean(loaded.name)} if loaded.name else document
     source = {"type": "base64", "media_type": loaded.media_type, "data": loaded.data}
     return {"type": "image" if isinstance(part, Image) else "document", "source": source}

@@ -4,6 +4,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResu
 from killick.views import phrases
 from killick.views.formats.hosted import hosted
 from killick.views.neutral import Neutral, Repair
+from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 
 Blobs = Callable[[str], bytes | None]
 """The bytes of a blob, by its name; None when there is none."""
@@ -32,6 +34,14 @@ _STARTS: Final = (
 )
 
 DOCUMENTS: Final = frozenset({"application/pdf"})
+_TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml")
+"""Files that are text: a provider that takes no such files is given the text."""
+
+_PAGE_TOKENS: Final = {"anthropic": 3000, "openai": 1500, "gemini": 560}
+_PAGE: Final = re.compile(rb"/Type\s*/Page\b")
+_BYTES_PER_PAGE: Final = 50_000
+"""Of a PDF whose pages cannot be counted."""
+
 DOCUMENT_BYTES_MAX: Final = 20 * 1024 * 1024
 
 Json = dict[str, Any]
@@ -43,15 +53,23 @@ _GEMINI: Final = frozenset(
 
 
 class Media(msgspec.Struct, frozen=True):
-    """Bytes that a provider can be sent."""
+    """Bytes that a provider can be sent; of a text file, also its text."""
 
     media_type: str
     data: str
     name: str | None = None
+    text: str | None = None
+    sides: tuple[int, int] = (0, 0)
+    pages: int = 0
 
     @property
     def url(self) -> str:
         return f"data:{self.media_type};base64,{self.data}"
+
+    @property
+    def as_text(self) -> str:
+        """Return a text file's text with its name, for a provider that takes no such files."""
+        return phrases.file_text(self.name or "without a name", self.text or "")
 
 
 class Rendered:
@@ -80,6 +98,9 @@ class RenderOptions(msgspec.Struct, frozen=True):
     blobs: Blobs
     repairs: list[Repair]
     reasoning: bool = True
+    format: str = "neutral"
+    profile: Profile = NEUTRAL
+    loaded: dict[tuple[str, str, bool], "Media | str"] = {}
 
     def left_out(self, message: Neutral, what: str) -> None:
         self.repairs.append(Repair(message.seqs[0] if message.seqs else 0, "left out", what))
@@ -98,10 +119,46 @@ class RenderOptions(msgspec.Struct, frozen=True):
         self, part: Image | File, message: Neutral, images: frozenset[str] = IMAGES
     ) -> Media | str:
         """The media that a part names, or what is said in its place."""
-        loaded = load_media(part, self.blobs, images=images)
+        loaded = self._load(part)
+        if (
+            isinstance(loaded, Media)
+            and isinstance(part, Image)
+            and loaded.media_type not in images
+        ):
+            loaded = phrases.left_out(f"An image ({part.media_type})")
         if isinstance(loaded, str):
             self.left_out(message, f"{part.media_type} that the provider does not take")
         return loaded
+
+    def _load(self, part: Image | File) -> Media | str:
+        key = (part.blob, part.media_type, isinstance(part, Image))
+        if key not in self.loaded:
+            self.loaded[key] = load_media(part, self.blobs)
+        loaded = self.loaded[key]
+        if isinstance(loaded, Media) and isinstance(part, File):
+            return msgspec.structs.replace(loaded, name=part.name)
+        return loaded
+
+    def is_ours(self, message: Neutral, signer: str) -> bool:
+        """Tell whether the signatures of an answer are this signer's."""
+        return is_signed_by(signer, message.provider, message.model)
+
+    def media_tokens(self, part: Image | File, count: Callable[[str], int]) -> int:
+        """Return what an image or a file costs beside the text that is sent."""
+        media = self._load(part)
+        if isinstance(media, str):
+            return 0
+        if media.text is not None:
+            inline = self.format in ("openai-chat", "anthropic")  # there it is among the words
+            return 0 if inline else count(media.text)
+        if isinstance(part, File):
+            return media.pages * _PAGE_TOKENS[self.profile.tokens]
+        return image_tokens(media.sides, self.profile.tokens)
+
+    def media_bytes(self, part: Image | File) -> int:
+        """Return the bytes of an image or a file in a request."""
+        media = self._load(part)
+        return 0 if isinstance(media, str) else len(media.data)
 
 
 Render = Callable[[Sequence[Neutral], RenderOptions], Rendered]
@@ -165,7 +222,7 @@ def opaque_object(
 ) -> Json | str | None:
     """A provider's own data for that provider; for another, a sentence on a tool that it ran."""
     value = None
-    if part.provider == provider:
+    if normal(part.provider) == provider:
         try:
             value = json.loads(part.data)
         except ValueError:
@@ -190,6 +247,8 @@ def load_media(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMA
     """The media that a part names, or what is said in its place."""
     image = isinstance(part, Image)
     what = f"An image ({part.media_type})" if image else f"A file ({part.media_type})"
+    if isinstance(part, File) and part.media_type.casefold().startswith(_TEXTS):
+        return _load_text(part, blobs) or phrases.left_out(what)
     allowed, most = (images, IMAGE_BYTES_MAX) if image else (DOCUMENTS, DOCUMENT_BYTES_MAX)
     if part.media_type not in allowed:
         return phrases.left_out(what)
@@ -197,10 +256,96 @@ def load_media(part: Image | File, blobs: Blobs, *, images: frozenset[str] = IMA
     if not data or len(data) > most:
         return phrases.left_out(what)
     media_type = sniff(data) or (None if image else part.media_type)
-    if media_type not in allowed or (image and longest_side(data) > IMAGE_SIDE_MAX):
+    sides = image_sides(data)
+    if media_type not in allowed or (image and max(sides) > IMAGE_SIDE_MAX):
         return phrases.left_out(what)  # providers refuse a whole request for one bad image
     name = part.name if isinstance(part, File) else None
-    return Media(media_type, b64encode(data).decode(), name)
+    pages = 0 if image else len(_PAGE.findall(data)) or len(data) // _BYTES_PER_PAGE + 1
+    return Media(media_type, b64encode(data).decode(), name, sides=sides, pages=pages)
+
+
+def _load_text(part: File, blobs: Blobs) -> Media | None:
+    """Return a text file, if its bytes are text; every provider that takes any takes plain text."""
+    data = blobs(part.blob)
+    try:
+        text = (data or b"").decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    if not text.strip():
+        return None
+    return Media("text/plain", b64encode(text.encode()).decode(), part.name, text)
+
+
+def limit_media(messages: Sequence[Neutral], options: RenderOptions) -> list[Neutral]:
+    """Return the messages with the newest images and files that a request of the server takes.
+
+    A sentence stands for each older one. Over the number of images ten go at once, so that not
+    each new image changes what was sent before.
+    """
+    named = [part for message in messages for part in named_media(message)]
+    images = sum(isinstance(part, Image) for part in named)
+    most, bytes_most = options.profile.images, options.profile.request_bytes
+    over = 0 if most is None else max(images - most, 0)
+    drop = min(ceil(over / 10) * 10, images)
+    if most == 0:
+        drop = images
+    size = 0
+    if named and bytes_most is not None:
+        size = sum(len(text) for message in messages for text in _words(message))
+        size += sum(options.media_bytes(part) for part in named)
+    if not drop and (bytes_most is None or size <= bytes_most):
+        return list(messages)
+    left: list[Neutral] = []
+    for message in messages:
+        parts: list[Any] = []
+        for part in message.parts:
+            inner = part.content if isinstance(part, ToolResult) else (part,)
+            kept: list[Any] = []
+            for each in inner:
+                is_image = isinstance(each, Image)
+                too_much = bytes_most is not None and size > bytes_most
+                if isinstance(each, Image | File) and ((is_image and drop > 0) or too_much):
+                    drop -= is_image
+                    size -= options.media_bytes(each)
+                    what = "image" if is_image else "file"
+                    kept.append(Text(phrases.left_out(f"An older {what} ({each.media_type})")))
+                    options.left_out(message, f"an older {what}, over what a request may have")
+                else:
+                    kept.append(each)
+            if isinstance(part, ToolResult) and not isinstance(part.content, str):
+                parts.append(msgspec.structs.replace(part, content=tuple(kept)))
+            else:
+                parts.append(part if isinstance(part, ToolResult) else kept[0])
+        left.append(msgspec.structs.replace(message, parts=tuple(parts)))
+    return left
+
+
+def named_media(message: Neutral) -> list[Image | File]:
+    """Return the images and files of a message and of its results."""
+    parts: list[Image | File] = []
+    for part in message.parts:
+        inner = part.content if isinstance(part, ToolResult) else (part,)
+        parts += [each for each in inner if isinstance(each, Image | File)]
+    return parts
+
+
+def _words(message: Neutral) -> list[str]:
+    words = [part.text for part in message.parts if isinstance(part, Text)]
+    words += [part.arguments for part in message.parts if isinstance(part, ToolCall)]
+    return words + [result_text(part) for part in message.parts if isinstance(part, ToolResult)]
+
+
+def image_tokens(sides: tuple[int, int], by: str) -> int:
+    """Return the tokens of an image as its provider publishes them; unknown sides are large."""
+    width, height = (side or 1568 for side in sides)
+    if by == "anthropic":
+        return min(ceil(width * height / 750), 1600) + 1
+    if by == "gemini":
+        return 258 if max(width, height) <= 384 else 1120
+    scale = min(1.0, 2048 / max(width, height))
+    scale = min(scale, 768 / min(width, height))
+    tiles = ceil(width * scale / 512) * ceil(height * scale / 512)
+    return 85 + 170 * tiles
 
 
 def sniff(data: bytes) -> str | None:
@@ -211,20 +356,19 @@ def sniff(data: bytes) -> str | None:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-def longest_side(data: bytes) -> int:
-    """Count the pixels of an image's longer side; 0 where its head does not say."""
+def image_sides(data: bytes) -> tuple[int, int]:
+    """Count the pixels of an image's width and height; 0 where its head does not say."""
     match sniff(data):
         case "image/png":
-            sides = _big(data[16:20]), _big(data[20:24])
+            return _big(data[16:20]), _big(data[20:24])
         case "image/gif":
-            sides = _little(data[6:8]), _little(data[8:10])
+            return _little(data[6:8]), _little(data[8:10])
         case "image/jpeg":
-            sides = _jpeg_sides(data)
+            return _jpeg_sides(data)
         case "image/webp":
-            sides = _webp_sides(data)
+            return _webp_sides(data)
         case _:
-            sides = 0, 0
-    return max(sides)
+            return 0, 0
 
 
 def _jpeg_sides(data: bytes) -> tuple[int, int]:

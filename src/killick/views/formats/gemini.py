@@ -66,7 +66,7 @@ def _parts(message: Neutral, names: dict[str, str], options: RenderOptions) -> l
             made = _part(part, message, names, options)
             signed = made[-1] if made else None
             parts += made
-        elif signed is None or message.provider not in (None, "gemini", "google"):
+        elif signed is None or not options.is_ours(message, "gemini"):
             options.left_out(message, "a signature that is not this provider's, or of nothing sent")
         elif "thought_signature" not in signed:
             signed["thought_signature"] = signature
@@ -125,7 +125,7 @@ def _part(
 
 
 def _thought(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:
-    ours = message.provider in (None, "gemini", "google")
+    ours = options.is_ours(message, "gemini")
     signature = part.signature or ""
     if options.reasoning and ours and part.text and is_clean(part.text) and _is_base64(signature):
         return [{"text": part.text, "thought": True, "thought_signature": signature}]

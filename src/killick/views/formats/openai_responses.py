@@ -100,7 +100,7 @@ def _is_of_tool(item: Json) -> bool:
 def _reasoning(
     part: Reasoning, message: Neutral, used: set[str], options: RenderOptions
 ) -> list[Json]:
-    ours = message.provider in (None, "openai")
+    ours = options.is_ours(message, "openai")
     if not options.reasoning or not ours or not part.encrypted or not is_clean(part.encrypted):
         options.left_out(message, "reasoning that is not this provider's, or not encrypted")
         return []
@@ -146,4 +146,5 @@ def _input(part: Part, message: Neutral, options: RenderOptions) -> Json:
         return {"type": "input_text", "text": loaded}
     if isinstance(part, Image):
         return {"type": "input_image", "image_url": loaded.url, "detail": "auto"}
-    return {"type": "input_file", "filename": loaded.name or "file", "file_data": loaded.url}
+    name = loaded.name or ("file.txt" if loaded.text is not None else "file")
+    return {"type": "input_file", "filename": name, "file_data": loaded.url}
