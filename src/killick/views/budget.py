@@ -181,7 +181,7 @@ class Fitting:
         if left:
             self._repair("left out", f"{left} messages over the budget")
         for unit in kept:
-            for before, after in zip(_at(units, unit).messages, unit.messages, strict=True):
+            for before, after in zip(units[unit.index].messages, unit.messages, strict=True):
                 if before != after:
                     self._repair("cut", "in the middle, to fit the budget", before)
         return sent
@@ -242,8 +242,8 @@ class Fitting:
             return cut if self._fits(self._assembled(units, [*kept, cut])) else None
 
         longest = unit.longest_result()
-        if longest and (found := _most(lambda keep: fits(keep, _ALL), longest)):
-            return found
+        if longest and (cut := _most(lambda keep: fits(keep, _ALL), longest)):
+            return cut
         if unit.rank != _STEP:
             return None
         return _most(lambda keep: fits(0, keep), unit.longest_text())
@@ -278,7 +278,7 @@ class _Unit(msgspec.Struct, frozen=True):
 
     def longest_result(self) -> int:
         results = [part for message in self.messages for part in _results(message)]
-        return max((len(_whole_text(result)) + 1 for result in results), default=0)
+        return max((len(result_text(result)) + 1 for result in results), default=0)
 
     def longest_text(self) -> int:
         parts = [part for message in self.messages for part in message.parts]
@@ -295,7 +295,7 @@ class _Unit(msgspec.Struct, frozen=True):
 
 def _cut_part(part: Any, results: int, texts: int) -> Any:
     if isinstance(part, ToolResult):
-        text = _whole_text(part)
+        text = result_text(part)
         media = not isinstance(part.content, str) and any(
             isinstance(inner, Image | File) for inner in part.content
         )
@@ -317,10 +317,6 @@ def _middle(text: str, keep: int, note: str) -> str:
     return "\n".join(piece for piece in (head, note, tail) if piece)
 
 
-def _whole_text(result: ToolResult) -> str:
-    return result_text(result)
-
-
 def _results(message: Neutral) -> Iterator[ToolResult]:
     return (part for part in message.parts if isinstance(part, ToolResult))
 
@@ -339,7 +335,9 @@ def _units(messages: Sequence[Neutral], prompt: Prompt) -> list[_Unit]:
             groups.append([message])
             asked.append(is_prompt)
     answers = [
-        index for index, group in enumerate(groups) if any(one.role == "assistant" for one in group)
+        index
+        for index, group in enumerate(groups)
+        if any(each.role == "assistant" for each in group)
     ]
     last_prompt = max((index for index, is_one in enumerate(asked) if is_one), default=-1)
     step = answers[-1] if answers and answers[-1] > last_prompt else last_prompt + 1
@@ -349,10 +347,6 @@ def _units(messages: Sequence[Neutral], prompt: Prompt) -> list[_Unit]:
         rank = 0 if asked[index] else _SUMMARY if summary else _STEP if index >= step else _OLDER
         units.append(_Unit(index, rank, tuple(group)))
     return units
-
-
-def _at(units: list[_Unit], unit: _Unit) -> _Unit:
-    return units[unit.index]
 
 
 def _joined(units: Sequence[_Unit]) -> list[Neutral]:

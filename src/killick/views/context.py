@@ -168,16 +168,16 @@ class _Asked:
 
     def with_unanswered(self, messages: Sequence[Neutral]) -> list[Neutral]:
         """Say between prompts of two turns that the first was not answered."""
-        told: list[Neutral] = []
+        sent: list[Neutral] = []
         before: str | None = None
         for message in messages:
             now = self._turns.get(message.seqs[0]) if message.seqs else None
             now = now if message.role == "user" and not message.synthetic else None
             if before and now and before != now:
-                told.append(Neutral("user", (Text(phrases.unanswered()),), (), synthetic=True))
-            told.append(message)
+                sent.append(Neutral("user", (Text(phrases.unanswered()),), (), synthetic=True))
+            sent.append(message)
             before = now
-        return told
+        return sent
 
 
 def _split_system(

@@ -165,9 +165,9 @@ def trimmed_after() -> str:
 
 def cut_result(call_id: str, missing: int, total: int, *, media: bool) -> str:
     """Say how much of a result is not sent, and which call has it."""
-    told = [f"{missing} of {total} characters"] if missing else []
-    told += ["the images and files"] if media else []
-    return f"[Of the result of the call {call_id}, {' and '.join(told)} are left out here.]"
+    left = [f"{missing} of {total} characters"] if missing else []
+    left += ["the images and files"] if media else []
+    return f"[Of the result of the call {call_id}, {' and '.join(left)} are left out here.]"
 
 
 def cut_text(missing: int, total: int) -> str:
