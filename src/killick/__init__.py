@@ -72,7 +72,7 @@ from killick.stores.engine.state import Receipt
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore
     from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncToolRun, AsyncTurn
-    from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
+    from killick.session.aio_feeds import AsyncFeed, AsyncFollowing, AsyncPartEvents
     from killick.types import (
         ActiveDay,
         AddedMessages,
@@ -99,7 +99,10 @@ if TYPE_CHECKING:
         IdSource,
         IfBusy,
         Order,
+        PartEvent,
+        PartEvents,
         Partial,
+        PartType,
         Progress,
         Redact,
         Removal,
@@ -122,6 +125,7 @@ __all__ = [
     "ApprovalAsked",
     "AsyncFeed",
     "AsyncFollowing",
+    "AsyncPartEvents",
     "AsyncSession",
     "AsyncStore",
     "AsyncStream",
@@ -179,6 +183,9 @@ __all__ = [
     "OutcomeUnknown",
     "Parent",
     "Part",
+    "PartEvent",
+    "PartEvents",
+    "PartType",
     "Partial",
     "Progress",
     "Project",
@@ -244,6 +251,7 @@ __all__ = [
 _ASYNC = {
     "AsyncFeed": "aio_feeds",
     "AsyncFollowing": "aio_feeds",
+    "AsyncPartEvents": "aio_feeds",
     "AsyncSession": "aio",
     "AsyncStore": "aio",
     "AsyncStream": "aio_blocks",

@@ -36,9 +36,10 @@ from killick.session.core.queries import ActiveDay, Changes, Progress
 from killick.session.core.session import AddedMessages, Content
 from killick.session.core.store import UsageBy
 from killick.session.core.stream import ToolType
-from killick.session.feeds import Feed, Following
+from killick.session.feeds import Feed, Following, PartEvents
 from killick.session.follow import Cursor, Fed, Followed, FollowedItem
 from killick.session.open import Durability, Url
+from killick.session.parts import PartEvent, PartType
 from killick.session.runtime import Clock, IdSource
 from killick.session.sync_blocks import Calling, ToolRun, Tools
 from killick.stores.contract import BackupReceipt, Database, Figures, RestoreReceipt
@@ -92,6 +93,9 @@ __all__ = [
     "Order",
     "Parent",
     "Part",
+    "PartEvent",
+    "PartEvents",
+    "PartType",
     "Partial",
     "Progress",
     "Project",

@@ -24,6 +24,7 @@ FACES = [
 
 OTHERS: list[type] = [
     *(feeds.Following, aio_feeds.AsyncFollowing, feeds.Feed, aio_feeds.AsyncFeed),
+    *(feeds.PartEvents, aio_feeds.AsyncPartEvents),
     *(sync_blocks.ToolRun, aio_blocks.AsyncToolRun),
 ]
 """Classes that the faces return, made by them alone."""
@@ -39,7 +40,7 @@ READS = {
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
         *("context", "transcript", "timeline", "info"),
-        *("changes", "queued", "approvals", "blob", "notes"),
+        *("changes", "queued", "approvals", "blob", "notes", "part_events"),
     },
     "Turn": {"id", "status", "reason", "cause", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {

@@ -20,7 +20,7 @@ from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, 
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.aio_feeds import AsyncFeed, AsyncFollowing
+from killick.session.aio_feeds import AsyncFeed, AsyncFollowing, AsyncPartEvents
 from killick.session.amend import AsyncAmend
 from killick.session.core import queries
 from killick.session.core.history import HistoryCore
@@ -477,6 +477,14 @@ class AsyncSession(AsyncAmend):
         `after` is a seq, or the `cursor` of what a `follow` before has given, mid-message too.
         """
         return AsyncFollowing(self._core, after)
+
+    def part_events(self, *, after: int | str = 0) -> AsyncPartEvents:
+        """Follow the parts of messages: the start, the text as it grows and the end of each.
+
+        The events of a message are the same live, resumed from a `cursor`, and after the end; how
+        its text is cut into deltas is not. Nothing is left out that was rewound or hidden.
+        """
+        return AsyncPartEvents(self._core, after)
 
     async def stop(
         self,

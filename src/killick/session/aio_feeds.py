@@ -2,20 +2,20 @@
 
 from typing import Self
 
+from killick.session.core.session import SessionCore
 from killick.session.drive.drive_async import settle
 from killick.session.drive.steps import Flow, Pause
-from killick.session.feeds import REST_SECONDS, FedSessions, FollowedSession
-from killick.session.follow import Cursor, Fed, Followed, FollowedItem, look
+from killick.session.feeds import REST_SECONDS, FedSessions, FollowedSession, Seen
+from killick.session.follow import Cursor, Fed, Followed, FollowedItem, Follower, look
+from killick.session.parts import PartEvent, PartFollower, PartItem
 from killick.session.runtime import Runtime
 
 
-class AsyncFollowing(FollowedSession):
-    """Iterates over what `follow` finds; it may simply be dropped, on every event loop."""
-
+class _AsyncIterated(FollowedSession[Seen]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Followed:
+    async def _next(self) -> Seen:
         runtime = self._interest.runtime
         while not self._seen:
             if self._interest.over:
@@ -24,8 +24,33 @@ class AsyncFollowing(FollowedSession):
             await settle(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
                 await settle(runtime, _rest(since))
-        item, self.cursor = self._seen.popleft()
+        item = self._seen.popleft()
+        self.cursor = item.cursor
         return item
+
+    async def aclose(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
+        self._interest.end()
+
+
+class AsyncPartEvents(_AsyncIterated[PartItem]):
+    """Iterates over the parts of a session's messages; it may simply be dropped."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        super().__init__(core, PartFollower(core.key, after), after)
+
+    async def __anext__(self) -> PartEvent:
+        return (await self._next()).item
+
+
+class AsyncFollowing(_AsyncIterated[FollowedItem]):
+    """Iterates over what `follow` finds; it may simply be dropped, on every event loop."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        super().__init__(core, Follower(core.key, after), after)
+
+    async def __anext__(self) -> Followed:
+        return (await self._next()).item
 
     async def now(self) -> list[FollowedItem]:
         """Return a page of what is there now, with cursors; nothing once all was given."""
@@ -44,10 +69,6 @@ class AsyncFollowing(FollowedSession):
     def place(self) -> Cursor:
         """The cursor so far; it tells what of an item from elsewhere is new."""
         return self._follower.cursor
-
-    async def aclose(self) -> None:
-        """Stop following; leaving the loop and forgetting this object does the same."""
-        self._interest.end()
 
 
 class AsyncFeed(FedSessions):

@@ -2,11 +2,20 @@
 
 import weakref
 from collections import deque
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from killick.session.core.session import SessionCore
 from killick.session.drive.steps import run
-from killick.session.follow import Fed, FeedCore, Followed, FollowedItem, Follower, look
+from killick.session.follow import (
+    AnyFollower,
+    Fed,
+    FeedCore,
+    Followed,
+    FollowedItem,
+    Follower,
+    look,
+)
+from killick.session.parts import PartEvent, PartFollower, PartItem
 from killick.session.runtime import Runtime
 from killick.stores.contract import Reader
 
@@ -40,28 +49,29 @@ class Interest:
         self.runtime.watcher.bump()  # wakes a caller that waits on another thread
 
 
-class FollowedSession:
+Seen = TypeVar("Seen", FollowedItem, PartItem)
+
+
+class FollowedSession(Generic[Seen]):
     """One session as it is followed, the same on both faces."""
 
-    def __init__(self, core: SessionCore, after: int | str) -> None:
-        self._follower = Follower(core.key, after)
-        self._seen: deque[FollowedItem] = deque()
+    def __init__(self, core: SessionCore, follower: AnyFollower[Seen], after: int | str) -> None:
+        self._follower: AnyFollower[Seen] = follower
+        self._seen: deque[Seen] = deque()
         self._interest = Interest(core.runtime(), core.key)
         self.cursor = str(after)
-        """Where `follow(after=…)` goes on after what was given last, mid-message too."""
+        """Where `after=…` goes on after what was given last, mid-message too."""
 
     def _look(self, reader: Reader) -> None:
         # Kept before anything else can be interrupted: it counts as shown now.
         self._seen.extend(self._follower.poll(reader))
 
 
-class Following(FollowedSession):
-    """Iterates over what `follow` finds; it may simply be dropped."""
-
+class _Iterated(FollowedSession[Seen]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Followed:
+    def _next(self) -> Seen:
         runtime = self._interest.runtime
         while not self._seen:
             if self._interest.over:
@@ -70,12 +80,33 @@ class Following(FollowedSession):
             run(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
                 runtime.watcher.wait(since, REST_SECONDS)
-        item, self.cursor = self._seen.popleft()
+        item = self._seen.popleft()
+        self.cursor = item.cursor
         return item
 
     def close(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()
+
+
+class Following(_Iterated[FollowedItem]):
+    """Iterates over what `follow` finds; it may simply be dropped."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        super().__init__(core, Follower(core.key, after), after)
+
+    def __next__(self) -> Followed:
+        return self._next().item
+
+
+class PartEvents(_Iterated[PartItem]):
+    """Iterates over the parts of a session's messages; it may simply be dropped."""
+
+    def __init__(self, core: SessionCore, after: int | str) -> None:
+        super().__init__(core, PartFollower(core.key, after), after)
+
+    def __next__(self) -> PartEvent:
+        return self._next().item
 
 
 class FedSessions:

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from killick.errors import InvalidCursor, KillickError, SessionNotFound, StoreDegraded
 from killick.journal.assembly import merge
@@ -90,7 +90,7 @@ class Cursor:
             case e.ToolStarted() as body:
                 self._open(OpenStream(entry.seq, body.turn_id, body.message_id, body.call_id))
             case _:
-                for name in self._ended_by(entry.body):
+                for name in self.ended_by(entry.body):
                     del self.open[name]
 
     def take(self, item: Followed) -> list[FollowedItem]:
@@ -100,7 +100,7 @@ class Cursor:
             if item.seq > self.after:
                 self._take_entry(item, seen)
             return seen
-        stream = self.open.get(_name(item.message_id, item.call_id))
+        stream = self.open.get(name_of(item.message_id, item.call_id))
         if stream is not None and stream.seq == item.seq:
             self.show(stream, item.delta, seen, item)
         return seen
@@ -132,7 +132,7 @@ class Cursor:
         seen.append(FollowedItem(whole, str(self)))
 
     def _take_entry(self, entry: e.Entry, seen: list[FollowedItem]) -> None:
-        for name in self._ended_by(entry.body):
+        for name in self.ended_by(entry.body):
             stream = self.open[name]
             if stream.lengths:
                 for delta in _whole(entry.body):
@@ -148,16 +148,17 @@ class Cursor:
             stream.lengths[part] = length
             if signed:
                 stream.signed.add(part)
-        self.open[_name(stream.message_id, stream.call_id)] = stream
+        self.open[name_of(stream.message_id, stream.call_id)] = stream
 
-    def _ended_by(self, body: e.Body) -> list[str]:
+    def ended_by(self, body: e.Body) -> list[str]:
+        """Return the names of the open streams that this entry ends."""
         match body:
             case e.MessageEnded():
-                name = _name(body.id, None)
+                name = name_of(body.id, None)
             case e.ToolOutput():
-                name = _name(body.message_id, body.call_id)
+                name = name_of(body.message_id, body.call_id)
             case e.ToolFinished():
-                name = _name(body.message_id, body.result.call_id)
+                name = name_of(body.message_id, body.result.call_id)
             case e.TurnEnding():
                 return [
                     name for name, stream in self.open.items() if stream.turn_id == body.turn_id
@@ -188,7 +189,8 @@ def _parse(after: int | str) -> tuple[int, dict[int, _Lengths]]:
     return int(seq), begun
 
 
-def _name(message_id: str, call_id: str | None) -> str:
+def name_of(message_id: str, call_id: str | None) -> str:
+    """Return the name of an open stream: of a message, or of what a tool prints."""
     return message_id if call_id is None else f"{len(message_id)}:{message_id}{call_id}"
 
 
@@ -196,23 +198,24 @@ def _whole(body: e.Body) -> Sequence[e.Delta]:
     """The text that an ending carries, as deltas from the beginning."""
     match body:
         case e.MessageEnded():
-            return _deltas_of(body.parts)
+            return deltas_of(body.parts)
         case e.ToolOutput():
             return [e.Delta(0, 0, "output", body.output)]
         case e.ToolFinished():
-            return _output_of(body)
+            return output_of(body)
         case _:
             return ()
 
 
-def _output_of(body: e.ToolFinished) -> list[e.Delta]:
+def output_of(body: e.ToolFinished | e.LateResult) -> list[e.Delta]:
+    """Return what a tool printed, or else the text of its result, as a delta."""
     text = body.output
     if text is None and isinstance(body.result.content, str):
         text = body.result.content  # the output was the result, so it is stored once
     return [] if text is None else [e.Delta(0, 0, "output", text)]
 
 
-def _deltas_of(parts: Sequence[Part]) -> tuple[e.Delta, ...]:
+def deltas_of(parts: Sequence[Part]) -> tuple[e.Delta, ...]:
     """A message's parts as deltas from the beginning."""
     deltas = []
     for number, part in enumerate(parts):
@@ -231,6 +234,7 @@ def _deltas_of(parts: Sequence[Part]) -> tuple[e.Delta, ...]:
 
 
 T = TypeVar("T")
+Seen = TypeVar("Seen")
 
 _PAGE: Final = 500
 _LOST_SECONDS: Final = 5.0
@@ -253,17 +257,28 @@ def look(runtime: Runtime, poll: Callable[[Reader], T]) -> Flow[T]:
         yield Pause(since, _AGAIN_SECONDS)
 
 
-class Follower:
+class AnyFollower(Generic[Seen]):
     """Remembers what was shown; each `poll` returns what is new as of one moment."""
+
+    cursor: Cursor
 
     def __init__(self, key: int, after: int | str) -> None:
         self._key = key
         self._begun = False
-        self.cursor = Cursor(after)
+        self.cursor = self._cursor(after)
         self.live = False
         """Whether the last poll reached the head of the journal."""
 
-    def poll(self, reader: Reader) -> list[FollowedItem]:
+    def _cursor(self, after: int | str) -> Cursor:
+        raise NotImplementedError
+
+    def _take(self, reader: Reader, entry: e.Entry, seen: list[Seen]) -> None:
+        raise NotImplementedError
+
+    def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[Seen]) -> None:
+        raise NotImplementedError
+
+    def poll(self, reader: Reader) -> list[Seen]:
         """Return what is new. If it fails, nothing counts as shown: the next poll returns all."""
         before = self._begun, self.cursor.copy()
         try:
@@ -272,8 +287,8 @@ class Follower:
             self._begun, self.cursor = before
             raise
 
-    def _poll(self, reader: Reader) -> list[FollowedItem]:
-        seen: list[FollowedItem] = []
+    def _poll(self, reader: Reader) -> list[Seen]:
+        seen: list[Seen] = []
         cursor = self.cursor
         if not self._begun:
             self._begun = True
@@ -292,7 +307,7 @@ class Follower:
             return seen
         page = reader.entries(self._key, after=cursor.after, limit=_PAGE)
         for entry in page:
-            seen += cursor.take(entry)
+            self._take(reader, entry, seen)
         self.live = len(page) < _PAGE
         if self.live:
             self._show_open(reader, seen)
@@ -312,9 +327,19 @@ class Follower:
                     if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
                         cursor.find_again(entry)
 
-    def _show_open(self, reader: Reader, seen: list[FollowedItem]) -> None:
+    def _show_open(self, reader: Reader, seen: list[Seen]) -> None:
         for stream in self.cursor.open.values():
             self._show_deltas(reader, stream, seen)
+
+
+class Follower(AnyFollower[FollowedItem]):
+    """Follows entries, and deltas as they come."""
+
+    def _cursor(self, after: int | str) -> Cursor:
+        return Cursor(after)
+
+    def _take(self, reader: Reader, entry: e.Entry, seen: list[FollowedItem]) -> None:
+        seen += self.cursor.take(entry)
 
     def _show_deltas(self, reader: Reader, stream: OpenStream, seen: list[FollowedItem]) -> None:
         for number, flush in reader.deltas(self._key, stream.seq, after=stream.flush):

@@ -32,7 +32,7 @@ from killick.session.core.session import (
 from killick.session.core.store import StoreCore, UsageBy
 from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.drive.steps import Flow, run
-from killick.session.feeds import Feed, Following
+from killick.session.feeds import Feed, Following, PartEvents
 from killick.session.open import Durability, StoreOptions, Url, opener
 from killick.session.runtime import Clock, IdSource, random_ids, system_clock
 from killick.session.sync_blocks import Turn
@@ -460,6 +460,14 @@ class Session(Amend):
     def follow(self, *, after: int | str = 0) -> Following:
         """Follow entries and deltas, from any process, after a seq or a `cursor`."""
         return Following(self._core, after)
+
+    def part_events(self, *, after: int | str = 0) -> PartEvents:
+        """Follow the parts of messages: the start, the text as it grows and the end of each.
+
+        The events of a message are the same live, resumed from a `cursor`, and after the end; how
+        its text is cut into deltas is not. Nothing is left out that was rewound or hidden.
+        """
+        return PartEvents(self._core, after)
 
     def stop(
         self,

@@ -390,3 +390,55 @@ async def a_result_from_elsewhere_finds_no_call_that_was_rewound(world: World) -
         added = await session.add_messages([_answering("c", "x")], source="s")
         assert added.unpaired == ["c"]
         assert [turn.continues for turn in await session.turns()][1:] == [None]
+
+
+@check
+async def parts_are_followed_the_same_live_and_afterwards(world: World) -> None:
+    """A start, deltas and an end for each part, as they come and when all is over."""
+    async with world.store() as store, world.store() as other:
+        session = await store.create_session()
+        live = (await other.session(session.id)).part_events()
+        seen: list[Any] = []
+
+        async def see(*kinds: str) -> None:
+            for kind in kinds:
+                seen.append(await anext(live))
+                assert seen[-1].kind == kind, seen[-1]
+
+        turn = await session.turn("go").begin()
+        await see("start", "delta", "end")
+        reply = await turn.stream().begin()
+        reply.text("Let me look.")
+        await see("start", "delta")
+        reply.tool_call("c", name="shell", arguments='{"a": ')
+        await see("end", "start", "delta")
+        reply.tool_call("c", arguments="1}")
+        await see("delta", "end")
+        await reply.end()
+        call = await turn.tool("c").begin()
+        await see("start")
+        call.output("compiling")
+        await see("delta")
+        await call.finish("done")
+        await see("end")
+        await turn.end()
+        shape = _joined(seen)
+        afterwards = session.part_events()
+        assert _joined([await anext(afterwards) for _ in shape]) == shape
+        ids = [message.id for message in await session.messages()]
+        assert list(dict.fromkeys(event.message_id for event in seen)) == ids
+        assert seen[-1].part == ToolResult("c", "done")
+        assert seen[9].part == ToolCall("c", "shell", '{"a": 1}')
+        await live.aclose()
+        await afterwards.aclose()
+
+
+def _joined(events: list[Any]) -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for event in events:
+        row = [event.kind, event.message_id, event.index, event.type, event.part]
+        if event.kind == "delta" and rows and rows[-1][:-1] == row:
+            rows[-1][-1] += event.text
+        else:
+            rows.append([*row, event.text])
+    return rows

@@ -69,7 +69,7 @@ class _Awaited:
         value = getattr(self._inner, name)
         if not inspect.ismethod(value):
             return value
-        if name == "follow":
+        if name in ("follow", "part_events"):
             return lambda **options: _iterate(value(**options))
         finish_of_a_stream = name == "finish" and isinstance(self._inner, Stream)
         if name in _PLAIN or finish_of_a_stream:
