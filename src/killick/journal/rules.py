@@ -93,7 +93,7 @@ def admit_approved(call: CallState, decided: e.ApprovalDecided | None) -> None:
     why = f": {decided.reason}" if decided.reason else ""
     raise ToolNotApproved(
         f"tool call {call.call_id!r} was denied by {decided.by or 'a person'}{why}; do not start "
-        "it, and record a result that tells the model so",
+        "it and go on: session.context tells the model so",
         approval_id=call.asked,
         denied=True,
     )

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
-from killick.errors import KillickError, TurnEnded, TurnStopped
+from killick.errors import KillickError, ToolNotApproved, TurnEnded, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
@@ -115,6 +115,9 @@ class AsyncToolRun:
                 await self._perform(call, tool)
         except (TurnStopped, TurnEnded):
             pass  # the turn's own block says so
+        except ToolNotApproved as refused:
+            if not refused.denied:  # a denial is an answer, and the model is told of it
+                self._failures.append(refused)
         except BaseException as error:
             if is_cancellation(error) and is_cancelled():
                 raise
@@ -297,7 +300,8 @@ class AsyncTurn(TurnFacts):
         """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
 
         All at once, or with `in_order` one after another. `tools` are functions by name, which
-        take the call's arguments; what a generator yields is output. Leaving the block waits.
+        take the call's arguments; what a generator yields is output. Leaving the block waits. A
+        call that a person denied is not run; one that still waits raises ToolNotApproved there.
 
         If interrupted: no further tool is started; a result that is not there yet is unknown.
         """

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from killick.errors import HandleClosed, KillickError, TurnEnded, TurnStopped
+from killick.errors import HandleClosed, KillickError, ToolNotApproved, TurnEnded, TurnStopped
 from killick.journal.assembly import is_whole_object
 from killick.model import entries as e
 from killick.model.causes import Cause
@@ -199,6 +199,9 @@ class ToolRun:
                     self._perform(call, tool)
         except (TurnStopped, TurnEnded):
             pass  # the turn's own block says so
+        except ToolNotApproved as refused:
+            if not refused.denied:  # a denial is an answer, and the model is told of it
+                self._failures.append(refused)
         except BaseException as error:  # noqa: BLE001  (raised where the block is left)
             self._failures.append(error)
         finally:
@@ -381,7 +384,8 @@ class Turn(TurnFacts):
         """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
 
         All at once, or with `in_order` one after another. `tools` are functions by name, which
-        take the call's arguments; what a generator yields is output. Leaving the block waits.
+        take the call's arguments; what a generator yields is output. Leaving the block waits. A
+        call that a person denied is not run; one that still waits raises ToolNotApproved there.
 
         If interrupted: no further tool is started. One that runs is not ended: its result is late.
         """

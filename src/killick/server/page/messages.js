@@ -75,8 +75,8 @@ function Ask({ tool, onDecide }) {
 }
 
 function Tool({ tool, over, may, onDecide }) {
-  const state = tool.approval && !tool.result ? "asked" : tool.state;
-  const said = state === "asked" ? "waits for you" : tool.denied && !tool.result ? "denied" : over && tool.state === "not started" ? "not run" : tool.state === "not started" ? "called" : SAID[tool.state];
+  const state = tool.approval && !tool.result ? "asked" : tool.denied ? "denied" : tool.state;
+  const said = state === "asked" ? "waits for you" : state === "denied" ? "denied" : over && tool.state === "not started" ? "not run" : tool.state === "not started" ? "called" : SAID[tool.state];
   const result = tool.result && contentOf(tool.result);
   const output = tool.output && tool.output !== result ? tool.output : null;
   return html`<div class="one-tool">

@@ -468,6 +468,52 @@ async def a_call_that_a_person_was_asked_about_is_started_after_a_yes(world: Wor
 
 
 @check
+async def a_denied_call_is_not_run_and_is_told_as_denied(world: World) -> None:
+    """Starting it is refused by type, in its turn and later; the model and a person are told."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            async with turn.stream() as reply:
+                for name in "ab":
+                    reply.tool_call(name, name="rm", arguments="{}")
+            for name in "ab":
+                asked = await turn.ask_approval(name, "{}")
+                await session.decide_approval(asked, approved=False, reason="too dangerous")
+            refused = await raises(errors.ToolNotApproved, enter(turn.tool("a")))
+            assert isinstance(refused, errors.ToolNotApproved)
+            assert refused.denied
+            assert "too dangerous" in str(refused)
+            refusal = ToolResult("b", "The user refused.", is_error=True)
+            await turn.record(Message("tool", [refusal]))
+        async with session.turn(None, continues=turn.id) as later:
+            await raises(errors.ToolNotApproved, enter(later.tool("a", of=turn.id)))
+        assert "tool_started" not in kinds(await session.entries())
+        tools = [tool for shown in await session.transcript() for tool in shown.tools]
+        assert [tool.state for tool in tools] == ["denied"] * 2
+        sent = str((await session.context("anthropic")).messages)
+        assert "denied" in sent
+        assert "too dangerous" in sent
+        assert "The user refused." in sent
+
+
+@check
+async def tools_that_are_run_pass_over_a_denied_call(world: World) -> None:
+    """The turn goes on without it, and completes."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            async with turn.stream() as reply:
+                for name in "abc":
+                    reply.tool_call(name, name="rm", arguments="{}")
+            denied = await turn.ask_approval("a", "{}")
+            await session.decide_approval(denied, approved=False)
+            async with turn.run_tools(reply, {"rm": lambda: "gone"}, in_order=True) as running:
+                pass
+            assert sorted(running.results) == ["b", "c"]
+        assert [turn.status for turn in await session.turns()] == ["completed"]
+
+
+@check
 async def a_call_is_started_in_a_turn_that_continues_its_own(world: World) -> None:
     """Once, only if it was never started, and its result belongs to the call."""
     async with world.store() as store:

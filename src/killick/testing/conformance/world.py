@@ -13,7 +13,7 @@ from typing import Any, Literal
 from killick.model import entries as e
 from killick.session.aio import AsyncStore
 from killick.session.sync import Session, Store
-from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.session.sync_blocks import Stream, Tool, ToolRun, Turn
 from killick.stores.contract import Database
 from killick.testing.faults import crash
 
@@ -82,7 +82,7 @@ async def _immediate(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def _wrap(value: Any) -> Any:
-    return _Awaited(value) if isinstance(value, Session | Turn | Stream | Tool) else value
+    return _Awaited(value) if isinstance(value, Session | Turn | Stream | Tool | ToolRun) else value
 
 
 async def _iterate(items: Any) -> AsyncIterator[Any]:
