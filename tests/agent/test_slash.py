@@ -150,3 +150,32 @@ def test_a_summary(terminal: Terminal, session: Session, server: Scripted) -> No
     assert "Sea urchins do." in texts(session)
     until(session, ended, after=head)
     assert terminal.leave() == 0
+
+
+def test_other_sessions(
+    terminal: Terminal, session: Session, store: Store, project: Project
+) -> None:
+    """/sessions lists and goes on with one, /search finds in all, /quit leaves."""
+    other = store.create_session(title="Otters", project=project)
+    exchange(other, "What do otters eat?", "Urchins, mostly.")
+    typed(terminal, "/sessions", other.id, "Otters", "(this one)")
+    typed(terminal, "/search mostly", "Urchins, mostly.")
+    typed(terminal, "/search", "Search for what?")
+    typed(terminal, "/serach mostly", "Did you mean /search?")
+    typed(terminal, f"/sessions {other.id}", "The last turn of 'Otters':")
+    typed(terminal, "/title", "Otters")
+    terminal.enter("/quit")
+    assert terminal.process.wait(50) == 0
+
+
+def test_what_was_typed_before_comes_back(terminal: Terminal, server: Scripted) -> None:
+    """The arrow key brings back a prompt of an earlier chat; a pasted block is one prompt."""
+    server.scripts += [said("Urchins, ", "as I said."), said("Three ", "lines.")]
+    terminal.type("\x1b[A")
+    terminal.shows("Who eats it?", after=len(terminal.text) - 20)
+    typed(terminal, "", "Urchins, as I said.")
+    terminal.type("\x1b[200~one\ntwo\nthree\x1b[201~")
+    typed(terminal, "", "Three lines.")
+    asked = [request["messages"][-1]["content"] for request in server.requests]
+    assert asked == ["Who eats it?", "one\ntwo\nthree"]
+    assert terminal.leave() == 0

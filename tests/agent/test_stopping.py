@@ -30,9 +30,8 @@ def test_a_turn_is_stopped_though_the_store_cannot_be_asked(
 
         async with AsyncStore(disk) as store:
             session = await store.create_session()
-            talk = Talk(
-                session, Agent(FunctionModel(stream_function=thinks)), run_command, url=None
-            )
+            agent = Agent(FunctionModel(stream_function=thinks))
+            talk = Talk(store, session, agent, run_command, url=None)
             talk.begin("Go.")
             await asked.wait()
             disk.fail_at = 0

@@ -117,8 +117,8 @@ def test_what_a_command_prints_is_no_token() -> None:
 
 @pytest.mark.parametrize("length", [10, 300, 10_000])
 def test_a_person_is_shown_what_is_asked_about(length: int) -> None:
-    """All of a call, or both its ends and how much is missing; not the beginning alone."""
-    call = ToolCall("c1", "run_command", '{"command": "' + "x" * length + ' ; rm -rf /"}')
+    """All of a call, as it will run; not its beginning alone, and not with its spaces pressed."""
+    call = ToolCall("c1", "run_command", '{"command": "' + "x" * length + '   ; rm -rf /"}')
     said = e.MessageRecorded(id="msg", turn_id="turn", role="assistant", parts=(call,))
     view = View()
     view.take(e.Entry(2, 0, said))
@@ -126,9 +126,7 @@ def test_a_person_is_shown_what_is_asked_about(length: int) -> None:
         id="a1", turn_id="turn", message_id="msg", call_id="c1", arguments_hash="x"
     )
     shown = "".join(one.text for one in view.take(e.Entry(3, 0, asked))) or call_text(call)
-    assert "rm -rf /" in shown
-    assert len(shown) < 5000
-    assert ("characters are not shown" in shown) is (length == 10_000)
+    assert shown == f"{call.name} {call.arguments}"
 
 
 async def taken(session: AsyncSession, last: Callable[[str], bool]) -> list[ViewedMessage]:

@@ -10,7 +10,8 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from prompt_toolkit import PromptSession
@@ -50,12 +51,15 @@ class Screen:
         view: View,
         *,
         on_interrupt: Callable[[], None],
+        typed: Sequence[str] = (),
         source: Input | None = None,
         sink: Output | None = None,
     ) -> None:
         self.view = view
         self._on_interrupt = on_interrupt
         self._frame = 0
+        self._turn: tuple[str | None, float] = (None, 0.0)
+        """The turn that runs, and since when it is shown."""
         self.question = ""
         """Something that is asked for in place of a prompt."""
         self._offered = ""
@@ -64,7 +68,7 @@ class Screen:
         self._prompt: PromptSession[str] = PromptSession(
             message=self.message,
             key_bindings=self._keys(),
-            history=InMemoryHistory(),
+            history=InMemoryHistory(typed),
             refresh_interval=_REFRESH_SECONDS,
             erase_when_done=True,
             input=source,
@@ -124,7 +128,11 @@ class Screen:
             shown.append(("", _last_lines(escape(view.tail)) + "\n"))
         if view.running:
             self._frame = (self._frame + 1) % len(_FRAMES)
-            state = f"{_FRAMES[self._frame]} {view.activity} · {view.tokens} · Ctrl+C stops"
+            if self._turn[0] != view.turn_id:
+                self._turn = (view.turn_id, time.monotonic())
+            seconds = int(time.monotonic() - self._turn[1])
+            state = f"{_FRAMES[self._frame]} {view.activity} · {seconds} s · {view.tokens}"
+            state += " · Ctrl+C stops"
             shown.append(("fg:ansibrightblack", state + "\n"))
         if view.queued:
             held = "queued" if view.running else "held; Enter sends it"

@@ -16,6 +16,9 @@ from killick.session.sync import Store
 _SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html"}
 
 
+_LISTED: Final = 15
+
+
 class Slash(NamedTuple):
     """A command, with its help in one line. `idle` ones wait until no turn runs.
 
@@ -155,6 +158,34 @@ def _write(url: str | None, session_id: str, to: str, path: Path) -> tuple[int, 
             raise
 
 
+async def _sessions(talk: Talk, rest: str) -> None:
+    """List the newest sessions, or go on with one of them."""
+    if rest:
+        await talk.open(await talk.store.session(await talk.store.resolve_id(rest)))
+        return
+    lines = [
+        f"{info.id}  {info.updated_at.astimezone():%Y-%m-%d %H:%M}  {info.title or '(no title)'}"
+        + ("  (this one)" if info.id == talk.session.id else "")
+        for info in await talk.store.sessions(type="user", limit=_LISTED)
+    ]
+    await talk.say("note", "\n".join([*lines, "/sessions ID goes on with one of them."]))
+
+
+async def _search(talk: Talk, rest: str) -> None:
+    if not rest:
+        await talk.say("warning", "Search for what? /search WORDS")
+        return
+    hits = await talk.store.search(rest, limit=_LISTED)
+    lines = [f"{hit.session_id}  #{hit.seq}  {hit.role}: {hit.snippet}" for hit in hits]
+    if hits.behind:
+        lines.append(f"{hits.behind:,} entries are not indexed yet.")
+    await talk.say("note", "\n".join(lines) or f"No message has {rest!r}.")
+
+
+async def _leave(talk: Talk, _: str) -> None:
+    talk.leave()
+
+
 async def _wait(talk: Talk, _: str) -> None:
     await talk.resend(if_busy="wait")
 
@@ -186,5 +217,9 @@ COMMANDS: Final[dict[str, Slash]] = {
     "queue": Slash("show the prompts that wait", _show_queue, idle=False),
     "wait": Slash("send what is typed when the other's turn is over", _wait, idle=False),
     "takeover": Slash("end the turn that runs elsewhere, and send", _take_over, idle=False),
+    "sessions": Slash("list sessions, or go on with one", _sessions, takes="[ID]"),
+    "search": Slash("find messages of all sessions", _search, idle=False, takes="WORDS"),
     "help": Slash("this list", _help, idle=False),
+    "quit": Slash("leave; everything is kept", _leave, idle=False),
+    "exit": Slash("leave; everything is kept", _leave, idle=False),
 }

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
 from typing import Any, Final, Literal, NamedTuple
@@ -23,13 +23,16 @@ from killick.cli.invocation import explain
 from killick.errors import KillickError, SessionBusy, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
-from killick.session.aio import AsyncSession
+from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.drive.exit_guard import describe
 
 LEAVE_SECONDS: Final = 2.0
 """A second Ctrl+C within this time leaves."""
 
 STOPPED: Final = "stopped by the user"
+
+RECALLED: Final = 10
+"""Sessions whose prompts can be brought back with the arrow keys."""
 
 
 class Left(NamedTuple):
@@ -48,13 +51,21 @@ class Talk:
     """One chat in one terminal."""
 
     def __init__(
-        self, session: AsyncSession, agent: Agent, run_command: "RunCommand", *, url: str | None
+        self,
+        store: AsyncStore,
+        session: AsyncSession,
+        agent: Agent,
+        run_command: "RunCommand",
+        *,
+        url: str | None,
+        typed: Sequence[str] = (),
     ) -> None:
+        self.store = store
         self.session = session
         self.agent = agent
         self._run_command = run_command
         self.url = url
-        self.screen = Screen(View(), on_interrupt=self.interrupt)
+        self.screen = Screen(View(), on_interrupt=self.interrupt, typed=typed)
         self._unsent: str | None = None
         self._turn: asyncio.Task[None] | None = None
         self._turn_id: str | None = None
@@ -191,6 +202,13 @@ class Talk:
     async def _queue(self, text: str) -> None:
         await self.session.queue(text)
         await self.say("note", f"Queued: {text}")
+        if self._turn is None or self._stopped:
+            return
+        if (await self.session.turns())[-1].status == "completed":
+            # It was typed as the turn ended, which may have looked for prompts already.
+            await asyncio.wait({self._turn})
+            if self._turn.done() and await self._has_queued():
+                await self._send_queued()
 
     async def _send_queued(self) -> None:
         for prompt in list(self.view.queued.values()):  # others take them meanwhile
@@ -361,6 +379,17 @@ def _explained(error: BaseException) -> str:
     if isinstance(error, KillickError | OSError | ValueError):
         return explain(error)
     return describe(error)
+
+
+async def typed_before(store: AsyncStore, project: str) -> list[str]:
+    """Return what was asked in the newest sessions of a project, the oldest first."""
+    texts: list[str] = []
+    for info in reversed(await store.sessions(project=project, type="user", limit=RECALLED)):
+        with contextlib.suppress(KillickError):  # one damaged session keeps no line from the others
+            session = await store.session(info.id)
+            messages = await session.messages(last=RECALLED * 5)
+            texts += [message.text for message in messages if message.role == "user"]
+    return [text for text in texts if text.strip()]
 
 
 def _starts(entry: e.Entry) -> bool:

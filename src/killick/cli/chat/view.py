@@ -15,8 +15,6 @@ Kind = Literal["prose", "prompt", "tool", "result", "note", "warning"]
 
 RESULT_LINES: Final = 6
 LINE_CHARS: Final = 200
-CALL_CHARS: Final = 4000
-"""What is shown of a call that a person is asked about; of a longer one, both ends."""
 
 
 class ViewedMessage(NamedTuple):
@@ -51,6 +49,11 @@ class AnswerView:
         end = whole_blocks(text)
         whole, self._given = text[self._given : end], max(self._given, end)
         return whole
+
+    def all(self) -> str:
+        """Return all that came since the last call."""
+        text, self._given = self.rest, len(self.text)
+        return text
 
     def finish(self, parts: tuple[Part, ...]) -> str:
         """The message is over: all of it that was not given out."""
@@ -209,9 +212,8 @@ class View:
                 call = self._calls.get((body.message_id, body.call_id))
                 if call is not None:
                     self.activity = "waiting for you"
-                    if whole_text(call) != call_text(
-                        call
-                    ):  # a person who decides must see all of it
+                    # A person who decides must see all of it.
+                    if whole_text(call) != call_text(call):
                         return [ViewedMessage("tool", whole_text(call))]
             case _:
                 pass
@@ -241,22 +243,13 @@ class View:
 
 def call_text(call: ToolCall) -> str:
     """A call in one line."""
-    text = _call(call)
+    text = f"{call.name} {' '.join(call.arguments.split())}"
     return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
 
 
 def whole_text(call: ToolCall) -> str:
-    """A call as a person who decides on it must see it."""
-    text = _call(call)
-    missing = len(text) - CALL_CHARS
-    if missing <= 0:
-        return text
-    half = CALL_CHARS // 2
-    return f"{text[:half]}\n[… {missing} characters are not shown …]\n{text[-half:]}"
-
-
-def _call(call: ToolCall) -> str:
-    return f"{call.name} {' '.join(call.arguments.split())}"
+    """A call as a person who decides on it must see it: all of it, as the model wrote it."""
+    return f"{call.name} {call.arguments}"
 
 
 def _prose(text: str) -> list[ViewedMessage]:

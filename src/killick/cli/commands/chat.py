@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,11 @@ from killick.model.sessions import Project, SessionInfo
 
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore
+
+FIRST_LINE: Final = (
+    "Ask, and it reads files, writes them and runs commands here, when you allow it. "
+    "Ctrl+C stops an answer, /help lists what you can do, /quit leaves."
+)
 
 ALL_TOOLS = ("list_files", "read_file", "search_files", "write_file", "run_command")
 
@@ -40,8 +46,12 @@ allow_option = click.option(
     ("killick chat", "begin a session in this folder"),
     ("killick chat --resume", "go on with the newest session of this project"),
     ("killick chat --session ID --fork", "go on with a copy of a session"),
+    ('killick chat "What is in this folder?"', "ask once, and leave"),
+    ("git diff | killick chat --print", "standard input is the prompt; print the answer alone"),
     ("killick chat --model anthropic:claude-sonnet-5-5", "with a model of your choice"),
 )
+@click.argument("prompt", required=False)
+@click.option("--print", "quiet", is_flag=True, help="Ask once and print the answer alone.")
 @click.option("--model", metavar="NAME", help="The model; KILLICK_MODEL sets it too.")
 @click.option("--resume", is_flag=True, help="Go on with the newest session of this project.")
 @click.option("--choose", is_flag=True, help="Choose from the sessions of this project.")
@@ -49,19 +59,36 @@ allow_option = click.option(
 @click.option("--fork", is_flag=True, help="Go on in a copy of it.")
 @allow_option
 def chat(
-    invocation: Invocation, *, model: str | None, allow: tuple[str, ...], **which: Any
-) -> None:
+    invocation: Invocation,
+    *,
+    prompt: str | None,
+    quiet: bool,
+    model: str | None,
+    allow: tuple[str, ...],
+    **which: Any,
+) -> int:
     """Talk to an agent. Ctrl+C stops it, and nothing is lost.
 
     Everything is in the store as it happens: what you ask, what is answered, what its tools do.
     Ctrl+C stops a turn and keeps what came; a second one within two seconds leaves. What you type
     while it answers waits in the store for the next turn. Without --model and without a key in the
     environment, a small model on this machine answers; 'killick model install' fetches it.
+
+    With PROMPT, or with a prompt on standard input, it answers once and leaves. A tool that was not
+    allowed is not run then: it waits for you, and the exit code is 3.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("chat needs a terminal to talk in")
-    invocation.note("one moment …")
-    asyncio.run(run_chat(invocation, model=model, allowed=allow, **which))
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("the prompt is empty; nothing was asked")
+    if prompt is None and (quiet or invocation.json):
+        raise click.UsageError("there is no prompt: name one, or pipe it in")
+    if prompt is None and not sys.stdout.isatty():
+        raise click.UsageError("chat needs a terminal to talk in, or a prompt")
+    if not quiet:
+        invocation.note("one moment …")
+    chosen = partial(run_chat, invocation, model=model, allowed=allow, **which)
+    return asyncio.run(chosen(prompt=prompt, quiet=quiet))
 
 
 class loading:
@@ -77,13 +104,20 @@ class loading:
 
 
 async def run_chat(
-    invocation: Invocation, *, model: str | None, allowed: Sequence[str], **which: Any
-) -> None:
-    """Talk until the person leaves, or the terminal does."""
+    invocation: Invocation,
+    *,
+    prompt: str | None,
+    quiet: bool,
+    model: str | None,
+    allowed: Sequence[str],
+    **which: Any,
+) -> int:
+    """Talk until the person leaves or the terminal does, or answer one prompt; the exit code."""
     with loading():
         from killick.agent import agent_for
+        from killick.cli.chat.once import OneTurn
         from killick.cli.chat.slash import run_command
-        from killick.cli.chat.talk import Talk, leave_on_signals
+        from killick.cli.chat.talk import Talk, leave_on_signals, typed_before
     from killick.session.aio import AsyncStore
 
     where = invocation.where()
@@ -93,13 +127,18 @@ async def run_chat(
         session = await find_session(store, **which)
         async with agent_for(model, root=Path.cwd(), allowed=allowed) as agent:
             # A new session is created once a model answers: a chat that cannot begin leaves none.
-            talk = Talk(session or await new_session(store), agent, run_command, url=url)
+            session = session or await new_session(store)
+            if prompt is not None:
+                return await OneTurn(invocation, session, quiet=quiet).run(agent, prompt)
+            typed = await typed_before(store, project_of(Path.cwd()).root)
+            talk = Talk(store, session, agent, run_command, url=url, typed=typed)
             with leave_on_signals(talk):
-                await talk.say("note", f"{agent.name}. /help lists what you can do.")
+                await talk.say("note", f"{agent.name}. {FIRST_LINE}")
                 await talk.run()
             head = f"killick chat --session {talk.session.id}"
             with contextlib.suppress(OSError):  # a terminal that was closed takes no note
                 invocation.note(f"kept; '{head}' goes on")
+    return 0
 
 
 # -- which session -----------------------------------------------------------------------------
