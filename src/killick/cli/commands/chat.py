@@ -47,7 +47,7 @@ allow_option = click.option(
     ("killick chat --resume", "go on with the newest session of this project"),
     ("killick chat --session ID --fork", "go on with a copy of a session"),
     ('killick chat "What is in this folder?"', "ask once, and leave"),
-    ("git diff | killick chat --print", "standard input is the prompt; print the answer alone"),
+    ("killick chat --print < diff.txt", "standard input is the prompt; print the answer alone"),
     ("killick chat --model anthropic:claude-sonnet-5-5", "with a model of your choice"),
 )
 @click.argument("prompt", required=False)
