@@ -77,6 +77,8 @@ def test_every_example_works(
         killick("compact", sample.build, "--through", "8", "--summary", "x")
     if name == "import":
         killick("export", sample.build, "--output", "session.jsonl")
+    if name == "restore-backup":
+        killick("backup", "copy.db")
     if name == "restore":
         killick("delete", sample.build)
     # The places of messages and of the compaction are others here than in the examples.

@@ -106,7 +106,7 @@ def _beside(invocation: Invocation) -> Path:
 )
 @click.argument("backup", metavar="FILE")
 def restore_backup(invocation: Invocation, backup: str) -> None:
-    """Put a backup in the place of the store, which no process may have open.
+    """Put a backup in the place of a store that no process has open.
 
     What was there is kept beside it under another name, with its log. ('restore' brings back a
     deleted session.)
