@@ -23,13 +23,12 @@ from killick.agent import embedded
 from killick.agent.embedded import ON_BOARD, ModelUnavailable
 from killick.agent.summaries import compact_if_long, compact_turn_if_long, summarise, title_of
 from killick.agent.workspace import SHOWN_CHARS, Running, Workspace
-from killick.errors import KillickError
 from killick.model import entries as e
 from killick.model.messages import ToolCall
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 from killick.session.drive.drive_async import in_thread
-from killick.session.drive.exit_guard import describe
+from killick.session.drive.exit_guard import describe_failed_tool, says_nothing
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -189,12 +188,12 @@ class Agent:
             tool = tools[call.name]
             arguments = tool.args_validator.validate_json(call.arguments or "{}")
             value = await self._toolset.call_tool(call.name, arguments, ctx, tool)
-        except KillickError:  # the store or the turn, not the tool
-            raise
         except ToolFailed as failed:
             return failed.message, True
-        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
-            return describe(error), True
+        except Exception as error:
+            if says_nothing(error):
+                raise
+            return describe_failed_tool(error), True  # the model is told, and can do better
         return ToolReturnPart(call.name, value, call.id).model_response_str(), False
 
 
@@ -233,9 +232,9 @@ class _ToolErrors(AbstractCapability[Running]):
         args: ValidatedToolArgs,
         error: Exception,
     ) -> Any:
-        if isinstance(error, KillickError):  # the store or the turn, not the tool
+        if says_nothing(error):
             raise error
-        raise ToolFailed(describe(error)) from error
+        raise ToolFailed(describe_failed_tool(error)) from error
 
 
 # -- which model an agent gets ---------------------------------------------------------------------

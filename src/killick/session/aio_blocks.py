@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
-from killick.errors import KillickError, ToolNotApproved, TurnEnded, TurnStopped
+from killick.errors import ToolNotApproved, TurnEnded, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
@@ -23,7 +23,7 @@ from killick.session.drive.drive_async import (
     on_daemon_thread,
     settle,
 )
-from killick.session.drive.exit_guard import is_cancellation, leaves_awaiting
+from killick.session.drive.exit_guard import is_cancellation, leaves_awaiting, says_nothing
 from killick.session.drive.steps import Flow, Write
 from killick.session.sync_blocks import (
     Calling,
@@ -129,14 +129,10 @@ class AsyncToolRun:
         printed: list[str] = []
         try:
             result = await self._call(call, tool, printed)
-        except KillickError:
-            raise  # about the store or the turn, and not what the tool did
-        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
-            result = failure(error)
         except BaseException as error:
-            if not is_cancellation(error) or is_cancelled():
+            if not _is_failure(error):
                 raise
-            result = failure(error)  # of something that the tool waited for
+            result = failure(error)  # the model is told, and can do better
         await tool.finish(result.content, is_error=result.is_error, structured=result.structured)
         self.results[call.id] = result.result(call.id, printed)
 
@@ -155,6 +151,13 @@ class AsyncToolRun:
         if inspect.isgenerator(value):
             return outcome(await _print_all(value, tool, printed))
         return outcome(await value if inspect.isawaitable(value) else value)
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether the tool failed; so it did if something that it waited for was cancelled."""
+    if is_cancellation(error):
+        return not is_cancelled()
+    return isinstance(error, Exception) and not says_nothing(error)
 
 
 async def _print_all(pieces: Iterator[Any], tool: "AsyncTool", printed: list[str]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from killick.errors import HandleClosed, KillickError, ToolNotApproved, TurnEnded, TurnStopped
+from killick.errors import HandleClosed, ToolNotApproved, TurnEnded, TurnStopped
 from killick.journal.assembly import is_whole_object
 from killick.model import entries as e
 from killick.model.causes import Cause
@@ -32,7 +32,7 @@ from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
-from killick.session.drive.exit_guard import describe, leaves
+from killick.session.drive.exit_guard import describe_failed_tool, leaves, says_nothing
 from killick.session.drive.steps import Flow, Write, run
 from killick.stores.engine.state import Receipt
 
@@ -85,7 +85,7 @@ def outcome(value: Any) -> ToolOutcome:
 
 
 def failure(error: BaseException) -> ToolOutcome:
-    return ToolOutcome(describe(error), is_error=True)
+    return ToolOutcome(describe_failed_tool(error), is_error=True)
 
 
 def plain(value: Any) -> Json:
@@ -217,10 +217,10 @@ class ToolRun:
                 value = _print_all(value, tool, printed)
             _refuse_asynchronous(call, value)
             result = outcome(value)
-        except KillickError:
-            raise  # about the store or the turn, and not what the tool did
-        except Exception as error:  # noqa: BLE001  (the model is told, and can do better)
-            result = failure(error)
+        except Exception as error:
+            if says_nothing(error):
+                raise
+            result = failure(error)  # the model is told, and can do better
         tool.finish(result.content, is_error=result.is_error, structured=result.structured)
         self.results[call.id] = result.result(call.id, printed)
 

@@ -14,7 +14,7 @@ from killick.model.causes import Cause, check_cause
 from killick.model.messages import Json
 from killick.session.core.session import Content, tool_result
 from killick.session.core.turn import TurnCore, store_failed
-from killick.session.drive.exit_guard import attach, describe, interruption
+from killick.session.drive.exit_guard import attach, describe_failed_tool, says_nothing
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
@@ -131,9 +131,9 @@ class ToolCore:
             if self._pending:
                 self._close()
                 return
-            failed = error is not None and not _says_nothing(error) and cause is None
+            failed = error is not None and not says_nothing(error) and cause is None
             if failed or cause == "failed":
-                words = cause or "" if error is None else describe(error)
+                words = cause or "" if error is None else describe_failed_tool(error)
                 yield from self.finish(words, is_error=True, structured=None)
                 return
             yield from self._leave_unfinished()
@@ -165,10 +165,3 @@ class ToolCore:
         if self._buffer is not None:
             self.turn.close_buffer(self._buffer)
             self._buffer = None
-
-
-def _says_nothing(error: BaseException) -> bool:
-    """Tell whether an exception is about this process or the store, and not about the tool."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(_says_nothing(inner) for inner in error.exceptions)
-    return isinstance(error, KillickError) or interruption(error) is not None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
-from killick.errors import TurnStopped
+from killick.errors import KillickError, TurnStopped
 from killick.model.causes import Cause
 from killick.model.entries import TurnEnding
 
@@ -102,6 +102,21 @@ def _types(error: BaseException) -> str:
 def _failed(group: BaseExceptionGroup[BaseException]) -> Sequence[BaseException]:
     failed = [inner for inner in group.exceptions if interruption(inner) is None]
     return failed or group.exceptions
+
+
+def says_nothing(error: BaseException) -> bool:
+    """Tell whether an exception is about this process or the store, and not about a tool."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(says_nothing(inner) for inner in error.exceptions)
+    return isinstance(error, KillickError) or interruption(error) is not None
+
+
+def describe_failed_tool(error: BaseException) -> str:
+    """One line for a model. Our own errors in a group are left out: they may name a path."""
+    if isinstance(error, BaseExceptionGroup):
+        failed = [inner for inner in error.exceptions if not says_nothing(inner)]
+        return "; ".join(describe_failed_tool(inner) for inner in failed) or describe(error)
+    return describe(error)
 
 
 def attach(error: BaseException, failure: BaseException) -> None:
