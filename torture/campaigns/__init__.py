@@ -17,6 +17,7 @@ NAMES = (
     "clocks",
     "keys",
     "contexts",
+    "truth",
     "damage",
     "marked",
 )

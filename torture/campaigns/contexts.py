@@ -57,6 +57,13 @@ def truth(journal: list[e.Entry]) -> None:
                     assert json.dumps(part.arguments)[1:-1] in sent, "a call is not sent"
 
 
+def tools(journal: list[e.Entry]) -> None:
+    """Every statement about a tool is what the journal knew when it was sent."""
+    for name in VALIDATORS:
+        false = validators.truth(journal, compute(journal, name, blobs=lambda blob: b""))
+        assert false == [], (name, false)
+
+
 def goes_on(player: Player) -> None:
     """Whatever has happened to it, a session whose processes are gone takes its next turn."""
     player.crash(0)
@@ -79,6 +86,7 @@ def run(round_: Round) -> None:
             for name in VALIDATORS:
                 round_.check(f"{name} of the first {end} entries", case, journal[:end], name)
         round_.check("the truth is told", truth, journal)
+        round_.check("the truth about each tool is told", tools, journal)
         player.contexts()
         if _hash(player.journal()) != before:
             round_.fail("reading", AssertionError("reading has changed the store"))

@@ -117,6 +117,7 @@ class _Call:
         self.output = ""
         self.result: ToolResult | None = None
         self.sent: ToolResult | None = None
+        self.sent_made_up = False
         self.told: Known | None = None
         self.note: _Saying | None = None
         self.seqs: list[int] = []
@@ -135,7 +136,7 @@ class _Call:
 
     @property
     def is_made_up(self) -> bool:
-        return (self.told or self.known).state != "finished"
+        return self.result is None if self.sent is None else self.sent_made_up
 
     def answer(self) -> ToolResult:
         """Return what the model was told before, the result, or what is known."""
@@ -455,6 +456,7 @@ class Builder:
         for saying in self._sayings[self._frozen :]:
             saying.frozen = True
             for call in saying.calls:
+                call.sent_made_up = call.is_made_up
                 call.sent, call.told = call.answer(), call.known
         for call in self._noted:
             call.told, call.note = call.known, None

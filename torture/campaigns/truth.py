@@ -1,0 +1,279 @@
+"""What a model is told of tools, compared with generated journals, in four formats."""
+
+import contextlib
+import itertools
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from killick.errors import KillickError
+from killick.model import entries as e
+from killick.model.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
+from killick.session.sync import Session, Store
+from killick.session.sync_blocks import Tool, Turn
+from killick.stores.memory import MemoryDisk
+from killick.testing.faults import crash
+from killick.views import validators
+from killick.views.context import Format, compute
+from killick.views.validators.truth import count_calls
+from torture.campaign import Campaign, Round, Sizes
+
+FORMATS: Final[tuple[Format, ...]] = ("openai-chat", "openai-responses", "anthropic", "gemini")
+_PREFIXES: Final = 5
+"""Beginnings of a journal that are looked at beside the whole of it."""
+
+_NAMES: Final = ["shell", "read_file", "files.write file", "7zip"]
+_RESULTS: Final = ["", " ", "done {}", "a\nb {}", "東京 {}"]
+
+
+class Broken(Exception):
+    """What leaves a turn that fails; its text is nothing for a model."""
+
+
+class Script:
+    """One session, and steps that an agent, its user and bad luck may take."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self._disk = MemoryDisk()
+        self._numbers = itertools.count(1)
+        self.store = self._open()
+        self.session: Session = self.store.create_session()
+        self.turn: Turn | None = None
+        self.tools: list[Tool] = []
+        self.calls: list[tuple[str, str, str]] = []
+        self.turns: list[str] = []
+        self.asked: list[e.ApprovalAsked] = []
+        self.cut: list[tuple[str, str, str]] = []
+        self.earlier: str | None = None
+
+    def _open(self) -> Store:
+        return Store(self._disk.open(), window_seconds=1_000.0)
+
+    def close(self) -> None:
+        self.turn, self.tools = None, []
+        self.store.close()
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def step(self) -> None:
+        """Take one step of those that may lead somewhere; what is refused is refused."""
+        with contextlib.suppress(KillickError):
+            self.chance.choice(IN_TURN if self.turn is not None else BETWEEN)(self)
+
+    # -- in a turn -----------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """Stream an answer with calls and, now and then, a tool that the provider runs."""
+        assert self.turn is not None
+        provider = self.chance.choice([None, "openai", "anthropic"])
+        with contextlib.suppress(Broken), self.turn.stream(provider=provider) as reply:
+            if self.chance.random() < 0.5:
+                reply.text(f"Thinking {self.number()}.")
+            for part in self._hosted():
+                reply.part(part)
+            made = [self._make() for _ in range(self.chance.choice([0, 1, 2, 3, 4]))]
+            for call in {call.id: call for call in made}.values():
+                reply.tool_call(call.id, name=call.name, arguments=call.arguments, done=True)
+                self.calls.append((self.turn.id, call.id, call.arguments))
+                if self.chance.random() < 0.1:
+                    self._start(self.turn.id, call.id)
+            if self.chance.random() < 0.25:
+                reply.text("It breaks")
+                raise Broken
+        last = self.session.messages(last=1)
+        if last and last[0].id == reply.id and last[0].state == "partial":
+            self.cut.append((self.turn.id, reply.id, last[0].text))
+
+    def record(self) -> None:
+        assert self.turn is not None
+        call = self._make()
+        parts: list[Part] = [Text(f"Recorded {self.number()}."), *self._hosted(), call]
+        self.turn.record(Message(role="assistant", parts=parts))
+        self.calls.append((self.turn.id, call.id, call.arguments))
+
+    def _make(self) -> ToolCall:
+        number = self.number()
+        call_id = self.chance.choice([f"call_{number}", "call_0", f"toolu_{number}/…"])
+        return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps({"n": number}))
+
+    def _hosted(self) -> list[Part]:
+        number = self.number()
+        item = {"type": "web_search_call", "id": f"ws_{number}", "status": "completed"}
+        call = {"type": "server_tool_use", "id": f"srv_{number}", "name": "fetch", "input": {}}
+        result = {"type": "web_fetch_tool_result", "tool_use_id": f"srv_{number}", "content": []}
+        pairs: list[tuple[str, list[Any]]] = [("openai", [item]), ("anthropic", [call, result])]
+        provider, values = self.chance.choice([("", []), ("", []), ("", []), *pairs])
+        return [Opaque(provider, json.dumps(value).encode()) for value in values]
+
+    def judge(self) -> None:
+        """Call a model that only looks: what it is sent is sent."""
+        assert self.turn is not None
+        with self.turn.stream() as reply:
+            reply.text(f"Fine {self.number()}.")
+
+    def start(self) -> None:
+        if self.calls:
+            turn_id, call_id, _ = self.chance.choice(self.calls[-6:])
+            self._start(turn_id, call_id)
+
+    def _start(self, turn_id: str, call_id: str) -> None:
+        assert self.turn is not None
+        tool = self.turn.tool(call_id, of=turn_id)
+        tool.__enter__()
+        self.tools.append(tool)
+        if self.chance.random() < 0.5:
+            tool.output(f"so far {self.number()}\n")
+
+    def finish(self) -> None:
+        if self.tools:
+            tool = self.tools.pop(self.chance.randrange(len(self.tools)))
+            tool.finish(self._content(), is_error=self.chance.random() < 0.3)
+            tool.__exit__(None, None, None)
+
+    def _content(self) -> str:
+        return self.chance.choice(_RESULTS).format(self.number())
+
+    def leave(self) -> None:
+        """Leave a tool without a result, in a turn that goes on."""
+        if self.tools:
+            tool = self.tools.pop()
+            tool.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    def ask(self) -> None:
+        assert self.turn is not None
+        if self.calls:
+            _, call_id, arguments = self.chance.choice(self.calls[-3:])
+            self.asked.append(self.turn.ask_approval(call_id, arguments))
+
+    def decide(self) -> None:
+        if self.asked:
+            asked = self.chance.choice(self.asked[-3:])
+            approved = self.chance.random() < 0.3
+            reason = self.chance.choice([None, f"too risky {self.number()}"])
+            self.session.decide_approval(asked, approved=approved, reason=reason)
+
+    def answer_by_message(self) -> None:
+        """Record a result as a message, as programs do that have a list."""
+        assert self.turn is not None
+        mine = [call_id for turn_id, call_id, _ in self.calls if turn_id == self.turn.id]
+        if mine:
+            result = ToolResult(self.chance.choice(mine), f"by message {self.number()}")
+            self.turn.record(Message(role="tool", parts=[result]))
+
+    def end(self) -> None:
+        assert self.turn is not None
+        turn, self.turn, self.tools = self.turn, None, []
+        self.turns.append(turn.id)
+        self.earlier = turn.id
+        error: BaseException | None = self.chance.choice(
+            [None, None, KeyboardInterrupt(), Broken(f"/srv/secret/{self.number()}.db is locked")]
+        )
+        turn.__exit__(None if error is None else type(error), error, None)
+
+    def crash(self) -> None:
+        """The process dies; the next one opens the session."""
+        if self.turn is not None:
+            self.turns.append(self.turn.id)
+            self.earlier = self.turn.id
+        self.turn, self.tools = None, []
+        crash(self.store)
+        self.store = self._open()
+        self.session = self.store.session(self.session.id)
+
+    # -- between turns -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        continues = self.earlier if self.chance.random() < 0.4 else None
+        starts = "unseen" if self.chance.random() < 0.25 else "seen"
+        turn = self.session.turn(f"Prompt {self.number()}.", continues=continues, starts=starts)  # type: ignore[arg-type]
+        turn.__enter__()
+        self.turn = turn
+
+    def late_result(self) -> None:
+        if self.calls:
+            turn_id, call_id, _ = self.chance.choice(self.calls)
+            failed = self.chance.random() < 0.3
+            self.session.finish_tool(turn_id, call_id, self._content(), is_error=failed)
+
+    def late_text(self) -> None:
+        if self.cut:
+            turn_id, message_id, text = self.chance.choice(self.cut[-2:])
+            self.session.add_late_text(turn_id, message_id, f"{text} and goes on {self.number()}")
+
+    def rewind(self) -> None:
+        head = self.session.head
+        self.session.rewind(self.chance.randrange(max(1, head - 25), head + 1))
+
+    def undo(self) -> None:
+        self.session.undo()
+
+    def compact(self) -> None:
+        if self.chance.random() < 0.5:
+            return
+        places = [message.seq for message in self.session.messages()] or [1]
+        keep = [self.chance.choice(places)] if self.chance.random() < 0.4 else []
+        through = self.chance.choice(places[: len(places) // 2 + 1])
+        self.session.compact(f"In short {self.number()}.", through=through, keep=keep)
+
+    def hide(self) -> None:
+        self.session.hide(self.chance.choice([item.seq for item in self.session.messages()] or [1]))
+
+
+Steps = list[Callable[[Script], None]]
+IN_TURN: Final[Steps] = [
+    *[Script.answer] * 6,
+    *[Script.start] * 6,
+    *[Script.finish] * 3,
+    *[Script.judge] * 3,
+    *[Script.ask, Script.decide] * 2,
+    *[Script.record, Script.leave, Script.answer_by_message, Script.compact, Script.crash],
+    *[Script.end] * 4,
+]
+BETWEEN: Final[Steps] = [
+    *[Script.begin] * 6,
+    *[Script.late_result] * 3,
+    *[Script.late_text, Script.rewind] * 2,
+    *[Script.rewind, Script.compact, Script.decide, Script.undo, Script.hide],
+]
+
+
+def case(script: Script, journal: list[e.Entry], ends: list[int]) -> None:
+    """Compare the whole journal and some beginnings of it with what a model is told of them."""
+    for end in ends:
+        begun = journal[:end]
+        for name in FORMATS:
+            context = compute(begun, name, blobs=lambda _: None)
+            false = validators.truth(begun, context)
+            assert not false, (name, end, false)
+    for name in FORMATS:
+        read = script.session.context(name)
+        assert validators.truth(journal, read) == [], f"{name}, as the store reads it"
+
+
+def run(round_: Round) -> None:
+    """Play one journal; each of its calls is a case."""
+    script = Script(round_.chance)
+    try:
+        for _ in range(round_.chance.randrange(40, 160)):
+            script.step()
+        journal = list(script.session.entries())
+        ends = [round_.chance.randrange(len(journal)) for _ in range(_PREFIXES)]
+        calls = max(1, count_calls(journal))
+        whole = [*ends, len(journal)]
+        round_.check("the tools of one journal", case, script, journal, whole, cases=calls)
+    finally:
+        script.close()
+
+
+CAMPAIGN = Campaign(
+    name="truth",
+    tries="tool calls that start between model calls, unseen, denied, late, rewound, compacted, "
+    "run by the provider, cut short by a crash; what a model is told of each, in four formats",
+    holds="every statement is what the journal knew when it was sent, none is missing, none is "
+    "left over; of an exception its type alone is told",
+    sizes=Sizes(slice=2_000, torture=100_000, long=1_000_000),
+    run=run,
+)
