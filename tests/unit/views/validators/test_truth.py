@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from killick import Message, Opaque, Session, Text
+from killick.model.messages import Part
 from killick.views.context import Context, Format
 from killick.views.validators import truth
 from killick.views.validators.truth import RULES
@@ -21,7 +22,7 @@ FETCH = json.dumps({"type": "server_tool_use", "id": "s_1", "name": "fetch", "in
 def everything(session: Session) -> None:
     """A conversation with each thing that can be told of a tool."""
     with stopped(session) as turn:
-        parts = [Opaque("openai", SEARCH), Opaque("anthropic", FETCH), Text("Look.")]
+        parts: list[Part] = [Opaque("openai", SEARCH), Opaque("anthropic", FETCH), Text("Look.")]
         turn.record(Message(role="assistant", parts=parts))
         asks(turn, "started", "denied", "never")
         session.decide_approval(turn.ask_approval("denied", "{}"), approved=False, reason="risky")
