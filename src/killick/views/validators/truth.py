@@ -504,7 +504,7 @@ def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) 
         for call in journal.every()
         if call.now().state in _WORDS
     )
-    made = sorted(one.reason for one in context.repairs if one.action == "made up a result")
+    made = sorted(r.reason for r in context.repairs if r.action == "made up a result")
     if wanted != made:
         report.add("repair", "repairs", f"{wanted} is true, {made} is reported")
 
