@@ -78,6 +78,21 @@ class OnServer:
         self._server.end_lease(pid)
 
 
+_HELD = (
+    "SELECT 1 FROM killick.holders AS h, pg_locks AS k WHERE h.holder LIKE %s AND k.granted "
+    "AND k.locktype = 'advisory' "
+    "AND (k.classid::bigint << 32) | k.objid::bigint = hashtextextended(h.holder, 0)"
+)
+
+
+class OnServerWithLeases(OnServer):
+    """The same, and a dead process is known by its lock: its lease has most of its time left."""
+
+    def died(self, pid: int) -> None:
+        """Wait until the server has noticed the end of its connections, as it does by itself."""
+        until(lambda: not self._server.server.execute(_HELD, f"%/{pid}/%"))
+
+
 _running: list[Shared] = []
 
 
@@ -92,8 +107,13 @@ def shared(version: str) -> Shared:
     return made
 
 
+def close_servers() -> None:
+    """End every server that this process has started."""
+    while _running:
+        _running.pop().close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_server_is_left() -> Iterator[None]:
     yield
-    while _running:
-        _running.pop().close()
+    close_servers()

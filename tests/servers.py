@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,45 @@ def run_as() -> dict[str, Any]:
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
     raise AssertionError("there is nobody but root on this machine")
+
+
+PGBOUNCER = Path(shutil.which("pgbouncer") or "/usr/sbin/pgbouncer")
+
+
+@contextlib.contextmanager
+def pooler(server: "Server") -> Iterator[int]:
+    """The port of a pgbouncer, in transaction mode, before a server."""
+    port, folder = free_port(), Path(tempfile.mkdtemp(prefix="pgbouncer-", dir=server.folder))
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(
+        "[databases]\n"
+        f"postgres = host=127.0.0.1 port={server.port} dbname=postgres\n"
+        "[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"auth_type = trust\nauth_file = {folder}/users\nlogfile = {folder}/log\n"
+        "pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n"
+        "server_login_retry = 0.1\n"  # one that is ended while it logs in keeps no other waiting
+    )
+    (folder / "users").write_text('"postgres" ""\n')
+    run = run_as()
+    if run:
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, run["user"], run["group"])
+    process = subprocess.Popen([PGBOUNCER, settings], stderr=subprocess.DEVNULL, **run)
+    try:
+        until(lambda: _pooler_answers(port))
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _pooler_answers(port: int) -> bool:
+    try:
+        psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres").close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 class Server:

@@ -6,10 +6,11 @@ import os
 import random
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from torture import report
-from torture.campaign import Size
+from torture.campaign import Campaign, Size
 from torture.campaigns import NAMES, load
 from torture.running import Schedule, Total, run_all, run_here, run_round
 
@@ -44,8 +45,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _slice(options: argparse.Namespace) -> int:
     """The rounds that CI runs, here and now."""
     failed = False
-    for name in options.campaign or NAMES:
-        campaign = load(name)
+    for campaign in _possible(options.campaign or NAMES):
         seeds = itertools.count(_SLICE_SEED)
         for outcome in run_here(
             campaign, seeds, campaign.cases("slice"), until_failure=options.until_failure
@@ -59,7 +59,7 @@ def _slice(options: argparse.Namespace) -> int:
 def _campaign(options: argparse.Namespace) -> int:
     size: Size = "long" if options.long else "torture"
     first = options.first_seed or random.SystemRandom().randrange(1, 1_000_000) * 1_000
-    campaigns = [load(name) for name in options.campaign or NAMES]
+    campaigns = _possible(options.campaign or NAMES)
     began = time.monotonic()
     totals = run_all(campaigns, size, first, options.workers, _Progress(), share=options.share)
     seconds = time.monotonic() - began
@@ -74,6 +74,19 @@ def _campaign(options: argparse.Namespace) -> int:
     if options.write_docs:
         report.write_document(run)
     return 1 if any(total.failures for total in totals) else 0
+
+
+def _possible(names: Sequence[str]) -> list[Campaign]:
+    """Load the campaigns that can run here; say which cannot, and why."""
+    campaigns = []
+    for name in names:
+        campaign = load(name)
+        missing = campaign.lacks()
+        if missing is None:
+            campaigns.append(campaign)
+        else:
+            print(f"{name} is not run: {missing}", file=sys.stderr)
+    return campaigns
 
 
 class _Progress:

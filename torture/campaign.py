@@ -38,6 +38,8 @@ class Campaign(NamedTuple):
     run: "Callable[[Round], None]"
     rounds: int | None = None
     """How many different seeds there are, where a seed names a combination; else no end."""
+    lacks: Callable[[], str | None] = lambda: None
+    """Says what is missing on this machine to run it; None when nothing is."""
 
     def cases(self, size: Size) -> int:
         return int(getattr(self.sizes, size))

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -186,6 +187,9 @@ def _end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
+        servers = sys.modules.get("tests.postgres_fixtures")
+        if servers is not None:
+            servers.close_servers()
         os._exit(1)
 
     threading.Thread(target=watch, name="torture-parent", daemon=True).start()

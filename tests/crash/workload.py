@@ -192,12 +192,7 @@ def check(store: Store, killed: Sequence[Killed], window: float) -> list[float]:
     messages = {m.id: m for session in sessions for m in session.messages()}
     turns = {turn.id: turn for session in sessions for turn in session.turns()}
     prompts = {(m.turn_id, m.text) for m in messages.values() if m.role == "user"}
-    started = {
-        (x.body.call_id, x.body.message_id)
-        for session in sessions
-        for x in session.entries()
-        if isinstance(x.body, e.ToolStarted)
-    }
+    started = _started(sessions)
     results = _results(list(messages.values()))
     ages: list[float] = []
     announced: set[tuple[str, ...]] = set()
@@ -212,6 +207,32 @@ def check(store: Store, killed: Sequence[Killed], window: float) -> list[float]:
                 assert (session.id, message.text) in announced, "nobody has asked this"
     assert set(results.items()) <= announced, "a result that no tool has given"
     return ages
+
+
+def check_one(store: Store, session: Session, notes: str) -> None:
+    """Compare one session with the notes of the one process that wrote to it and still lives."""
+    check_sound(session)
+    assert store.counts()["deltas"] == 0
+    messages = {message.id: message for message in session.messages()}
+    turns = {turn.id: turn for turn in session.turns()}
+    prompts = {(m.turn_id, m.text) for m in messages.values() if m.role == "user"}
+    _check_done(
+        Notes(notes),
+        messages,
+        turns,
+        prompts,
+        _started([session]),
+        _results(list(messages.values())),
+    )
+
+
+def _started(sessions: Sequence[Session]) -> set[tuple[str, str]]:
+    return {
+        (x.body.call_id, x.body.message_id)
+        for session in sessions
+        for x in session.entries()
+        if isinstance(x.body, e.ToolStarted)
+    }
 
 
 def _check_done(

@@ -1,9 +1,6 @@
 """Behind pgbouncer in transaction mode: nothing outlives a transaction, and all works the same."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,10 +11,8 @@ from killick.testing.conformance import CHECKS, Check, World
 from killick.testing.conformance.world import Face
 from tests.crash.journals import check_store
 from tests.postgres_fixtures import Shared, shared
-from tests.servers import free_port, run_as
+from tests.servers import PGBOUNCER, pooler
 from tests.waiting import until
-
-PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 
 CHOSEN = [
     check
@@ -28,42 +23,12 @@ CHOSEN = [
 
 
 @pytest.fixture(scope="module")
-def bouncer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def bouncer() -> Iterator[int]:
     """The port of a pooler before the shared server."""
-    if not Path(PROGRAM).exists():
+    if not PGBOUNCER.exists():
         pytest.skip("pgbouncer is not installed: apt-get install pgbouncer")
-    server = shared("18").server
-    port, folder = free_port(), server.folder / "pgbouncer"
-    folder.mkdir(exist_ok=True)
-    settings = folder / "pgbouncer.ini"
-    settings.write_text(
-        "[databases]\n"
-        f"postgres = host=127.0.0.1 port={server.port} dbname=postgres\n"
-        "[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = trust\nauth_file = {folder}/users\nlogfile = {folder}/log\n"
-        "pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n"
-    )
-    (folder / "users").write_text('"postgres" ""\n')
-    run = run_as()
-    if run:
-        for path in (folder, *folder.iterdir()):
-            shutil.chown(path, run["user"], run["group"])
-    process = subprocess.Popen([PROGRAM, settings], stderr=subprocess.DEVNULL, **run)
-    try:
-        until(lambda: answers(port))
+    with pooler(shared("18").server) as port:
         yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def answers(port: int) -> bool:
-    try:
-        psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres").close()
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -116,3 +81,17 @@ def test_a_stop_is_found_by_asking(url: str) -> None:
         except TurnStopped as error:
             stopped = error.reason
         assert stopped == "enough"
+
+
+def test_a_holder_here_has_a_lease_and_no_lock(url: str) -> None:
+    """A pooler gives a connection to another after each transaction: it would keep the lock."""
+    server = shared("18").server
+    database = PostgresDatabase(url)
+    assert server.execute("SELECT holder FROM killick.holders") == [(database.holder,)]
+    assert server.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'") == []
+    other = PostgresDatabase(server.url())
+    with other.reading() as reader:
+        assert reader.is_alive(database.holder)
+        assert reader.doubt(database.holder) == 0
+    for opened in (other, database):
+        opened.close()

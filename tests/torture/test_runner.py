@@ -13,6 +13,7 @@ from torture.campaigns import NAMES, load
 from torture.running import Outcome, Schedule, Total, run_here, run_round
 
 ROOT = Path(__file__).parents[2]
+ON_A_SERVER = {name for name in NAMES if name.endswith("_on_postgres")} | {"terminated"}
 
 
 def flaky(round_: Round) -> None:
@@ -89,7 +90,10 @@ def test_every_finding_is_kept() -> None:
 def test_the_evidence_is_what_the_last_run_has_written() -> None:
     run = report.read_json(report.DATA.read_bytes())
     assert report.PAGE.read_text(encoding="utf-8") == report.document(run, findings.load())
-    assert {total.name for total in run.totals} == {name for name in NAMES if load(name).sizes[1]}
+    tried = {total.name for total in run.totals}
+    whole = {name for name in NAMES if load(name).sizes[1]}
+    assert tried <= whole
+    assert whole - tried <= ON_A_SERVER, "only where there is no server may these be missing"
 
 
 def test_a_failure_is_in_the_document() -> None:

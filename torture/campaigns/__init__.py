@@ -20,12 +20,21 @@ NAMES = (
     "truth",
     "damage",
     "marked",
+    "terminated",
+    "kills_on_postgres",
+    "cancellation_on_postgres",
+    "races_on_postgres",
+    "processes_on_postgres",
 )
 
 
 def load(name: str) -> Campaign:
     """One campaign by its name."""
-    campaign = import_module(f"torture.campaigns.{name}").CAMPAIGN
+    if name.endswith("_on_postgres"):
+        module = import_module("torture.campaigns.on_postgres")
+        campaign = module.on_postgres(load(name.removesuffix("_on_postgres")))
+    else:
+        campaign = import_module(f"torture.campaigns.{name}").CAMPAIGN
     assert isinstance(campaign, Campaign)
     assert campaign.name == name
     return campaign

@@ -6,14 +6,14 @@ seed names a combination of scenario, way, moment and store; its round visits ev
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 import trio
 
 from tests.interrupt import closing, keyboard
-from tests.interrupt.disks import FileStores, MemoryStores
+from tests.interrupt.disks import FileStores, MemoryStores, ServerStores
 from tests.interrupt.driving import Disk, Visit, Way
 from tests.interrupt.points import Moment
 from tests.interrupt.scenarios import SCENARIOS
@@ -92,7 +92,7 @@ def _run(main: Callable[[], Any], *, in_trio: bool) -> Any:
     return trio.run(main) if in_trio else asyncio.run(main())
 
 
-def _rounds() -> list[Callable[[Round], None]]:
+def _rounds(disks: Sequence[Any]) -> list[Callable[[Round], None]]:
     """Every combination, well mixed, so that the first few are of every kind."""
     kinds: list[Callable[[Round, Disk], None]] = [
         partial(visit_scenario, name, way, moment) for name in SCENARIOS for way, moment in WAYS
@@ -103,7 +103,6 @@ def _rounds() -> list[Callable[[Round], None]]:
         for recorded in (False, True)
         for twice in (False, True)
     ]
-    disks: list[Any] = [MemoryStores, FileStores]
     rounds = [partial(_on, disk, kind) for kind in kinds for disk in disks]
     random.Random(0).shuffle(rounds)
     return list(rounds)
@@ -113,11 +112,13 @@ def _on(disk: Any, kind: Callable[[Round, Disk], None], round_: Round) -> None:
     kind(round_, disk(round_.quick))
 
 
-ROUNDS: Final = _rounds()
+ROUNDS: Final = _rounds([MemoryStores, FileStores])
+ON_A_SERVER: Final = _rounds([ServerStores])
 
 
 def run(round_: Round) -> None:
-    ROUNDS[round_.seed % len(ROUNDS)](round_)
+    rounds = ON_A_SERVER if round_.places.slow else ROUNDS
+    rounds[round_.seed % len(rounds)](round_)
 
 
 CAMPAIGN = Campaign(
