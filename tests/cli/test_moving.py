@@ -200,7 +200,7 @@ def test_a_terminal_obeys_nothing_of_what_is_exported(sample: Sample) -> None:
 
 def test_what_came_in_can_be_searched_and_gone_on_with(killick: Runner, folder: Path) -> None:
     killick("import", str(folder))
-    hit = killick("search", "linker", "--json").json[0]
+    hit = killick("search", "linker", "--json").json["hits"][0]
     with Store(killick.store) as store, store.session(hit["session_id"]).turn("Go on.") as turn:
         assert turn.id
     assert killick("doctor").code == 0

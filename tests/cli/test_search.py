@@ -3,6 +3,8 @@
 import apsw
 import pytest
 
+from killick import Message, Store, Text
+from tests.bad_input.helpers import read_only
 from tests.cli.running import Runner
 from tests.cli.sample import FORBIDDEN, Sample
 from tests.docs.pages import DOCS
@@ -16,7 +18,7 @@ def test_a_message_is_found_with_its_place(killick: Runner, sample: Sample) -> N
 
 
 def test_words_need_not_be_quoted(killick: Runner) -> None:
-    hits = killick("search", "linker", "missing", "--json").json
+    hits = killick("search", "linker", "missing", "--json").json["hits"]
     assert [hit["snippet"] for hit in hits] == ["The linker is missing."]
 
 
@@ -38,14 +40,14 @@ def test_words_need_not_be_quoted(killick: Runner) -> None:
 def test_filters(killick: Runner, sample: Sample, words: list[str], number: int) -> None:
     done = killick("search", *(sample.build if w == "ID" else w for w in words), "--json")
     assert done.code == 0, done.err
-    assert len(done.json) == number
+    assert len(done.json["hits"]) == number
 
 
 def test_that_nothing_was_found_is_said(killick: Runner) -> None:
     done = killick("search", "nowhere")
     assert (done.code, done.out) == (0, "")
     assert done.err == f"killick: nothing was found in {killick.store}\n"
-    assert killick("search", "nowhere", "--json").json == []
+    assert killick("search", "nowhere", "--json").json == {"hits": [], "behind": 0}
 
 
 @pytest.mark.parametrize("words", ['"" **', '"', "*", "()", ""])
@@ -69,11 +71,34 @@ def test_an_index_that_is_damaged_can_be_made_anew(killick: Runner, sample: Samp
     assert (done.code, done.out, done.err.count("\n")) == (6, "", 1)
     assert "'killick doctor --rebuild-search'" in done.err
     assert killick("doctor", "--rebuild-search").code == 0
-    assert len(killick("search", "linker", "--json").json) == 1
+    assert len(killick("search", "linker", "--json").json["hits"]) == 1
+
+
+def test_after_a_burst_the_search_waits_for_the_index(killick: Runner, sample: Sample) -> None:
+    with Store(sample.path, indexing=False) as store, store.create_session().turn("go") as turn:
+        for number in range(60):
+            text = " ".join(f"word{number}x{place}" for place in range(4_000))
+            turn.record(Message("assistant", [Text(f"{text} needle")]))
+    done = killick("search", "needle", "--limit", "100", "--json")
+    assert (done.code, done.json["behind"], len(done.json["hits"])) == (0, 0, 60)
+
+
+def test_what_was_not_looked_at_is_said_and_the_exit_code_is_3(
+    killick: Runner, sample: Sample
+) -> None:
+    with Store(sample.path, indexing=False) as store, store.create_session().turn("needle"):
+        pass
+    with read_only(sample.path.parent):
+        said = killick("search", "needle")
+        done = killick("search", "needle", "--json")
+    assert (said.code, done.code) == (3, 3)
+    assert "entries are not indexed yet and were not looked at" in said.err
+    assert done.json["hits"] == []
+    assert done.json["behind"] >= 4
 
 
 def test_json_has_the_fields_that_the_page_names(killick: Runner) -> None:
     page = (DOCS / "command.md").read_text(encoding="utf-8")
-    (hit,) = killick("search", "linker", "--json").json
+    (hit,) = killick("search", "linker", "--json").json["hits"]
     (row,) = [line for line in page.splitlines() if line.startswith("| a hit |")]
     assert set(hit) == {name.strip(" `") for name in row.split("|")[2].split(",")}

@@ -10,8 +10,9 @@ import pytest
 
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
 from killick.search.documents import read_batch
+from killick.search.port import Batch
 from killick.stores import engine as ops
-from killick.stores.engine.state import Op
+from killick.stores.engine.state import EngineState, Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.sqlite.search import SqliteIndex
 from killick.stores.writer import IndexSchedule, Writer
@@ -69,6 +70,41 @@ def test_what_another_process_left_is_indexed_by_who_opens_the_store_next(path: 
     assert behind(path) > 0
     with Store(path):
         eventually(lambda: behind(path) == 0)
+
+
+def test_a_store_that_is_closed_indexes_what_it_wrote(path: Path) -> None:
+    with Store(path) as store:
+        say(store, *("needle" for _ in range(500)))
+    assert behind(path) == 0
+
+
+def test_a_store_that_wrote_nothing_indexes_nothing_when_it_is_closed(path: Path) -> None:
+    with Store(path, indexing=False) as store:
+        say(store, "needle")
+    with Store(path) as store:
+        store.sessions()
+    assert behind(path) > 0
+
+
+def test_closing_a_store_indexes_for_a_second_at_most(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(path, indexing=False) as store:
+        say(store, *("needle" for _ in range(30)))
+    left = behind(path)
+    slow = threading.Event()
+
+    def index_one(engine: EngineState, batch: Batch) -> bool:
+        slow.wait(0.3)
+        return ops.index(engine, batch, seconds=0)
+
+    monkeypatch.setattr("killick.stores.writer.index", index_one)
+    store = Store(path)
+    store.session("s").note("n")
+    began = time.monotonic()
+    store.close()
+    assert time.monotonic() - began < 4  # all of it takes longer than ten
+    assert 0 < behind(path) < left
 
 
 def test_a_search_says_how_much_it_could_not_look_at(path: Path) -> None:

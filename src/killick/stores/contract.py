@@ -400,6 +400,10 @@ class Database(Protocol):
         """Copy the store while it is in use, and check the copy."""
         ...
 
+    def hurry(self, seconds: float) -> None:
+        """Wait at most so long for other writers from now on: the store is being closed."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -553,6 +553,9 @@ class MemoryDatabase:
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         raise UsageError("a store in memory has no file to copy")
 
+    def hurry(self, seconds: float) -> None:
+        """Do nothing: no other process writes."""
+
     def close(self) -> None:
         self.disk.alive.discard(self.holder)
 

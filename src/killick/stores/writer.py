@@ -5,7 +5,8 @@ share the next one, so durability costs one fsync for many. The thread is a daem
 handler runs in; an interrupted caller abandons its wait, never the write.
 
 The search index is brought up in idle moments: when nothing was written for a while, or, when
-writing never rests, now and then if no operation waits. A complete index costs nothing.
+writing never rests, now and then if no operation waits. A complete index costs nothing. A thread
+that ends brings it up for at most a second, so that what it wrote is found by the next process.
 """
 
 import contextlib
@@ -68,6 +69,7 @@ _LOCKED_SECONDS: Final = 0.05
 _INDEX_IDLE_SECONDS: Final = 0.1
 _INDEX_BUSY_SECONDS: Final = 1.0
 _INDEX_RETRY_SECONDS: Final = 5.0
+_INDEX_CLOSE_SECONDS: Final = 1.0
 
 _REFUSALS: Final = (KillickError, StoreBodyFirst, LocksNeeded, SessionLocked)
 """The errors that an operation may raise and leave the others in its commit alone."""
@@ -311,6 +313,8 @@ class Writer:
             self._under_way = ()
             if self._schedule.is_due() and self._queue.empty() and not closing:
                 self._index()
+        if self._engine.appended and self._schedule.due is not None:
+            self._index_last()
 
     def _refuse_rest(self) -> None:
         """Refuse operations that came too late; their callers would wait for ever."""
@@ -491,8 +495,19 @@ class Writer:
                     op.error = error
         return waiting, keys
 
-    def _index(self) -> None:
-        """Index one slice, in a transaction of its own, so that it fails no caller."""
+    def _index_last(self) -> None:
+        """Index what is left for at most a second, waiting for other writers included."""
+        end = time.monotonic() + _INDEX_CLOSE_SECONDS
+        more = True
+        while more and (left := end - time.monotonic()) > 0:
+            self._database.hurry(left)
+            more = self._index()
+
+    def _index(self) -> bool:
+        """Index one slice, in a transaction of its own, so that it fails no caller.
+
+        Returns False if nothing more is to be indexed, or not now.
+        """
         try:
             with self._database.reading() as reader:
                 batch = read_batch(reader)
@@ -501,10 +516,12 @@ class Writer:
                 self._transact([op])
                 if not op.result():
                     self._schedule.passed_over()
-                    return
+                    return False
             self._schedule.indexed(more=bool(batch.entries))
+            return bool(batch.entries)
         except BaseException as error:  # noqa: BLE001  (raised by the next search)
             self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
+            return False
 
     def _indexing_failed(self, error: BaseException) -> None:
         self._schedule.failed(error)

@@ -76,6 +76,9 @@ class Failpoints:
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         return self._database.back_up(target, progress)
 
+    def hurry(self, seconds: float) -> None:
+        self._database.hurry(seconds)
+
     def close(self) -> None:
         self._database.close()
 

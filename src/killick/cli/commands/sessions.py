@@ -35,6 +35,9 @@ from killick.search.results import Hit
 from killick.session.core.store import UsageBy
 from killick.session.sync import Store
 
+_INDEX_WAIT_SECONDS: Final = 3.0
+"""How long a search waits for an index that is behind."""
+
 _LOOKED_AT: Final = 10_000
 
 CHOSEN_BY = {
@@ -253,7 +256,8 @@ def search(
 ) -> int:
     """Find messages by their words.
 
-    All words must be there; "a phrase", begin*, AND, OR, NOT and parentheses are understood.
+    All words must be there; "a phrase", begin*, AND, OR, NOT and parentheses are understood. Exit
+    code 3 says that not all was looked at.
     """
     wanted = {name: value for name, value in filters.items() if value is not None}
     if "project" in wanted:
@@ -263,19 +267,22 @@ def search(
     with invocation.look() as store:
         if "session" in wanted:
             wanted["session"] = find(store, wanted["session"])
-        hits = store.search(" ".join(words), **wanted)
+        hits = store.search(" ".join(words), wait_seconds=_INDEX_WAIT_SECONDS, **wanted)
     now = local_now()
     if invocation.json:
-        invocation.out.json([_shape(hit) for hit in hits])
+        invocation.out.json({"hits": [_shape(hit) for hit in hits], "behind": hits.behind})
     for hit in () if invocation.json else hits:
         invocation.out.lines([*_lines(hit, short_time(hit.at, now)), OutputLine()])
     if not hits:
         invocation.note(f"nothing was found in {invocation.where().shown}")
     if hits.behind:
-        complain(f"{counted(hits.behind, 'entries')} are not indexed yet and were not looked at")
+        complain(
+            f"{counted(hits.behind, 'entries')} are not indexed yet and were not looked at; search "
+            "again in a moment"
+        )
     if hits.damaged:
         complain(f"found in sessions that are damaged: {', '.join(hits.damaged)}")
-    return IN_PART if hits.damaged else 0
+    return IN_PART if hits.damaged or hits.behind else 0
 
 
 def _shape(hit: Hit) -> Shape:

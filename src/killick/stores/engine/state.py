@@ -87,6 +87,8 @@ class EngineState:
         self._states: dict[int, SessionState] = {}
         self._touched: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
+        self.appended = 0
+        """Entries that were written here, which the search index does not have yet."""
 
     # -- around a transaction ------------------------------------------------------------------
 
@@ -252,6 +254,7 @@ class EngineState:
         self._derive(state, seq, body, at_us)
         if state.turn is not None:
             state.turn.apply(seq, body)
+        self.appended += 1
         return Receipt(seq)
 
     def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:

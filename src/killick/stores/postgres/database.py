@@ -419,6 +419,9 @@ class PostgresDatabase:
             "(pg_dump --schema, pg_basebackup); `killick copy` makes a file of it"
         )
 
+    def hurry(self, seconds: float) -> None:
+        """Do nothing: what others have locked is gone around when it is indexed."""
+
     def close(self) -> None:
         """Let go of everything; what was acknowledged is stored already."""
         if self._closed:

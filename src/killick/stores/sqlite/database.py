@@ -521,6 +521,11 @@ class SqliteDatabase:
             with contextlib.suppress(apsw.Error):
                 writer.close(force=True)
 
+    def hurry(self, seconds: float) -> None:
+        self._wait_seconds = min(self._wait_seconds, seconds)
+        if self._writer is not None:
+            self._writer.set_busy_timeout(int(self._wait_seconds * 1_000))
+
     def close(self) -> None:
         """Let go of everything; what was acknowledged is on the disk already."""
         if self._closed:
