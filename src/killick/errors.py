@@ -34,10 +34,14 @@
     │   ├── StoreReadOnly · StoreNotOurs · StoreNewer · StoreOnNetwork · StoreReplaced
     │   └── SqliteTooOld · ServerTooOld
     ├── SessionDamaged     stored bytes do not decode or verify; other sessions are unaffected
-    └── SearchDamaged      the search index cannot be used; everything else can
+    ├── SearchDamaged      the search index cannot be used; everything else can
+    └── ExtraMissing       packages of an extra are not installed; the text says how they are
 
 Interruption is not an error of ours: a cancelled block re-raises what interrupted it.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class KillickError(Exception):
@@ -259,6 +263,27 @@ class SessionDamaged(KillickError):
 
 class SearchDamaged(KillickError):
     """The search index cannot be used; store.rebuild_search() makes it anew from the journals."""
+
+
+class ExtraMissing(KillickError):
+    """Packages of an `extra` are not installed; the text says how they are."""
+
+    def __init__(self, message: str, *, extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Raise ExtraMissing for a package that cannot be imported, and that `what` needs."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "killick":
+            raise
+        raise ExtraMissing(
+            f"{what} needs {error.name or error}: {install_hint(extra)}", extra=extra
+        ) from error
 
 
 def install_hint(extra: str) -> str:

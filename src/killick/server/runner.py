@@ -9,7 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from killick.errors import KillickError, StoreError, TurnStopped, UsageError, install_hint
+from killick.errors import (
+    ExtraMissing,
+    KillickError,
+    StoreError,
+    TurnStopped,
+    UsageError,
+    needs_extra,
+)
 from killick.model.messages import Prompt
 from killick.model.sessions import moment
 from killick.server.log import Log, cause
@@ -204,20 +211,17 @@ async def agent_runner(
     async with contextlib.AsyncExitStack() as stack:
         try:
             # Takes a while, and brings pydantic-ai along.
-            from killick.agent import agent_for
+            with needs_extra("chat", "an agent"):
+                from killick.agent import agent_for
 
             agent = await stack.enter_async_context(agent_for(model, root=root, allowed=allowed))
             runner = Runner(agent.answer, agent.name, after=agent.title, compact=agent.compact)
-        except ModuleNotFoundError as missing:
-            runner = _no_runner(
-                UsageError(f"an agent needs {missing.name}: {install_hint('chat')}"), model
-            )
-        except UsageError as unavailable:
+        except (ExtraMissing, UsageError) as unavailable:
             runner = _no_runner(unavailable, model)
         yield runner
 
 
-def _no_runner(why: UsageError, named: str | None) -> Runner:
+def _no_runner(why: KillickError, named: str | None) -> Runner:
     if named or os.environ.get("KILLICK_MODEL"):
         raise why
     return Runner(None, None, lacks=sentence(str(why)))

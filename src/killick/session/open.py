@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from killick.errors import StoreError, install_hint
+from killick.errors import StoreError, needs_extra
 from killick.journal import checks
 from killick.journal.checks import check_numbers
 from killick.journal.redaction import Redact, Redactor, redact_secrets
@@ -146,12 +146,8 @@ def _made_default() -> Path:
 
 
 def _on_server(url: str, options: StoreOptions) -> Database:
-    try:
+    with needs_extra("postgres", "a store on PostgreSQL"):
         from killick.stores.postgres import PostgresDatabase
-    except ImportError as error:
-        raise StoreError(
-            f"a store on PostgreSQL needs psycopg ({error}): {install_hint('postgres')}"
-        ) from error
     return PostgresDatabase(
         url,
         durability=options.durability,

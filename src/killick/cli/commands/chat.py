@@ -15,7 +15,7 @@ import click
 from killick.agent.embedded import model_file
 from killick.cli.invocation import Invocation, SessionId, command, project_of
 from killick.cli.output import one_line
-from killick.errors import SessionNotFound, UsageError, install_hint
+from killick.errors import SessionNotFound, needs_extra
 from killick.model.sessions import Project, SessionInfo
 
 if TYPE_CHECKING:
@@ -91,18 +91,6 @@ def chat(
     return asyncio.run(chosen(prompt=prompt, quiet=quiet))
 
 
-class loading:
-    """Says what to install when a package of the chat is not there."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("killick"):
-            hint = install_hint("chat")
-            raise UsageError(f"the chat needs {error.name}: {hint}") from error
-
-
 async def run_chat(
     invocation: Invocation,
     *,
@@ -113,7 +101,7 @@ async def run_chat(
     **which: Any,
 ) -> int:
     """Talk until the person leaves or the terminal does, or answer one prompt; the exit code."""
-    with loading():
+    with needs_extra("chat", "the chat"):
         from killick.agent import agent_for
         from killick.cli.chat.once import OneTurn
         from killick.cli.chat.slash import run_command

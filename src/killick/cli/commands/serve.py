@@ -9,7 +9,7 @@ import click
 from killick.cli.commands.chat import allow_option
 from killick.cli.invocation import Invocation, command, warn_of_old_tokens
 from killick.cli.output import Column
-from killick.errors import install_hint
+from killick.errors import needs_extra
 from killick.session.runtime import system_clock
 
 if TYPE_CHECKING:
@@ -64,13 +64,9 @@ def serve(
     It prints its address, and a log to standard error. Ctrl+C ends it: turns that run may finish,
     for a while, then they are stopped. Other machines are served only when a token is set.
     """
-    try:
+    with needs_extra("server,chat", "the server"):
         from killick.server.launch import serve as serve_forever
         from killick.server.runner import agent_runner
-    except ImportError as error:
-        raise click.ClickException(
-            f"the server needs {error.name}: {install_hint('server,chat')}"
-        ) from error
     from killick.server.auth import Tokens, token_path
     from killick.server.log import configure
     from killick.server.service import ServerSettings
