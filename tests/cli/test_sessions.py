@@ -156,6 +156,17 @@ def test_stats_of_days_before_anything_was_recorded(killick: Runner) -> None:
     assert killick("stats", "--until", "2001-01-01", "--json").json["usage"] == []
 
 
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_password_is_not_shown(killick: Runner, json: list[str]) -> None:
+    url = "postgresql://me:s3cr@et@db.example/x?schema=a&password=s3cr@et&sslpassword=s3cr@et"
+    done = killick("where", "--store", url, *json)
+    shown = done.json["store"] if json else done.out
+    assert "postgresql://me:…@db.example/x?schema=a&password=…&sslpassword=…" in shown
+    for words in (["where", *json], ["sessions"]):
+        done = killick(*words, "--store", "mysql://me:s3cr@et@db.example/x")
+        assert "s3cr" not in done.out + done.err
+
+
 def test_where_says_which_file_and_why(
     killick: Runner, sample: Sample, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

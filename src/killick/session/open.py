@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
@@ -27,6 +28,7 @@ LOG: Final = logging.getLogger("killick")
 
 Durability = Literal["full", "normal"]
 SERVERS: Final = ("postgresql://", "postgres://")
+_PASSWORDS: Final = re.compile(r"(?i)((?<=://)[^:@/?]*:)[^?]*(?=@)|([?&]\w*password=)[^&]*")
 Url = str | os.PathLike[str] | Database | None
 
 
@@ -157,6 +159,11 @@ def _on_server(url: str, options: StoreOptions) -> Database:
     )
 
 
+def mask_passwords(url: str) -> str:
+    """Return a URL with dots in place of its passwords, to be shown or logged."""
+    return _PASSWORDS.sub(lambda match: f"{match[1] or match[2]}…", url)
+
+
 def file_path(url: str | os.PathLike[str]) -> Path:
     """The file that a path or URL names. Raises StoreError for what names none."""
     text = os.fspath(url)
@@ -170,5 +177,7 @@ def file_path(url: str | os.PathLike[str]) -> Path:
         text = text.removeprefix("sqlite:///")
         # As elsewhere: three slashes and a relative path, or four and an absolute one.
     elif "://" in text or text.startswith("file:"):
-        raise StoreError(f"{text!r} is no store: name a file, sqlite:///… or postgresql://…")
+        raise StoreError(
+            f"{mask_passwords(text)!r} is no store: name a file, sqlite:///… or postgresql://…"
+        )
     return Path(text).expanduser()

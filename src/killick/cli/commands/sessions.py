@@ -33,6 +33,7 @@ from killick.journal.summary import Total
 from killick.model.sessions import SessionInfo
 from killick.search.results import Hit
 from killick.session.core.store import UsageBy
+from killick.session.open import mask_passwords
 from killick.session.sync import Store
 
 _INDEX_WAIT_SECONDS: Final = 3.0
@@ -191,7 +192,7 @@ def where(invocation: Invocation) -> None:
     file = chosen.file
     exists = None if file is None else file.exists()
     size = file.stat().st_size if file is not None and exists else None
-    named = str(file.absolute()) if file is not None else chosen.url
+    named = str(file.absolute()) if file is not None else mask_passwords(chosen.url)
     value = {"store": named, "chosen_by": chosen.chosen_by, "exists": exists, "bytes": size}
     state = f"{size:,} bytes" if size is not None else "not there yet" if exists is False else ""
     why = line(f"because {CHOSEN_BY[chosen.chosen_by]}", "dim")
