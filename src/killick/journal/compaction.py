@@ -216,12 +216,13 @@ def _knows_half(later: e.Compacted, earlier: e.Compacted | e.Rewound) -> bool:
 
 def plan_fork(
     entries: Sequence[e.Entry], *, at: int, deltas: Callable[[int], Sequence[e.Delta]]
-) -> list[e.Body]:
-    """Return the entries that close, in a fork, what was open at `at`.
+) -> list[tuple[e.Body, int | None]]:
+    """Return the entries that close, in a fork, what was open at `at`, each with its time.
 
-    `entries` are those of the turn that ran at `at`, and all that follow. What began by then is
-    carried over whole, as far as it is known: a fork says nothing that did not happen. The turn is
-    interrupted in the fork, unless nothing else of it came.
+    What the source has keeps its time; what only the fork says has none yet. `entries` are those of
+    the turn that ran at `at`, and all that follow. What began by then is carried over whole, as far
+    as it is known: a fork says nothing that did not happen. The turn is interrupted in the fork,
+    unless nothing else of it came.
     """
     turn = fold_turn(entry for entry in entries if entry.seq <= at)
     if turn is None or turn.ended is not None:
@@ -231,24 +232,24 @@ def plan_fork(
     for entry in entries:
         body = entry.body
         if entry.seq in kept:
-            carried.add(body, entry.seq)
+            carried.add(body, entry.seq, entry.at_us)
         elif entry.seq <= at:
             continue
         elif isinstance(body, e.ModelCallEnded) and body.id in turn.model_calls:
-            carried.add(msgspec.structs.replace(body, usage=None), entry.seq)
+            carried.add(msgspec.structs.replace(body, usage=None), entry.seq, entry.at_us)
         elif isinstance(body, e.TurnEnding) and body.turn_id == turn.id:
-            carried.add(_forked(turn.id), entry.seq)
+            carried.add(_forked(turn.id), entry.seq, None)
     if turn.ended is None:
         for body in closing(turn, _forked(turn.id), lambda seq: deltas(carried.source(seq))):
-            carried.add(body, 0)
-    return carried.bodies
+            carried.add(body, 0, None)
+    return carried.timed
 
 
 class _Carried:
     """Entries on their way into a fork, where each has another seq."""
 
     def __init__(self, turn: TurnState, first: int) -> None:
-        self.bodies: list[e.Body] = []
+        self.timed: list[tuple[e.Body, int | None]] = []
         self._turn = turn
         self._first = first
         self._seqs: dict[int, int] = {}
@@ -257,12 +258,12 @@ class _Carried:
         """Return the seq in the source of what has this seq in the fork."""
         return next((source for source, here in self._seqs.items() if here == seq), seq)
 
-    def add(self, body: e.Body, seq: int) -> None:
-        here = self._seqs[seq] = self._first + len(self.bodies)
+    def add(self, body: e.Body, seq: int, at_us: int | None) -> None:
+        here = self._seqs[seq] = self._first + len(self.timed)
         if isinstance(body, e.ToolFinished | e.LateResult) and body.started is not None:
             started = self._seqs.get(body.started, body.started)
             body = msgspec.structs.replace(body, started=started)
-        self.bodies.append(body)
+        self.timed.append((body, at_us))
         self._turn.apply(here, body)
 
 

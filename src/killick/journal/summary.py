@@ -44,6 +44,7 @@ def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
             derived.stop_seq = derived.queue_seq = None
         case e.TurnEnding():
             derived.turn_seq = derived.stop_seq = None
+            at_us = max(at_us, derived.updated_at_us)  # a fork inherits an ending with its time
         case e.StopAsked():
             derived.stop_seq = seq
             return True

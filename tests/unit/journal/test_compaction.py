@@ -111,7 +111,7 @@ def test_a_late_result_of_a_turn_before_is_kept() -> None:
 
 
 def carried(*bodies: e.Body, at: int) -> list[e.Body]:
-    return plan_fork(entries(*bodies), at=at, deltas=no_deltas)
+    return [body for body, _ in plan_fork(entries(*bodies), at=at, deltas=no_deltas)]
 
 
 def test_a_fork_where_nothing_is_open_begins_with_nothing() -> None:
@@ -136,7 +136,14 @@ def test_a_fork_of_what_still_streams_has_what_came() -> None:
 
     bodies = plan_fork(entries(begun(), PROMPT, opened()), at=3, deltas=deltas)
     partial = closed(Text("so far"), state="partial")
-    assert bodies == [partial, ended("interrupted", "forked", "forked")]
+    assert bodies == [(partial, None), (ended("interrupted", "forked", "forked"), None)]
+
+
+def test_what_a_fork_has_from_its_source_keeps_its_time() -> None:
+    journal = entries(*WITH_TOOL)
+    times = [entry.at_us for entry in journal]
+    assert len(set(times)) == len(times)
+    assert [at for _, at in plan_fork(journal, at=3, deltas=no_deltas)] == times[3:]
 
 
 def test_a_fork_does_not_count_what_was_spent_again() -> None:
@@ -206,7 +213,7 @@ def test_a_fork_gives_each_tool_what_it_printed_itself() -> None:
         at=3,
         deltas=lambda seq: [e.Delta(0, 0, "output", printed[seq])],
     )
-    output = {body.call_id: body.output for body in bodies if isinstance(body, e.ToolOutput)}
+    output = {body.call_id: body.output for body, _ in bodies if isinstance(body, e.ToolOutput)}
     assert output == {"c1": "one", "c2": "two"}
 
 

@@ -217,7 +217,7 @@ class HistoryCore:
 
     def _plan_fork(
         self, reader: Reader, at: int | None
-    ) -> tuple[SessionRow, int, Sequence[e.Body]]:
+    ) -> tuple[SessionRow, int, Sequence[tuple[e.Body, int | None]]]:
         row = self._row(reader)
         reach = row.head if at is None else at
         check_seq(reach, row.head, "at")

@@ -30,11 +30,12 @@ def create_session(
     created: e.SessionCreated,
     at_us: int,
     base: int | None = None,
-    carried: Sequence[e.Body] = (),
+    carried: Sequence[tuple[e.Body, int | None]] = (),
 ) -> SessionRow | None:
     """Begin a session; None when it exists already, with the same beginning.
 
-    A fork has a `base`, and begins by closing what was open there (`carried`).
+    A fork has a `base`, and begins by closing what was open there (`carried`, with the times that
+    the source has).
     """
     existing = engine.tx.find_session(tenant, session_id)
     if existing is not None:
@@ -61,8 +62,8 @@ def create_session(
     row.key = engine.tx.create_session(row)
     state = engine.adopt(row)
     engine.write(state, created, at_us)
-    for body in carried:
-        engine.write_closing(state, body, at_us)
+    for body, then_us in carried:
+        engine.write_closing(state, body, at_us if then_us is None else then_us)
     return msgspec.structs.replace(row)
 
 

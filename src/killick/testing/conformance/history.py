@@ -6,7 +6,7 @@ from killick import errors
 from killick.model.entries import Usage
 from killick.model.messages import Message, Text
 from killick.model.sessions import Parent, Project
-from killick.testing.conformance.world import World, check, enter, kinds, leave, raises, texts
+from killick.testing.conformance.world import Boom, World, check, enter, kinds, leave, raises, texts
 
 
 async def exchange(session: Any, number: int, *, tool: bool = False) -> None:
@@ -319,6 +319,33 @@ async def a_fork_of_a_running_turn_has_what_began_whole(world: World) -> None:
         await leave(running)
         await leave(turn)
         assert "later" not in await sent(fork)
+        assert await store.examine_session(fork.id) == []
+
+
+@check
+async def an_ending_that_a_fork_inherits_keeps_its_time_and_cause(world: World) -> None:
+    """So do the message and the call it ends; the fork is the newest session all the same."""
+    async with world.store() as store:
+        session = await store.create_session()
+        turn = session.turn("go")
+        await enter(turn)
+        reply = await enter(turn.stream())
+        reply.text("half")
+        boom = Boom("it broke")
+        await reply.__aexit__(Boom, boom, None)
+        await turn.__aexit__(Boom, boom, None)
+        later = await store.create_session()
+        place = (await session.messages())[1].seq
+        fork = await session.fork(at=place)
+        ends = {"message_ended", "model_call_ended", "turn_ended"}
+        theirs = {x.kind: x.at for x in await session.entries() if x.kind in ends}
+        ours = {x.kind: x.at for x in await fork.entries(after=place) if x.kind in ends}
+        assert ours == theirs
+        (info,) = await fork.turns()
+        (source,) = await session.turns()
+        assert (info.status, info.cause) == ("failed", "failed")
+        assert info.reason == source.reason
+        assert [info.id for info in await store.sessions()] == [fork.id, later.id, session.id]
         assert await store.examine_session(fork.id) == []
 
 
