@@ -335,11 +335,11 @@ async def an_ending_that_a_fork_inherits_keeps_its_time_and_cause(world: World) 
         await reply.__aexit__(Boom, boom, None)
         await turn.__aexit__(Boom, boom, None)
         later = await store.create_session()
-        place = (await session.messages())[1].seq
-        fork = await session.fork(at=place)
+        reach = (await session.messages())[1].seq
+        fork = await session.fork(at=reach)
         ends = {"message_ended", "model_call_ended", "turn_ended"}
         theirs = {x.kind: x.at for x in await session.entries() if x.kind in ends}
-        ours = {x.kind: x.at for x in await fork.entries(after=place) if x.kind in ends}
+        ours = {x.kind: x.at for x in await fork.entries(after=reach) if x.kind in ends}
         assert ours == theirs
         (info,) = await fork.turns()
         (source,) = await session.turns()
