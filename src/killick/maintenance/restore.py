@@ -27,8 +27,7 @@ def restore_backup(
     server; StoreNotOurs, StoreNewer and StoreDegraded for a file that is no backup, or damaged. The
     store is as it was then.
 
-    If interrupted, by `kill -9` or a power cut too: the store is as it was, or it is the restored
-    one. Never is a log opened with a file that it does not belong to.
+    If interrupted, by `kill -9` or a power cut too: the store is as it was, or the restored one.
     """
     named = (os.environ.get("KILLICK_STORE") or None) if store is None else store
     if isinstance(named, str) and named.startswith(SERVERS):

@@ -99,14 +99,10 @@ class BackupReceipt(msgspec.Struct, frozen=True):
     entries: int
 
 
-class RestoreReceipt(msgspec.Struct, frozen=True):
+class RestoreReceipt(BackupReceipt, frozen=True, kw_only=True):
     """A backup that took a store's place; `replaced` is the name of the file that was there."""
 
-    path: str
     replaced: str | None
-    bytes: int
-    sessions: int
-    entries: int
 
 
 class Histogram(msgspec.Struct, frozen=True):

@@ -579,16 +579,13 @@ def restore_backup(
         path = check_name(path, network=network)
         if not backup.is_file():
             raise UsageError(f"there is no file {backup}; nothing was changed")
-        lock = LockFile.open(Path(f"{path}-lock"))
-        try:
+        with contextlib.closing(LockFile.open(Path(f"{path}-lock"))) as lock:
             lock.acquire_turn(wait_seconds)
             try:
                 with gate(), translated(f"restoring {path}"):
                     return _restore(path, Path(os.path.realpath(backup)), lock, progress)
             finally:
                 lock.release_turn()
-        finally:
-            lock.close()
 
 
 def _restore(
@@ -603,21 +600,16 @@ def _restore(
     for left in path.parent.glob(f"{restoring(path).name}.*"):  # by a restore that was killed
         left.unlink()
     check_readable(backup, LockFile.generation_at(Path(f"{backup}-lock")))
-    source = connect(backup, durability="full", wait_seconds=LOCK_WAIT_SECONDS, writable=False)
-    try:
+    wait = LOCK_WAIT_SECONDS
+    with contextlib.closing(
+        connect(backup, durability="full", wait_seconds=wait, writable=False)
+    ) as source:
         if not stored_version(source, backup):
             raise StoreNotOurs(f"{backup} is empty and no backup; nothing was changed")
-        receipt = maintain.back_up(source, restoring(path), progress)
-    finally:
-        source.close(force=True)
-    replaced = finish_restore(path)
-    return RestoreReceipt(
-        path=str(path),
-        replaced=None if replaced is None else str(replaced),
-        bytes=receipt.bytes,
-        sessions=receipt.sessions,
-        entries=receipt.entries,
-    )
+        made = maintain.back_up(source, restoring(path), progress)
+    kept = finish_restore(path)
+    replaced = None if kept is None else str(kept)
+    return RestoreReceipt(str(path), made.bytes, made.sessions, made.entries, replaced=replaced)
 
 
 _databases: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()
