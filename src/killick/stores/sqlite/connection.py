@@ -97,26 +97,11 @@ def translate_error(error: apsw.Error, what: str) -> StoreError:
 
 
 _NETWORK: Final = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "smb2",
-        "9p",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.rclone",
-        "fuse.gcsfuse",
-        "beegfs",
-    ]
+    (
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "9p", "afs", "ceph", "glusterfs"),
+        *("lustre", "ncpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone"),
+        *("fuse.gcsfuse", "beegfs"),
+    )
 )
 
 Inode = tuple[int, int]
