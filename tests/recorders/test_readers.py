@@ -10,6 +10,7 @@ from killick import Message, Opaque, Store, Text, ToolCall
 from killick.model import entries as e
 from killick.model.messages import File, Image
 from killick.recorders import record
+from killick.types import Usage
 from tests.recorders.corpora import PIXEL
 
 Event = dict[str, Any]
@@ -354,6 +355,99 @@ def test_further_candidates_and_grounding_are_kept_beside(store: Store) -> None:
     assert message.text == "a"
     assert kept(message)[0]["grounding_metadata"] == [{"queries": ["q"]}]
     assert kept(message)[0]["candidates"][0]["index"] == 1
+
+
+def growing(*pieces: Event, more: bool = True, **call: Any) -> Event:
+    streamed = {"partial_args": list(pieces)} if pieces else {}
+    return gemini(
+        {"function_call": {**call, **streamed, **({"will_continue": True} if more else {})}}
+    )
+
+
+def gemini(part: Event, finish: str | None = None) -> Event:
+    return {"candidates": [{"content": {"parts": [part]}, "finish_reason": finish}]}
+
+
+def at(path: str, more: bool = False, **value: Any) -> Event:
+    return {"json_path": path, **value, **({"will_continue": True} if more else {})}
+
+
+STREAMED = [
+    growing(name="order", id="c1"),
+    growing(at("$.items[0].name", more=True, string_value="Lasa")),
+    growing(at("$.items[0].name", more=True, string_value="gna")),
+    growing(at("$.items[0].name", string_value="")),
+    growing(),
+    growing(
+        at("$.items[1]['a name']", string_value="x"), at("$.items[1].left", null_value="NULL_VALUE")
+    ),
+    growing(at("$.count", number_value=2.0), at("$.price", number_value=0.5)),
+    growing(at("$.fresh", bool_value=False)),
+]
+ORDERED = {
+    "items": [{"name": "Lasagna"}, {"a name": "x", "left": None}],
+    "count": 2,
+    "price": 0.5,
+    "fresh": False,
+}
+
+
+@pytest.mark.parametrize("end", ["empty", "with the last value", "missing"])
+def test_arguments_that_gemini_streams_make_the_call(store: Store, end: str) -> None:
+    """The last piece has no mark that more follows; one server leaves it out before the end."""
+    events = list(STREAMED)
+    if end == "empty":
+        events.append(growing(more=False))
+    elif end == "with the last value":
+        events[-1] = growing(at("$.fresh", bool_value=False), more=False)
+    events += [growing(name="now", more=False), gemini({"text": ""}, "STOP")]
+    message = take(store, "gemini", events)
+    assert message.state == "complete"
+    made = [(name, json.loads(arguments)) for _, name, arguments in calls(message)]
+    assert made == [("order", ORDERED), ("now", {})]
+    assert calls(message)[0][0] == "c1"
+
+
+@pytest.mark.parametrize("number", range(len(STREAMED) + 1))
+@pytest.mark.parametrize("finish", [None, "MAX_TOKENS"])
+def test_a_call_that_gemini_streams_and_that_is_cut_off_is_no_call(
+    store: Store, number: int, finish: str | None
+) -> None:
+    session = store.create_session()
+    events = [*STREAMED[:number], *([gemini({"text": ""}, finish)] if finish else [])]
+    with session.turn("Hi.") as turn:
+        reply = record(turn, "gemini", iter(events), cut="keep")
+        list(reply)
+    assert reply.tool_calls == []
+    assert reply.complete is (finish is not None and number == 0)
+    for shape in ("gemini", "anthropic", "openai-chat", "openai-responses"):
+        assert "order" not in json.dumps(
+            [m for m in session.context(shape).messages if m.get("role") != "user"]
+        )
+    if number > 1:
+        assert kept(session.messages()[1])[-1]["unfinished"][0]["name"] == "order"
+
+
+def test_events_of_the_wire_are_read_as_the_sdks(store: Store) -> None:
+    part = {"functionCall": {"name": "read", "args": {"aPath": {"innerName": 1}}}}
+    wire = [
+        {"candidates": [{"content": {"parts": [{"text": "hm", "thought": True}, part]}}]},
+        {
+            "candidates": [{"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": 3, "thoughtsTokenCount": 2},
+            "responseId": "r1",
+        },
+    ]
+    for events in (wire, [f"data: {json.dumps(event)}\r\n\r\n".encode() for event in wire]):
+        message = take(store, "gemini", events)
+        assert message.state == "complete"
+        [(_, name, arguments)] = calls(message)
+        assert (name, json.loads(arguments)) == ("read", {"aPath": {"innerName": 1}})
+        ended = call_ended(store)
+        assert (ended.usage, ended.provider_ids) == (
+            Usage(input=3, output=2, reasoning=2),
+            {"response": "r1"},
+        )
 
 
 # -- bytes ---------------------------------------------------------------------------------------

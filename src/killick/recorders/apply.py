@@ -116,7 +116,8 @@ class DeltaApplier:
         if isinstance(item, bytes | bytearray | memoryview | str):
             if self._lines is None:
                 self._lines = EventLines()
-            return self._lines.feed(item if isinstance(item, str) else bytes(item))
+            events = self._lines.feed(item if isinstance(item, str) else bytes(item))
+            return [event for each in events if (event := self._kind.event(each)) is not None]
         event = self._kind.event(item)
         return [] if event is None else [event]
 

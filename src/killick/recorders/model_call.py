@@ -17,7 +17,7 @@ from killick.model.messages import Json, Message, ToolCall
 from killick.recorders import anthropic, openai_responses
 from killick.recorders.actions import Event, StreamReader
 from killick.recorders.anthropic import AnthropicReader
-from killick.recorders.gemini import GeminiReader
+from killick.recorders.gemini import GeminiReader, snake
 from killick.recorders.openai_chat import ChatReader
 from killick.recorders.openai_responses import ResponsesReader
 from killick.session.core.stream import Deltas
@@ -79,7 +79,8 @@ _LEFT_OUT: Final = {"sdk_http_response", "automatic_function_calling_history", "
 
 def _gemini_event(item: Any) -> Event | None:
     if isinstance(item, dict):
-        return item
+        wire: Event = snake(item)
+        return wire
     if not hasattr(item, "model_dump"):
         raise TypeError(f"a stream of this shape has events, not {_a(item)}")
     event: Event = item.model_dump(exclude_none=True, exclude=_LEFT_OUT, warnings=False)
