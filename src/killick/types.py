@@ -7,6 +7,7 @@ from killick.maintenance.examine import Finding, Salvaged
 from killick.model.causes import Cause
 from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
 from killick.model.messages import (
+    Extra,
     File,
     Image,
     Json,
@@ -70,6 +71,7 @@ __all__ = [
     "Entry",
     "Erasure",
     "Errors",
+    "Extra",
     "Fed",
     "Feed",
     "Figures",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from killick.model.entries import Delta
-from killick.model.messages import Part, Reasoning, Text, ToolCall
+from killick.model.messages import Extra, Part, Reasoning, Text, ToolCall
 
 _BLANK = " \t\r\n"
 
@@ -73,7 +73,7 @@ def _refuse(name: str) -> None:
 class _Growing:
     """One part under construction."""
 
-    __slots__ = ("encrypted", "head", "length", "pieces", "signature", "type")
+    __slots__ = ("encrypted", "extra", "head", "length", "pieces", "signature", "type")
 
     def __init__(self, delta: Delta) -> None:
         self.type = delta.type
@@ -82,6 +82,7 @@ class _Growing:
         self.length = 0
         self.signature: str | None = None
         self.encrypted: str | None = None
+        self.extra: Extra | None = None
 
     def add(self, delta: Delta) -> None:
         fresh = delta.text[max(0, self.length - delta.offset) :]
@@ -90,15 +91,17 @@ class _Growing:
             self.length += len(fresh)
         self.signature = delta.signature if delta.signature is not None else self.signature
         self.encrypted = delta.encrypted if delta.encrypted is not None else self.encrypted
+        if delta.extra is not None:
+            self.extra = join_extra(self.extra, delta.extra)
 
     def part(self) -> Part:
         text = "".join(self.pieces)
         if self.type == "text":
-            return Text(text)
+            return Text(text, self.extra)
         if self.type == "reasoning":
-            return Reasoning(text, signature=self.signature, encrypted=self.encrypted)
+            return Reasoning(text, self.signature, self.encrypted, self.extra)
         if isinstance(self.head, ToolCall) and self.type == "arguments":
-            return ToolCall(self.head.id, self.head.name, text, self.head.tool_type)
+            return ToolCall(self.head.id, self.head.name, text, self.head.tool_type, self.extra)
         assert self.head is not None
         return self.head
 
@@ -122,6 +125,14 @@ def assemble(deltas: Iterable[Delta], onto: Sequence[Part] = ()) -> tuple[Part, 
         (number, grown.part()) for number, grown in growing.items() if not grown.is_empty()
     )
     return tuple(part for _, part in sorted(parts.items()))
+
+
+def join_extra(known: Extra | None, fresh: Extra) -> Extra:
+    """Return the further fields of both, shape by shape; a field that comes again is replaced."""
+    joined = dict(known or {})
+    for shape, fields in fresh.items():
+        joined[shape] = {**joined.get(shape, {}), **fields}
+    return joined
 
 
 def output_text(deltas: Iterable[Delta], *, after: str | None = None) -> str:
@@ -161,6 +172,8 @@ def _begin(delta: Delta, onto: Sequence[Part]) -> _Growing:
     else:
         growing.head, text = stored, ""
     growing.pieces, growing.length = [text], len(text)
+    if isinstance(stored, Text | Reasoning | ToolCall):
+        growing.extra = stored.extra
     if isinstance(stored, Reasoning):
         growing.signature, growing.encrypted = stored.signature, stored.encrypted
     return growing
@@ -169,7 +182,8 @@ def _begin(delta: Delta, onto: Sequence[Part]) -> _Growing:
 def _continues(last: Delta, delta: Delta) -> bool:
     closed = last.signature is not None or last.encrypted is not None
     follows = delta.part == last.part and delta.offset == last.offset + len(last.text)
-    return follows and delta.head is None and not closed
+    more = delta.extra is not None or last.extra is not None
+    return follows and delta.head is None and not closed and not more
 
 
 def _join(run: list[Delta]) -> Delta:

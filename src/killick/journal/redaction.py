@@ -1,7 +1,8 @@
 """Takes secrets out of what is about to be written, if a store was opened with a redaction.
 
 What is taken out is counted in the entry and kept nowhere. Signatures, encrypted content and a
-provider's opaque data are never touched, nor is reasoning that is signed.
+provider's opaque data are never touched, nor is reasoning that is signed. Streamed reasoning whose
+signature comes after something in it was masked is no longer what was signed: it loses it.
 """
 
 import json
@@ -152,6 +153,8 @@ class Redactor:
                 | e.Delta(signature=None, encrypted=None)
             ):
                 return self._replaced(item, "text")
+            case Reasoning() if MASK in item.text:
+                return self._replaced(unsigned(item), "text")
             case ToolCall():
                 arguments = self.arguments(item.arguments)
                 if arguments == item.arguments:
@@ -219,6 +222,11 @@ class Redactor:
                 unique = f"{redacted} #{number}"
             kept[unique] = self._json(inner)
         return kept
+
+
+def unsigned(part: Reasoning) -> Reasoning:
+    """Return reasoning without what signs it: its text was masked before its signature came."""
+    return msgspec.structs.replace(part, signature=None, encrypted=None)
 
 
 def failed(body: e.Body) -> e.Body:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from killick.model.messages import Json, Part, Role, ToolResult
+from killick.model.messages import Extra, Json, Part, Role, ToolResult
 from killick.model.sessions import Fork, Namer, Parent, Project, Starts, moment
 
 
@@ -356,7 +356,8 @@ class Delta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_lik
 
     `offset` counts the characters of that part before this increment, so applying a delta twice
     is harmless. `head` opens a part that is more than text (a tool call with no arguments yet, an
-    image, opaque data); a signature or encrypted content closes a reasoning part.
+    image, opaque data); a signature or encrypted content closes a reasoning part. `extra` are
+    further fields of the provider's for this part.
     """
 
     part: int
@@ -366,6 +367,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_lik
     head: Part | None = None
     signature: str | None = None
     encrypted: str | None = None
+    extra: Extra | None = None
 
 
 class LateResult(_Body, frozen=True, kw_only=True, tag="late_result"):

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
+Extra = dict[str, dict[str, Any]]
+"""Further fields that a provider sent with a part, under the shape that it sent them in."""
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
@@ -20,6 +22,7 @@ class Text(_Part, frozen=True, tag="text"):
     """Words of a person, a model or a tool."""
 
     text: str
+    extra: Extra | None = None
 
 
 class Reasoning(_Part, frozen=True, tag="reasoning"):
@@ -28,6 +31,7 @@ class Reasoning(_Part, frozen=True, tag="reasoning"):
     text: str
     signature: str | None = None
     encrypted: str | None = None
+    extra: Extra | None = None
 
 
 class ToolCall(_Part, frozen=True, tag="tool_call"):
@@ -37,6 +41,7 @@ class ToolCall(_Part, frozen=True, tag="tool_call"):
     name: str
     arguments: str = ""
     tool_type: Literal["function", "custom", "mcp", "hosted"] = "function"
+    extra: Extra | None = None
 
 
 class Image(_Part, frozen=True, tag="image"):

@@ -48,6 +48,14 @@ class CallPiece(_Action, frozen=True):
     done: bool = False
 
 
+class ExtraFields(_Action, frozen=True):
+    """Further fields of the open text or reasoning, or of a call; JSON may not hold all of them."""
+
+    shape: str
+    fields: dict[str, Any]
+    call_id: str | None = None
+
+
 class WholePart(_Action, frozen=True):
     """A whole part."""
 
@@ -69,7 +77,16 @@ class CallFacts(_Action, frozen=True):
     ids: tuple[tuple[str, str], ...] = ()
 
 
-Action = TextPiece | ReasoningPiece | EndPart | CallPiece | WholePart | MediaPiece | CallFacts
+Action = (
+    TextPiece
+    | ReasoningPiece
+    | EndPart
+    | CallPiece
+    | ExtraFields
+    | WholePart
+    | MediaPiece
+    | CallFacts
+)
 
 NO_ACTIONS: Final[list[Action]] = []
 
@@ -122,6 +139,14 @@ def count(value: Any, *path: str) -> int:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def extra(
+    shape: str, value: Event, known: frozenset[str], call_id: str | None = None
+) -> list[Action]:
+    """Return the fields of a part that this reader has no place for, if it has any."""
+    fields = {key: field for key, field in value.items() if key not in known and field is not None}
+    return [ExtraFields(shape, fields, call_id)] if fields else []
 
 
 def text_of(value: Any) -> str:

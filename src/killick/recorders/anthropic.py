@@ -20,6 +20,7 @@ from killick.recorders.actions import (
     TextPiece,
     WholePart,
     count,
+    extra,
     opaque,
     text_of,
     to_json,
@@ -31,6 +32,13 @@ _DERIVED: Final = frozenset(
     {"ping", "text", "thinking", "signature", "citation", "input_json", "compaction"}
 )
 """What the SDK's helper stream adds to the events, and what carries nothing."""
+_KNOWN: Final = {
+    "text": frozenset({"type", "text", "citations"}),
+    "thinking": frozenset({"type", "thinking", "signature"}),
+    "redacted_thinking": frozenset({"type", "data"}),
+    "tool_use": frozenset({"type", "id", "name", "input"}),
+}
+"""The fields of a block that have a place in a part; the others are kept with it."""
 _CUT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 
 
@@ -97,12 +105,13 @@ class AnthropicReader:
                 actions.append(ReasoningPiece(start["thinking"]))
             case "redacted_thinking":
                 # A part of its own: thinking that is open may not take its data.
-                actions.append(WholePart(Reasoning("", encrypted=text_of(start.get("data")))))
+                actions.append(WholePart(_redacted(start)))
             case "tool_use":
                 if block.id in self._ids or not block.id:
                     block.id = f"{block.id or self._prefix}_{len(self._ids)}"
                 self._ids.add(block.id)
                 actions.append(CallPiece(block.id, text_of(start.get("name")) or "tool"))
+                actions += extra("anthropic", start, _KNOWN["tool_use"], block.id)
         return actions
 
     def _grow(self, block: _Block, delta: Event) -> list[Action]:
@@ -127,11 +136,13 @@ class AnthropicReader:
     def _stop(self, block: _Block) -> list[Action]:
         match block.type:
             case "text":
+                more = extra("anthropic", block.start, _KNOWN["text"])
                 cited = [unsent("anthropic", citations=block.citations)] if block.citations else []
-                return [EndPart(), *cited, *self._unknown(block)]
+                return [*more, EndPart(), *cited, *self._unknown(block)]
             case "thinking":
+                more = extra("anthropic", block.start, _KNOWN["thinking"])
                 signed = ReasoningPiece(signature=block.signature) if block.signature else EndPart()
-                return [signed, EndPart(), *self._unknown(block)]
+                return [*more, signed, EndPart(), *self._unknown(block)]
             case "redacted_thinking":
                 return self._unknown(block)
             case "tool_use":
@@ -193,6 +204,13 @@ class AnthropicReader:
                 actions.append(unsent("anthropic", unfinished=_whole(block)))
         self._blocks = {}
         return actions
+
+
+def _redacted(start: Event) -> Reasoning:
+    more = {key: value for key, value in start.items() if key not in _KNOWN["redacted_thinking"]}
+    return Reasoning(
+        "", encrypted=text_of(start.get("data")), extra={"anthropic": more} if more else None
+    )
 
 
 def whole_events(message: Event) -> list[Event]:

@@ -12,11 +12,13 @@ from killick.recorders.actions import (
     CallPiece,
     EndPart,
     Event,
+    ExtraFields,
     MediaPiece,
     ReasoningPiece,
     StreamReader,
     TextPiece,
     WholePart,
+    to_json,
     unsent,
 )
 from killick.recorders.model_call import StreamShape
@@ -148,6 +150,9 @@ class DeltaApplier:
                 reply.part(part)
             case EndPart():
                 reply.end_part()
+            case ExtraFields(shape, fields, of):
+                plain: dict[str, Any] = json.loads(to_json(fields))
+                reply.extra({shape: plain}, call_id=of)
             case MediaPiece():
                 raise AssertionError("bytes are placed by the face")
             case _:

@@ -20,6 +20,7 @@ from killick.recorders.actions import (
     TextPiece,
     WholePart,
     count,
+    extra,
     opaque,
     text_of,
     to_json,
@@ -32,6 +33,9 @@ _VALUES: Final = ("string_value", "number_value", "bool_value", "null_value")
 _STEP: Final = re.compile(r"""\.?([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]""")
 _DATA: Final = frozenset({"args", "response", "part_metadata"})
 """Objects of the caller's: the names in them are data."""
+_KNOWN: Final = frozenset({"text", "thought", "thought_signature", "function_call", "inline_data"})
+_KNOWN_CALL: Final = frozenset({"id", "name", "args", "partial_args", "will_continue"})
+"""The fields of a part that have a place here; the others are kept with it."""
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _ITEMS_MAX: Final = 100_000
 """Places of an array that a path may skip: a broken path makes no array of any size."""
@@ -40,10 +44,10 @@ _ITEMS_MAX: Final = 100_000
 class _Calling:
     """A call whose arguments come value by value."""
 
-    def __init__(self, call_id: str, name: str) -> None:
+    def __init__(self, call_id: str, name: str, args: Any) -> None:
         self.id = call_id
         self.name = name
-        self.args: Any = {}
+        self.args = args
         self.open: str | None = None
         """The path of a text that goes on."""
 
@@ -138,8 +142,10 @@ class GeminiReader:
         text, call, inline = part.get("text"), part.get("function_call"), part.get("inline_data")
         if isinstance(text, str):
             actions.append(ReasoningPiece(text) if part.get("thought") else TextPiece(text))
+            if text:
+                actions += extra("gemini", part, _KNOWN)
         elif isinstance(call, dict) and (call or self._calling is not None):
-            self._call(call, actions)
+            self._call(part, actions)
         elif inline and inline.get("data"):
             data = inline["data"]
             media_type = text_of(inline.get("mime_type")) or "application/octet-stream"
@@ -156,23 +162,20 @@ class GeminiReader:
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def _call(self, call: Event, actions: list[Action]) -> None:
+    def _call(self, part: Event, actions: list[Action]) -> None:
         """Take a whole call, the first piece of one, or a piece that has no name of its own."""
+        call = part["function_call"]
         pieces, more = call.get("partial_args") or (), bool(call.get("will_continue"))
         if call.get("name") or self._calling is None:
             self._end_call(actions)
-            calling = _Calling(
-                self._unused(text_of(call.get("id"))), text_of(call.get("name")) or "tool"
-            )
-            if not pieces and not more:
-                arguments = to_json(call.get("args") or {}).decode()
-                actions.append(CallPiece(calling.id, calling.name, arguments))
-                return
-            self._calling = calling
-            calling.args = call.get("args") or {}
-            actions.append(CallPiece(calling.id, calling.name))
+            call_id, name = self._unused(text_of(call.get("id"))), text_of(call.get("name"))
+            self._calling = _Calling(call_id, name or "tool", call.get("args") or {})
+            actions.append(CallPiece(call_id, name or "tool"))
+        calling = self._calling
+        actions += extra("gemini", part, _KNOWN, calling.id)
+        actions += extra("gemini", call, _KNOWN_CALL, calling.id)
         for piece in pieces:
-            self._calling.add(piece)
+            calling.add(piece)
         if not more:
             self._end_call(actions)
 

@@ -18,6 +18,7 @@ from killick.recorders.actions import (
     ReasoningPiece,
     TextPiece,
     count,
+    extra,
     text_of,
     unsent,
     usage,
@@ -25,6 +26,9 @@ from killick.recorders.actions import (
 
 _CUT: Final = frozenset({"length", "content_filter", "error"})
 """Finish reasons after which a call may be in the middle of its arguments."""
+_KNOWN: Final = frozenset({"index", "id", "type", "function", "custom"})
+_KNOWN_INSIDE: Final = frozenset({"name", "arguments", "input"})
+"""The fields of a call that have a place in a part; the others are kept with it."""
 
 
 class _Calling:
@@ -38,6 +42,7 @@ class _Calling:
         self.opened = False
         self.waiting = ""
         self.pieces: list[str] = []
+        self.more: Event = {}
 
 
 class ChatReader:
@@ -145,7 +150,11 @@ class ChatReader:
         call.given = call.given or given
         call.name = call.name or name
         call.pieces.append(text)
+        more = {key: value for key, value in piece.items() if key not in _KNOWN}
+        inside = {key: value for key, value in body.items() if key not in _KNOWN_INSIDE}
+        call.more |= {**more, **({"function": inside} if inside else {})}
         if call.opened:
+            self._keep_more(call, actions)
             if text:
                 actions.append(CallPiece(call.id, arguments=text))
             return
@@ -165,7 +174,15 @@ class ChatReader:
     def _open(self, call: _Calling, actions: list[Action]) -> None:
         call.opened = True
         kind = "custom" if call.custom else "function"
-        actions.append(CallPiece(call.id, call.name, call.waiting, kind))  # type: ignore[arg-type]
+        opening = CallPiece(call.id, call.name, "" if call.more else call.waiting, kind)  # type: ignore[arg-type]
+        actions.append(opening)
+        if call.more:  # before the call is whole: it is shown with them
+            self._keep_more(call, actions)
+            actions.append(CallPiece(call.id, arguments=call.waiting))
+
+    def _keep_more(self, call: _Calling, actions: list[Action]) -> None:
+        actions += extra("openai-chat", call.more, frozenset(), call.id)
+        call.more = {}
 
     def _finish(self, reason: str, actions: list[Action]) -> None:
         for number, call in enumerate(self._calls):

@@ -20,6 +20,7 @@ from killick.recorders.actions import (
     TextPiece,
     WholePart,
     count,
+    extra,
     opaque,
     text_of,
     to_json,
@@ -47,6 +48,14 @@ _ARGUMENTS: Final = frozenset(
 )
 
 
+_KNOWN_CALL: Final = frozenset({"type", "call_id", "name", "arguments", "input", "status"})
+_KNOWN_MESSAGE: Final = frozenset({"id", "type", "role", "content", "status"})
+_KNOWN_REASONING: Final = frozenset(
+    {"id", "type", "summary", "content", "encrypted_content", "status"}
+)
+"""The fields of an item that have a place in a part; the others are kept with it."""
+
+
 class _Item:
     """One item of the output as it comes."""
 
@@ -60,6 +69,8 @@ class _Item:
         self.text = ""
         self.refusing = False
         self.annotations: list[Any] = []
+        self.kept: Event = {}
+        """The further fields that were kept with its part already."""
         self.sealed = False
         self.done = False
 
@@ -146,7 +157,16 @@ class ResponsesReader:
                 item.refusing = True
                 actions += [EndPart(), unsent("openai", refusal=True)]
             actions.append(TextPiece(piece))
+            actions += self._more(item, item.start, _KNOWN_MESSAGE)
         return actions
+
+    def _more(
+        self, item: _Item, value: Event, known: frozenset[str], call_id: str | None = None
+    ) -> list[Action]:
+        """Keep the further fields of an item that are new: it comes twice, and may come changed."""
+        fresh = {k: v for k, v in value.items() if k not in item.kept or item.kept[k] != v}
+        item.kept |= fresh
+        return extra("openai-responses", fresh, known, call_id)
 
     def _renamed(self, item: _Item, event: Event) -> list[Action]:
         """Note another id: some servers stream an item's text under one of its own."""
@@ -182,7 +202,9 @@ class ResponsesReader:
             item.call_id = self._unused(text_of(start.get("call_id")))
             name = text_of(start.get("name")) or "tool"
             opening = CallPiece(item.call_id, name, tool_type=kind)  # type: ignore[arg-type]
-            return [opening, *self._arguments(item, text_of(start.get(_CALLS[item.type])), "delta")]
+            more = self._more(item, start, _KNOWN_CALL, item.call_id)
+            text = text_of(start.get(_CALLS[item.type]))
+            return [opening, *more, *self._arguments(item, text, "delta")]
         return NO_ACTIONS
 
     def _unused(self, call_id: str) -> str:
@@ -205,6 +227,7 @@ class ResponsesReader:
         elif item.type in _CALLS:
             cut = cut or whole.get("status") == "incomplete"
             last = "rest" if cut else "done"
+            actions += self._more(item, whole, _KNOWN_CALL, item.call_id)
             actions += self._arguments(item, text_of(whole.get(_CALLS[item.type])), last)
         else:
             self._end_other(index, whole, actions)
@@ -219,6 +242,8 @@ class ResponsesReader:
             actions += self._say(item, index, text, "done", stem)
             known = len(item.annotations)
             item.annotations += (part.get("annotations") or ())[known:]
+        if item.given:
+            actions += self._more(item, whole, _KNOWN_MESSAGE)
         actions.append(EndPart())
         self._cite(item, actions)
 
@@ -232,6 +257,8 @@ class ResponsesReader:
             parts = [*(whole.get("summary") or ()), *(whole.get("content") or ())]
             actions.append(ReasoningPiece("\n\n".join(text_of(part.get("text")) for part in parts)))
         # Its id stands where a signature would: the provider wants both back together.
+        if item.given:
+            actions += extra("openai-responses", whole, _KNOWN_REASONING)
         closing = ReasoningPiece(
             signature=whole.get("id"), encrypted=whole.get("encrypted_content")
         )

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from killick.errors import HandleClosed, InvalidEntry, KillickError, StoreDegraded
+from killick.journal.codec import encode
 from killick.model.entries import Delta
 from killick.model.limits import BODY_BYTES_MAX, FLUSH_BYTES, STREAM_BUFFER_BYTES
 from killick.model.messages import Opaque
@@ -79,6 +80,8 @@ class StreamBuffer:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if isinstance(delta.head, Opaque):
             size += len(delta.head.data)
+        if delta.extra is not None:
+            size += len(encode(delta.extra))
         waiting = self._added - self._written
         if waiting + size > self._limit and waiting:
             raise StoreDegraded(

@@ -18,8 +18,9 @@ import msgspec
 
 from killick.journal.assembly import assemble, is_whole_object
 from killick.journal.closing import keeps_waiting
+from killick.journal.redaction import MASK, unsigned
 from killick.model import entries as e
-from killick.model.messages import File, Image, Part, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.views import phrases
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -318,6 +319,9 @@ class Builder:
                 self._fill_call(saying, part)
             elif isinstance(part, Text) and not part.text.strip():
                 continue
+            elif isinstance(part, Reasoning) and MASK in part.text:
+                saying.parts.append(unsigned(part))
+                self._repair(saying.seqs[0], "left out", "the signature of masked reasoning")
             elif not (saying.partial and self._partial == "omit" and isinstance(part, Text)):
                 saying.parts.append(part)
 
@@ -332,7 +336,7 @@ class Builder:
         call.call, call.seen = part, saying.seen
         saying.calls.append(call)
         saying.parts.append(
-            ToolCall(call.unique_id, _safe_name(part.name), part.arguments, part.tool_type)
+            msgspec.structs.replace(part, id=call.unique_id, name=_safe_name(part.name))
         )
 
     def _take_late_text(self, seq: int, body: e.LateText) -> None:

@@ -17,12 +17,12 @@ from killick.errors import (
     TurnStopped,
 )
 from killick.journal import checks
-from killick.journal.assembly import ObjectScanner, is_whole_object
+from killick.journal.assembly import ObjectScanner, is_whole_object, join_extra
 from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.limits import PARTS_MAX
-from killick.model.messages import Json, Part, Role, State, ToolCall
+from killick.model.messages import Extra, Json, Part, Role, State, ToolCall
 from killick.session.core.turn import TurnCore
 from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
@@ -65,12 +65,13 @@ class ModelCall:
 class _Call:
     """A tool call whose arguments are still coming."""
 
-    __slots__ = ("length", "name", "number", "pieces", "scanner", "sealed", "tool_type")
+    __slots__ = ("extra", "length", "name", "number", "pieces", "scanner", "sealed", "tool_type")
 
     def __init__(self, number: int, name: str, tool_type: ToolType) -> None:
         self.number = number
         self.name = name
         self.tool_type = tool_type
+        self.extra: Extra | None = None
         self.length = 0
         self.pieces: list[str] = []
         self.scanner = ObjectScanner()
@@ -261,6 +262,20 @@ class StreamCore:
         if self.kept is not None:
             self.kept.append(delta)
 
+    def extra(self, fields: Extra, call_id: str | None) -> None:
+        check_value(fields, Extra, "further fields of a part")
+        buffer = self._writable()
+        with self._mutex:
+            call = None if call_id is None else self._calls.get(call_id)
+            if call is not None:
+                delta = e.Delta(call.number, call.length, "arguments", "", extra=fields)
+                call.extra = join_extra(call.extra, fields)
+            elif call_id is None and self._open is not None:
+                delta = e.Delta(self._count - 1, self._length, self._open, "", extra=fields)
+            else:
+                raise InvalidEntry("there is no open part or call that these fields belong to")
+            self._hand_over(buffer, delta, buffer.admit(delta))
+
     def end_part(self) -> None:
         self._writable()
         with self._mutex:
@@ -324,7 +339,7 @@ class StreamCore:
             tell(call)
 
     def _tell(self, call_id: str, call: _Call) -> None:
-        whole = ToolCall(call_id, call.name, "".join(call.pieces), call.tool_type)
+        whole = ToolCall(call_id, call.name, "".join(call.pieces), call.tool_type, call.extra)
         with self._mutex:
             self.tool_calls.append(whole)
             listeners = list(self._listeners)
@@ -405,6 +420,14 @@ class Deltas:
     def part(self, part: Part) -> None:
         """Add a whole part: an image, a file, or a provider's opaque data."""
         self._core.part(part)
+
+    def extra(self, fields: Extra, *, call_id: str | None = None) -> None:
+        """Keep further fields of the provider's with the open text or reasoning, or with a call.
+
+        They stand under the shape that they came in, `{"anthropic": {"caller": …}}`, and go back
+        in that shape where it takes them.
+        """
+        self._core.extra(fields, call_id)
 
     def end_part(self) -> None:
         """End the open part: text or reasoning that follows begins one of its own."""

@@ -48,6 +48,7 @@ Json = dict[str, Any]
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _GEMINI: Final = frozenset(
     {"text", "inline_data", "file_data", "executable_code", "code_execution_result"}
+    | {"tool_call", "tool_response"}
 )
 """One of these makes an object a part of Gemini's; the others' blocks have a type."""
 
@@ -198,6 +199,12 @@ def arguments_object(call: ToolCall) -> Json:
     """Arguments as an object."""
     value: Json = json.loads(arguments_text(call), parse_constant=str)
     return value
+
+
+def sent_back(part: Text | ToolCall, shape: str, *names: str) -> Json:
+    """Return those further fields of a part that this shape takes back, as they came in it."""
+    fields = (part.extra or {}).get(shape) or {}
+    return {name: fields[name] for name in names if name in fields}
 
 
 def result_text(result: ToolResult, message: Neutral | None = None) -> str:

@@ -16,6 +16,7 @@ from killick.views.formats.common import (
     clean,
     is_clean,
     result_text,
+    sent_back,
 )
 from killick.views.neutral import Neutral
 from killick.views.profiles import Profile, normal
@@ -67,6 +68,7 @@ def _assistant(message: Neutral, options: RenderOptions) -> Json | None:
                 "id": _call_id(call.id, profile),
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments_text(call)},
+                **sent_back(call, "openai-chat", "extra_content"),
             }
             for call in calls
         ]

@@ -15,6 +15,7 @@ from killick.views.formats.common import (
     is_clean,
     opaque_object,
     result_text,
+    sent_back,
 )
 from killick.views.neutral import Neutral
 
@@ -50,7 +51,8 @@ def _answer(
         match part:
             case Text():
                 text = clean(part.text)
-                items.append({"type": "message", "role": "assistant", "content": text})
+                said = {"type": "message", "role": "assistant", "content": text}
+                items.append({**said, **sent_back(part, "openai-responses", "phase")})
             case ToolCall(tool_type="custom"):
                 custom.add(part.id)
                 items.append(
@@ -59,6 +61,7 @@ def _answer(
                         "call_id": part.id,
                         "name": part.name,
                         "input": clean(part.arguments),
+                        **sent_back(part, "openai-responses", "namespace", "caller"),
                     }
                 )
             case ToolCall():
@@ -68,6 +71,7 @@ def _answer(
                         "call_id": part.id,
                         "name": part.name,
                         "arguments": arguments_text(part),
+                        **sent_back(part, "openai-responses", "namespace", "caller"),
                     }
                 )
             case Reasoning():
