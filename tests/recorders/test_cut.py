@@ -45,7 +45,7 @@ def test_a_clean_end_before_the_end_mark_raises_and_says_what_was_kept(store: St
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_cut_until_its_end_mark_comes(store: Store, shape: Any) -> None:
     """What comes behind the end mark (usage, in a chunk of its own) may be missing."""
-    events = [_snake(event) for event in EVENTS[shape]] if shape == "gemini" else EVENTS[shape]
+    events = EVENTS[shape]
     mark = len(events) - 1 if shape == "openai-chat" else len(events)
     for number in range(len(events) + 1):
         with store.create_session().turn("Hi.") as turn:
@@ -57,14 +57,6 @@ def test_every_shape_is_cut_until_its_end_mark_comes(store: Store, shape: Any) -
                 assert number < mark
         assert reply.complete is (number >= mark)
         assert (reply.error is None) is (number >= mark)
-
-
-def _snake(event: Event) -> Event:
-    """A chunk of Gemini's as its SDK shows it; only what this test looks at."""
-    candidate = dict(event["candidates"][0])
-    if "finishReason" in candidate:
-        candidate["finish_reason"] = candidate.pop("finishReason")
-    return {"candidates": [candidate]}
 
 
 def test_one_that_catches_it_asks_again_in_the_same_turn(store: Store) -> None:

@@ -368,7 +368,7 @@ def gemini(part: Event, finish: str | None = None) -> Event:
     return {"candidates": [{"content": {"parts": [part]}, "finish_reason": finish}]}
 
 
-def at(path: str, more: bool = False, **value: Any) -> Event:
+def at(path: str, *, more: bool = False, **value: Any) -> Event:
     return {"json_path": path, **value, **({"will_continue": True} if more else {})}
 
 

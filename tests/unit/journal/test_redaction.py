@@ -17,6 +17,7 @@ from killick.model.entries import Delta
 from killick.model.messages import Part
 from killick.stores.memory import MemoryDisk
 from tests.unit.views.talking import stopped
+from tests.waiting import until
 
 KEY = "ghp_" + "a1B2" * 9
 TOKENS = {
@@ -244,3 +245,27 @@ def test_an_approval_has_the_hash_of_the_arguments_that_are_stored() -> None:
             (call,) = session.messages()[1].tool_calls
             assert KEY not in call.arguments
             assert asked.arguments_hash == digest(to_bytes(call.arguments))
+
+
+def test_streamed_thinking_is_sent_back_exactly_or_not_at_all(tmp_path: Path) -> None:
+    """Its signature comes when the thinking is on the disk, where the secret is masked."""
+    with Store(tmp_path / "work.db", redact="secrets", window_seconds=0.001) as store:
+        session = store.create_session()
+        with session.turn("Go.") as turn:
+            with turn.stream(provider="anthropic") as reply:
+                reply.reasoning(f"I use {KEY} here.")
+                until(
+                    lambda: (
+                        MASK
+                        in "".join(getattr(p, "text", "") for p in session.messages()[-1].parts)
+                    )
+                )
+                reply.reasoning(signature="c2ln")
+                reply.reasoning("Nothing secret.")
+                reply.reasoning(signature="d2ln")
+                reply.text("Done.")
+            thought = session.messages()[-1].parts[0]
+            assert thought == Reasoning("I use [redacted] here.")
+            blocks = session.context("anthropic").messages[1]["content"]
+            signed = [block for block in blocks if block["type"] == "thinking"]
+            assert [block["signature"] for block in signed] == ["d2ln"]

@@ -1,11 +1,13 @@
 """Reasoning goes back exactly as it came, to its own provider, or not at all."""
 
+import json
 from base64 import b64decode
 from typing import Any
 
 import pytest
 
 from killick import Message, Reasoning, Session, Text
+from killick.journal.redaction import MASK
 from killick.model.messages import Opaque, Part, ToolCall
 from killick.views import validators
 from killick.views.context import Format
@@ -39,6 +41,22 @@ def test_signed_thinking_goes_back_exactly(session: Session) -> None:
     think(session, SIGNED, Text("Yes."), provider="anthropic")
     thinking, _ = session.context("anthropic").messages[1]["content"]
     assert thinking == {"type": "thinking", "thinking": "I think.", "signature": "c2ln"}
+
+
+@pytest.mark.parametrize("format_", ["anthropic", "openai-responses", "gemini"])
+@pytest.mark.parametrize("part", [SIGNED, Reasoning("In short.", "rs_7", "gAAA")])
+def test_thinking_that_was_masked_before_its_signature_came_is_not_sent(
+    session: Session, format_: Format, part: Reasoning
+) -> None:
+    """As it stands in stores of before: the mask under the signature, which a provider refuses."""
+    masked = Reasoning(f"{part.text} {MASK * 9}", part.signature, part.encrypted)
+    provider = {"openai-responses": "openai"}.get(format_, format_)
+    think(session, masked, Text("Yes."), provider=provider)
+    sent = json.dumps(session.context(format_).messages, ensure_ascii=False)
+    assert MASK not in sent
+    assert "c2ln" not in sent
+    assert "gAAA" not in sent
+    assert "Yes." in sent
 
 
 def test_redacted_thinking_goes_back_exactly(session: Session) -> None:

@@ -302,6 +302,7 @@ def test_a_tool_that_a_provider_ran_is_told_to_the_others_in_one_sentence(
         turn.record(Message(role="assistant", parts=[*parts, Text("Well.")]))
     sent = json.dumps(session.context(format_).messages, ensure_ascii=False).replace("\\", "")
     own = {"openai": "openai-responses"}.get(provider, provider) == format_
+    own = own and case != "anthropic resumed"  # a result without its call is refused
     assert sent.count("provider ") == (0 if own else 1), sent
     assert own or (told in sent and outcome in sent)
 

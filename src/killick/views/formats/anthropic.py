@@ -16,7 +16,9 @@ from killick.views.formats.common import (
     is_clean,
     opaque_object,
     result_text,
+    sent_back,
 )
+from killick.views.formats.hosted import SERVER_CALLS, is_failure, objects
 from killick.views.neutral import Neutral, Repair
 
 _MANY_IMAGES: Final = 20
@@ -26,9 +28,10 @@ _SIDE_AMONG_MANY: Final = 2000
 
 def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     rendered = Rendered()
+    served = _served(neutral)
     for message in neutral:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message, options)
+        blocks = _blocks(message, served, options)
         if not blocks:
             continue
         if not rendered.messages and role == "assistant":
@@ -73,12 +76,10 @@ def _is_large(image: Json) -> bool:
     return max(image_sides(b64decode(image["source"]["data"]))) > _SIDE_AMONG_MANY
 
 
-def _blocks(message: Neutral, options: RenderOptions) -> list[Json]:
-    blocks = [block for part in message.parts for block in _block(part, message, options)]
+def _blocks(message: Neutral, served: frozenset[str], options: RenderOptions) -> list[Json]:
+    blocks = [block for part in message.parts for block in _block(part, message, served, options)]
     if message.role != "assistant":
         return blocks
-    if message.cut_off:
-        blocks = _served(blocks, message, options)
     # The last block may not be thinking, and a last text may not end in white space.
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
@@ -89,29 +90,59 @@ def _blocks(message: Neutral, options: RenderOptions) -> list[Json]:
     return blocks
 
 
-def _served(blocks: list[Json], message: Neutral, options: RenderOptions) -> list[Json]:
-    """Tell as text the calls of the provider's own tools that were cut off before their results."""
-    answered = {block.get("tool_use_id") for block in blocks}
-    kept: list[Json] = []
-    for block in blocks:
-        served = block["type"] in ("server_tool_use", "mcp_tool_use")
-        if served and block.get("id") not in answered:
-            options.left_out(message, "a call of the provider's own tool that has no result")
-            name = clean(str(block.get("name") or "tool"))
-            text = phrases.hosted(name, "", ended=False, failed=False)
-            block = {"type": "text", "text": text}
-        kept.append(block)
-    return kept
+def _served(neutral: Sequence[Neutral]) -> frozenset[str]:
+    """Return the ids of the provider's own calls that can be sent: those that have their results.
+
+    A call is accepted without one as long as only results of the caller's tools follow: the
+    provider goes on with it. Anything else behind it makes each request with it refused.
+    """
+    asked: dict[str, int] = {}
+    answered: set[str] = set()
+    for index, message in enumerate(neutral):
+        for block in objects(message.parts, "anthropic") if message.role == "assistant" else ():
+            if block.get("type") in SERVER_CALLS:
+                asked[str(block.get("id"))] = index
+            elif block.get("tool_use_id") in asked:
+                answered.add(block["tool_use_id"])
+    last = max((at for at, each in enumerate(neutral) if each.role == "assistant"), default=-1)
+    if all(message.role == "tool" for message in neutral[last + 1 :]):
+        answered |= {
+            call_id for call_id, at in asked.items() if at == last and not neutral[at].cut_off
+        }
+    return frozenset(answered)
 
 
-def _block(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
+def _own(block: Json, message: Neutral, served: frozenset[str], options: RenderOptions) -> Json:
+    """Return a block of the provider's own, or a sentence in place of one half of a tool's run."""
+    asks = block["type"] in SERVER_CALLS
+    call_id = block.get("id") if asks else block.get("tool_use_id")
+    if call_id in served or not (asks or isinstance(call_id, str)):
+        return block
+    options.left_out(message, "one half of a run of the provider's own tool")
+    if not asks:
+        return {"type": "text", "text": phrases.hosted_result(failed=is_failure(block))}
+    name = clean(str(block.get("name") or "tool"))
+    return {"type": "text", "text": phrases.hosted(name, "", ended=False, failed=False)}
+
+
+def _caller(call: ToolCall, served: frozenset[str]) -> Json:
+    """Return which of the provider's own tools has made this call, if that one is sent too."""
+    fields = sent_back(call, "anthropic", "caller")
+    caller = fields.get("caller")
+    by = caller.get("tool_id") if isinstance(caller, dict) else None
+    return fields if by is None or by in served else {}
+
+
+def _block(
+    part: Part, message: Neutral, served: frozenset[str], options: RenderOptions
+) -> list[Json]:
     match part:
         case Text():
             text = phrases.system_said(part.text) if message.role == "system" else part.text
             return [{"type": "text", "text": clean(text)}]
         case ToolCall():
             call = {"type": "tool_use", "id": part.id, "name": part.name}
-            return [{**call, "input": arguments_object(part)}]
+            return [{**call, "input": arguments_object(part), **_caller(part, served)}]
         case ToolResult():
             return [_result(part, message, options)]
         case Reasoning():
@@ -125,7 +156,7 @@ def _block(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
             value = opaque_object(part, "anthropic", message, options)
             if isinstance(value, str):
                 return [{"type": "text", "text": value}]
-            return [] if value is None else [value]
+            return [] if value is None else [_own(value, message, served, options)]
 
 
 def _thinking(part: Reasoning, message: Neutral, options: RenderOptions) -> list[Json]:

@@ -6,6 +6,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.views import phrases
 from killick.views.formats.common import (
@@ -19,6 +21,7 @@ from killick.views.formats.common import (
     opaque_object,
     result_text,
 )
+from killick.views.formats.hosted import objects
 from killick.views.neutral import Neutral
 
 _NAME: Final = re.compile(r"[a-zA-Z_]")
@@ -33,7 +36,7 @@ def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
     names: dict[str, str] = {}
     for message in neutral:
         role = "model" if message.role == "assistant" else "user"
-        parts = _parts(message, names, options)
+        parts = _parts(_whole_runs(message, options), names, options)
         if not parts:
             continue
         if not rendered.messages and role == "model":
@@ -47,6 +50,33 @@ def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
         if shown:
             rendered.add({"role": "user", "parts": shown}, message.seqs)
     return rendered
+
+
+def _whole_runs(message: Neutral, options: RenderOptions) -> Neutral:
+    """Return a message with a sentence for each half of a tool's run whose other half is missing.
+
+    A call of a tool of Gemini's own goes back together with its response, or not at all.
+    """
+    values = list(objects(message.parts, "gemini"))
+    calls = {_run_id(value) for value in values if "tool_call" in value}
+    responses = {_run_id(value) for value in values if "tool_response" in value}
+    if calls == responses:
+        return message
+    parts: list[Part] = []
+    for part in message.parts:
+        value = next(iter(objects([part], "gemini")), {})
+        if not isinstance(part, Opaque) or _run_id(value) in (None, *(calls & responses)):
+            parts.append(part)
+        elif "tool_call" in value:
+            parts.append(Text(options.hosted(part, message)))
+        else:
+            options.left_out(message, "the response of a tool of the provider's without its call")
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _run_id(value: Json) -> str | None:
+    half = value.get("tool_call") or value.get("tool_response")
+    return str(half.get("id")) if isinstance(half, dict) else None
 
 
 def _joins(rendered: Rendered, role: str, message: Neutral) -> bool:

@@ -8,7 +8,7 @@ from killick.model.messages import Opaque, Part
 from killick.views import phrases
 
 _INPUT_MAX: Final = 200
-_ANTHROPIC: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 _INPUTS: Final = ("input", "arguments", "action", "queries", "code", "args")
 _GEMINI: Final = {"executable_code": "code_execution_result", "tool_call": "tool_response"}
 """Parts by which Gemini calls its own tools, and those that bring their results."""
@@ -42,7 +42,7 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
     ended = item.get("status") not in ("in_progress", "incomplete") and "unfinished" not in value
     outputs = [
         other
-        for other in _objects(parts, "openai")
+        for other in objects(parts, "openai")
         if other.get("type") == f"{kind}_output" and other.get("call_id") == item.get("call_id")
     ]
     failed = item.get("status") == "failed" or bool(item.get("error"))
@@ -57,19 +57,20 @@ def _shell_failed(output: Json) -> bool:
 
 
 def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:
-    others = list(_objects(parts, "anthropic"))
-    if value.get("type") in _ANTHROPIC:
+    others = list(objects(parts, "anthropic"))
+    if value.get("type") in SERVER_CALLS:
         results = [other for other in others if other.get("tool_use_id") == value.get("id")]
-        failed = any(map(_is_failure, results))
+        failed = any(map(is_failure, results))
         name = str(value.get("name") or "tool")
         return phrases.hosted(name, _input(value), ended=bool(results), failed=failed)
     if not isinstance(value.get("tool_use_id"), str):
         return None
     asked = any(other.get("id") == value["tool_use_id"] for other in others)
-    return None if asked else phrases.hosted_result(failed=_is_failure(value))
+    return None if asked else phrases.hosted_result(failed=is_failure(value))
 
 
-def _is_failure(result: Json) -> bool:
+def is_failure(result: Json) -> bool:
+    """Tell whether the result of a tool that Anthropic ran says that it failed."""
     content = result.get("content")
     kind = str(content.get("type")) if isinstance(content, dict) else ""
     return result.get("is_error") is True or kind.endswith("_error")
@@ -81,7 +82,7 @@ def _gemini(part: Opaque, value: Json, parts: Sequence[Part]) -> str | None:
     if asked is None:
         return None
     at = next(index for index, other in enumerate(parts) if other is part)
-    later = [_snake_keys(other) for other in _objects(parts[at:], "gemini")]
+    later = [_snake_keys(other) for other in objects(parts[at:], "gemini")]
     result = next((other[_GEMINI[asked]] for other in later if _GEMINI[asked] in other), None)
     outcome = result.get("outcome", "OUTCOME_OK") if isinstance(result, dict) else None
     call = value[asked] if isinstance(value[asked], dict) else {}
@@ -111,7 +112,8 @@ def _input(call: Json) -> str:
     return text if len(text) <= _INPUT_MAX else f"{text[:_INPUT_MAX]}…"
 
 
-def _objects(parts: Sequence[Part], provider: str) -> Iterator[Json]:
+def objects(parts: Sequence[Part], provider: str) -> Iterator[Json]:
+    """Return a provider's own objects among these parts."""
     for part in parts:
         if isinstance(part, Opaque) and part.provider == provider:
             value = _object(part)

@@ -42,6 +42,8 @@ RULES: Mapping[str, str] = {
     "duplicate-call-id": "`tool_use` ids must be unique",
     "arguments": "tool_use.input: Input should be a valid dictionary",
     "missing-result": "`tool_use` ids were found without `tool_result` blocks immediately after",
+    "missing-server-result": "`web_search` tool use with id … was found without a corresponding "
+    "`web_search_tool_result` block",
     "orphan-result": "unexpected `tool_use_id` found in `tool_result` blocks: each must have a "
     "corresponding `tool_use` block in the previous message",
     "duplicate-result": "each tool_use must have a single result. Found multiple `tool_result` "
@@ -124,10 +126,10 @@ def anthropic(
     if valid and valid[0] and messages[0]["role"] != "user":
         report.add("first-role", "messages[0]", "the first message is not the user's")
     _pairs(report, messages, valid)
-    _server_pairs(report, messages, valid)
+    goes_on = _server_pairs(report, messages, valid)
     if valid and valid[-1] and messages[-1]["role"] == "assistant":
         _ending(report, messages[-1], f"messages[{len(messages) - 1}]")
-    if complete:
+    if complete and not goes_on:
         check_complete(report, messages)
     return report.found
 
@@ -304,9 +306,14 @@ def _missing(report: Findings, open_calls: Mapping[str, str]) -> None:
 
 def _server_pairs(
     report: Findings, messages: Sequence[Mapping[str, Any]], valid: Sequence[bool]
-) -> None:
-    """A tool that the provider ran: its result is somewhere after it, in an assistant message."""
-    open_calls: dict[str, str] = {}
+) -> bool:
+    """A tool that the provider ran: its result is somewhere after it, in an assistant message.
+
+    Measured by pydantic-ai on claude-sonnet-4-5, 2026-08: without one a call is accepted as long as
+    nothing but results of the caller's own tools follows its message. True if the provider has one
+    to go on with, so that the request need not end with the user.
+    """
+    open_calls: dict[str, tuple[int, str]] = {}
     for index, message in enumerate(messages):
         content = message["content"] if valid[index] else []
         if not isinstance(content, list) or tag(message, "role") != "assistant":
@@ -314,10 +321,19 @@ def _server_pairs(
         for position, block in enumerate(content):
             name, where = tag(block), f"messages[{index}].content[{position}]"
             if name in SERVER_CALLS and isinstance(block.get("id"), str):
-                open_calls[block["id"]] = where
+                open_calls[block["id"]] = index, where
             elif _served(name) and open_calls.pop(str(block.get("tool_use_id")), None) is None:
                 report.add("orphan-result", where, f"no call {block.get('tool_use_id')!r} before")
-    _missing(report, open_calls)
+    for call_id, (index, where) in open_calls.items():
+        if not all(map(_only_results, messages[index + 1 :])):
+            report.add("missing-server-result", where, f"no result for {call_id!r} behind it")
+    return any(index == len(messages) - 1 for index, _ in open_calls.values())
+
+
+def _only_results(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [None]
+    return tag(message, "role") == "user" and all(tag(each) == "tool_result" for each in blocks)
 
 
 def _named(blocks: Sequence[Any], name: str, key: str) -> list[tuple[int, str]]:

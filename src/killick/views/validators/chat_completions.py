@@ -91,7 +91,8 @@ IMAGE_URL = Shape({"url": str}, {"detail": str})
 FILE = Shape({}, {"file_data": str, "file_id": str, "filename": str})
 AUDIO = Shape({"data": str, "format": str})
 CALLS: Mapping[str, Shape] = {
-    "function": Shape({"id": str, "type": str, "function": dict}),
+    # Google's signature of a call, which it alone sends and wants back in this shape.
+    "function": Shape({"id": str, "type": str, "function": dict}, {"extra_content": dict}),
     "custom": Shape({"id": str, "type": str, "custom": dict}),
 }
 FUNCTION = Shape({"name": str, "arguments": str})

@@ -55,6 +55,8 @@ RULES: Mapping[str, str] = {
     "base64": "Base64 decoding failed",
     "empty-request": "GenerateContentRequest.contents: contents is not specified",
     "ends-with-assistant": "Requests ending with a model turn are not supported",
+    "half-run": "the client should pass this `ToolCall` back to the API along with the "
+    "corresponding `ToolResponse` (google-genai 3.1)",
 }
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
@@ -134,6 +136,7 @@ def gemini(
     for index, turn in enumerate(turns):
         if turn is not None:
             _order(report, turns, turn, index)
+            _runs(report, turn, f"contents[{index}]")
     _signed(report, turns)
     if complete:
         _complete(report, contents)
@@ -250,6 +253,14 @@ def _response(report: Findings, response: object, where: str) -> bool:
             for name in part:
                 _media(report, name, snake(part[name]), f"{path}.{name}")
     return True
+
+
+def _runs(report: Findings, turn: _Turn, where: str) -> None:
+    """A tool that the provider ran goes back with its call and its response, in one content."""
+    asked = [part["tool_call"].get("id") for part in turn.parts if "tool_call" in part]
+    came = [part["tool_response"].get("id") for part in turn.parts if "tool_response" in part]
+    if sorted(map(str, asked)) != sorted(map(str, came)):
+        report.add("half-run", where, f"tool calls {asked}, tool responses {came}")
 
 
 def _order(report: Findings, turns: Sequence[_Turn | None], turn: _Turn, index: int) -> None:

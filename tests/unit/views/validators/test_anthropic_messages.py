@@ -82,6 +82,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "arguments": (PAIR, [ASK, said(use(given="{}")), user(result())]),
     "missing-result": (PAIR, [ASK, said(use()), ASK]),
+    "missing-server-result": (
+        [ASK, said(SEARCH), said(FOUND, text()), ASK],
+        [ASK, said(SEARCH, text()), ASK],
+    ),
     "orphan-result": (PAIR, [ASK, SAY, user(result())]),
     "duplicate-result": (PAIR, [ASK, said(use()), user(result(), result())]),
     "misplaced-result": (
@@ -141,7 +145,9 @@ def test_consecutive_messages_of_one_role_are_combined_by_the_provider() -> None
         ([ASK, said(use())], "missing-result"),
         ([ASK, said(use()), said(text())], "missing-result"),
         ([ASK, said(use("c1"), use("c2")), user(result("c1"))], "missing-result"),
-        ([ASK, said(SEARCH, text())], "missing-result"),
+        ([ASK, said(SEARCH, use()), user(result(), text())], "missing-server-result"),
+        ([ASK, said(SEARCH, use()), user(result()), SAY], "missing-server-result"),
+        ([ASK, said(SEARCH), SAY], "missing-server-result"),
         ([ASK, said(FOUND, text())], "orphan-result"),
         ([user(result())], "orphan-result"),
         ([ASK, {**SAY, "content": "Hi\n"}], "trailing-whitespace"),
@@ -164,6 +170,13 @@ def test_consecutive_messages_of_one_role_are_combined_by_the_provider() -> None
 )
 def test_other_ways_to_break_a_rule(given: list[Any], rule: str) -> None:
     assert set(rules(anthropic(given))) == {rule}
+
+
+@pytest.mark.parametrize("behind", [[], [user(result())]])
+def test_a_call_of_the_providers_waits_while_nothing_but_results_follow(behind: list[Any]) -> None:
+    """An answer that was paused goes back as it is, and the provider goes on with it."""
+    paused = said(SEARCH, use()) if behind else said(SEARCH)
+    assert anthropic([ASK, paused, *behind], complete=True) == []
 
 
 def test_a_result_may_be_without_content() -> None:

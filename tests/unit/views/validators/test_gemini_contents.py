@@ -86,6 +86,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [ASK, model(call(), unsigned()), user(response(), response())],
         [ASK, model(unsigned()), user(response())],
     ),
+    "half-run": (
+        [ASK, model({"tool_call": {"id": "t"}}, {"tool_response": {"id": "t"}})],
+        [ASK, model({"tool_call": {"id": "t"}}, text())],
+    ),
     "media-type": ([user(blob())], [user(blob("image/png"))]),
     "media-size": ([user(blob())], [user(blob("image/png", "A" * (20 * 1024 * 1024 + 4)))]),
     "base64": ([user(blob())], [user(blob(data="abc"))]),
