@@ -45,7 +45,7 @@ READS = {
     "Turn": {"id", "status", "reason", "cause", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {
         *("id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"),
-        *("tool_calls", "on_call", "cut_off", "end_part"),
+        *("tool_calls", "on_call", "cut_off", "end_part", "extra"),
     },
     "Tool": {"output"},
 }
