@@ -193,8 +193,8 @@ class GeminiReader:
     def close(self) -> list[Action]:
         calling = self._calling
         if calling is not None:
-            told = {"id": calling.id, "name": calling.name, "args": calling.args}
-            self._beside.setdefault("unfinished", []).append(told)
+            call = {"id": calling.id, "name": calling.name, "args": calling.args}
+            self._beside.setdefault("unfinished", []).append(call)
         return [unsent("gemini", **self._beside)] if self._beside else []
 
 

@@ -51,8 +51,8 @@ def _answer(
         match part:
             case Text():
                 text = clean(part.text)
-                said = {"type": "message", "role": "assistant", "content": text}
-                items.append({**said, **sent_back(part, "openai-responses", "phase")})
+                item = {"type": "message", "role": "assistant", "content": text}
+                items.append({**item, **sent_back(part, "openai-responses", "phase")})
             case ToolCall(tool_type="custom"):
                 custom.add(part.id)
                 items.append(
