@@ -24,7 +24,7 @@ def offered(sample: Sample, words: str) -> list[str]:
 
 
 def test_commands_are_offered(sample: Sample) -> None:
-    assert set(offered(sample, "killick re")) == {"rename", "rewind", "restore"}
+    assert set(offered(sample, "killick re")) == {"rename", "rewind", "restore", "restore-backup"}
 
 
 def test_options_are_offered(sample: Sample) -> None:
