@@ -1,6 +1,6 @@
 """An asynchronous generator that holds the blocks is closed, or its consumer cancelled."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 
@@ -8,9 +8,6 @@ from killick import AsyncSession, Message, Text
 from tests.interrupt.driving import Disk
 from tests.interrupt.ledger import Ledger, use_again
 from tests.interrupt.points import Points
-
-YIELDS = 9
-"""How often it yields."""
 
 
 async def chunks(session: AsyncSession, ledger: Ledger) -> AsyncGenerator[str, None]:
@@ -41,11 +38,50 @@ async def chunks(session: AsyncSession, ledger: Ledger) -> AsyncGenerator[str, N
         ledger.leave(turn)
 
 
-async def closed_after(disk: Disk, yields: int) -> None:
+async def chunks_of_tools(session: AsyncSession, ledger: Ledger) -> AsyncGenerator[str, None]:
+    """The same, with tools that run while it yields."""
+
+    async def quick() -> str:
+        return "done"
+
+    async def slow() -> str:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        return "done too"
+
+    async with session.turn("prompt") as turn:
+        ledger.begin(session, turn)
+        async with turn.stream() as reply:
+            running = turn.run_tools(reply, {"quick": quick, "slow": slow})
+            try:
+                async with running:
+                    reply.tool_call("a", name="quick", arguments="{}")
+                    yield "called"
+                    reply.tool_call("b", name="slow", arguments="{}")
+                    yield "called again"
+                    while not running.results:
+                        await anyio.lowlevel.checkpoint()
+                    yield "run"
+            finally:
+                for call_id, result in running.results.items():
+                    ledger.answer(turn, call_id, str(result.content))
+            yield "tools left"
+            ledger.end(reply)
+        ledger.left(reply)
+        yield "streamed"
+        ledger.leave(turn)
+
+
+Make = Callable[[AsyncSession, Ledger], AsyncGenerator[str, None]]
+GENERATORS: list[tuple[Make, int]] = [(chunks, 9), (chunks_of_tools, 5)]
+"""Each, and how often it yields."""
+
+
+async def closed_after(disk: Disk, make: Make, yields: int) -> None:
     ledger = Ledger()
     async with disk.aio() as store:
         session = await store.create_session()
-        generator = chunks(session, ledger)
+        generator = make(session, ledger)
         for _ in range(yields):
             await anext(generator)
         await generator.aclose()
@@ -57,12 +93,12 @@ async def closed_after(disk: Disk, yields: int) -> None:
         fresh.delete_session(session.id)
 
 
-async def cancelled_in_next(disk: Disk, at: int) -> bool:
+async def cancelled_in_next(disk: Disk, make: Make, at: int) -> bool:
     """The consumer is cancelled at its k-th suspension, and closes the generator as it should."""
     ledger, points = Ledger(), Points({at}, "at once")
     async with disk.aio() as store:
         session = await store.create_session()
-        generator = chunks(session, ledger)
+        generator = make(session, ledger)
 
         async def consume() -> None:
             try:

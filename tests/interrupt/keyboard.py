@@ -57,9 +57,27 @@ def a_recorded_turn(session: Session, ledger: Ledger) -> None:
         ledger.leave(turn)
 
 
-def interrupt(
-    disk: Disk, at: set[int], work: Callable[[Session, Ledger], None] = a_turn
-) -> Interrupter:
+def a_turn_that_runs_tools(session: Session, ledger: Ledger) -> None:
+    """The tools run on threads, which no Ctrl+C reaches; a result that is there is kept."""
+    with session.turn("prompt") as turn:
+        ledger.begin(session, turn)
+        with turn.stream() as reply:
+            for name in ("a", "b"):
+                reply.tool_call(name, name="shell", arguments="{}")
+            ledger.end(reply)
+        ledger.left(reply)
+        with turn.run_tools(reply, {"shell": lambda: "ran"}) as running:
+            pass
+        for call_id, result in running.results.items():
+            ledger.answer(turn, call_id, str(result.content))
+        ledger.leave(turn)
+
+
+Work = Callable[[Session, Ledger], None]
+TURNS: list[Work] = [a_turn, a_recorded_turn, a_turn_that_runs_tools]
+
+
+def interrupt(disk: Disk, at: set[int], work: Work = a_turn) -> Interrupter:
     """Run the turn with Ctrl+C at these places, then look at what is left of it."""
     before = set(threading.enumerate())
     ledger, interrupter = Ledger(exact=False), Interrupter(at, HERE)

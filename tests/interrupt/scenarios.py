@@ -437,3 +437,37 @@ async def tools_beside_a_recorded_stream(run: Run) -> None:
             run.ledger.left(reply)
         run.ledger.answer(turn, "call_1", str(running.results["call_1"].content))
         run.ledger.leave(turn)
+
+
+@scenario(points=5)
+async def tools_of_every_kind_side_by_side(run: Run) -> None:
+    """A result is acknowledged when it is in `results`, also if the block is then interrupted."""
+
+    async def waits() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "waited"
+
+    async def prints() -> AsyncIterator[str]:
+        yield "printed"
+        await anyio.lowlevel.checkpoint()
+        yield " more"
+
+    def blocks() -> str:
+        return "blocked"
+
+    tools = {"waits": waits, "prints": prints, "blocks": blocks}
+    async with run.session.turn("prompt") as turn:
+        run.ledger.begin(run.session, turn)
+        async with turn.stream() as reply:
+            for name in tools:
+                reply.tool_call(name, name=name, arguments="{}")
+            run.ledger.end(reply)
+        run.ledger.left(reply)
+        running = turn.run_tools(reply, tools)
+        try:
+            async with running:
+                await anyio.lowlevel.checkpoint()
+        finally:
+            for call_id, result in running.results.items():
+                run.ledger.answer(turn, call_id, str(result.content))
+        run.ledger.leave(turn)

@@ -5,6 +5,7 @@ seed names a combination of scenario, way, moment and store; its round visits ev
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -57,25 +58,31 @@ def visit_scenario(name: str, way: Way, moment: Moment, round_: Round, disk: Dis
         round_.fail(name, AssertionError(f"{points} points; it was written to have {at_least}"))
 
 
-def close_generator(in_trio: bool, round_: Round, disk: Disk) -> None:  # noqa: FBT001
+def close_generator(
+    in_trio: bool,  # noqa: FBT001
+    generator: tuple[closing.Make, int],
+    round_: Round,
+    disk: Disk,
+) -> None:
     """`aclose` at every yield, and the consumer cancelled at every suspension of both."""
-    for yields in range(closing.YIELDS + 1):
-        close = partial(closing.closed_after, disk, yields)
+    make, yields_in_all = generator
+    for yields in range(yields_in_all + 1):
+        close = partial(closing.closed_after, disk, make, yields)
         round_.check(f"closed at yield {yields}", partial(_run, close, in_trio=in_trio))
     _every_point(
         round_,
         "the consumer is cancelled",
-        lambda at: _run(partial(closing.cancelled_in_next, disk, at), in_trio=in_trio),
+        lambda at: _run(partial(closing.cancelled_in_next, disk, make, at), in_trio=in_trio),
     )
 
 
-def press_keys(recorded: bool, twice: bool, round_: Round, disk: Disk) -> None:  # noqa: FBT001
+def press_keys(work: keyboard.Work, times: int, round_: Round, disk: Disk) -> None:
     """Ctrl+C at places of the synchronous face, in the midst of whatever line."""
-    work = keyboard.a_recorded_turn if recorded else keyboard.a_turn
     places = keyboard.interrupt(disk, set(), work).count
     first = 1 + round_.chance.randrange(_STRIDE)
     for at in range(first, places, _STRIDE):
-        keys = {at, at + round_.chance.randrange(1, 120)} if twice else {at}
+        gaps = (round_.chance.randrange(1, 120) for _ in range(times - 1))
+        keys = set(itertools.accumulate(gaps, initial=at))
         round_.check(f"Ctrl+C at {sorted(keys)}", keyboard.interrupt, disk, keys, work)
 
 
@@ -97,12 +104,12 @@ def _rounds(disks: Sequence[Any]) -> list[Callable[[Round], None]]:
     kinds: list[Callable[[Round, Disk], None]] = [
         partial(visit_scenario, name, way, moment) for name in SCENARIOS for way, moment in WAYS
     ]
-    kinds += [partial(close_generator, in_trio) for in_trio in (False, True)]
     kinds += [
-        partial(press_keys, recorded, twice)
-        for recorded in (False, True)
-        for twice in (False, True)
+        partial(close_generator, in_trio, generator)
+        for in_trio in (False, True)
+        for generator in closing.GENERATORS
     ]
+    kinds += [partial(press_keys, work, times) for work in keyboard.TURNS for times in (1, 2, 5)]
     rounds = [partial(_on, disk, kind) for kind in kinds for disk in disks]
     random.Random(0).shuffle(rounds)
     return list(rounds)
