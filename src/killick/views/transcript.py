@@ -66,7 +66,7 @@ class _Tool:
         self.result: ToolResult | None = None
         self.hidden = False
         self.asked: str | None = None
-        self.denied = False
+        self.denied = self.left = False
 
 
 class _Facts:
@@ -78,7 +78,6 @@ class _Facts:
         self.results: dict[tuple[str, str], ToolResult] = {}
         self.times: dict[int, int] = {}
         self.endings: list[tuple[e.Entry, e.TurnEnding]] = []
-        self.ended: set[str] = set()
         self.unseen: set[str] = set()
         self.asked: dict[str, _Tool] = {}
         self.over = 0
@@ -90,7 +89,8 @@ class _Facts:
                 tool = self._tool(body.message_id, body.call_id)
                 tool.started, tool.hidden = entry.seq, self._hidden.has_result(body)
             case e.ToolOutput() as body:
-                self._tool(body.message_id, body.call_id).output = body.output
+                tool = self._tool(body.message_id, body.call_id)
+                tool.output, tool.left = body.output, True
             case e.ToolFinished() | e.LateResult() as body:
                 tool = self._tool(body.message_id, body.result.call_id)
                 tool.result, tool.output = body.result, body.output or tool.output
@@ -111,7 +111,7 @@ class _Facts:
             case e.TurnStarted(starts="unseen") as body:
                 self.unseen.add(body.turn_id)
             case e.TurnEnding() as body:
-                self.ended.add(body.turn_id)
+                self.over = entry.seq
                 self.endings.append((entry, body))
             case e.Rewound():
                 self.over = entry.seq
@@ -124,7 +124,8 @@ class _Facts:
     def show(self, message: Message, call: ToolCall, deltas: Deltas) -> ShownTool:
         tool = self.tools.get((message.id, call.id), _Tool())
         result = tool.result or self.results.get((message.turn_id or "", call.id))
-        over = message.turn_id in self.ended or message.seq < self.over
+        # A call of an ended turn may have been started in a later one, which may still run.
+        over = tool.left or max(message.seq, tool.started or 0) < self.over
         output = tool.output
         if result is None and tool.started is not None and output is None:
             output = output_text(deltas(tool.started)) or None

@@ -238,3 +238,16 @@ def test_a_call_whose_start_was_not_seen_is_unknown(session: Session) -> None:
     with session.turn("Go.", starts="unseen") as turn:
         asks(turn, "c1")
     assert [tool.state for item in session.transcript() for tool in item.tools] == ["unknown"]
+
+
+def test_a_call_that_a_later_turn_started_runs_until_that_ends(session: Session) -> None:
+    def state() -> str:
+        return next(tool.state for item in session.transcript() for tool in item.tools)
+
+    with stopped(session) as earlier:
+        asks(earlier, "c1")
+    with session.turn("On.", continues=earlier.id) as turn:
+        call = turn.tool("c1", of=earlier.id)
+        call.__enter__()
+        assert state() == "running"
+    assert state() == "unknown"

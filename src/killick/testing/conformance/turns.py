@@ -1,5 +1,7 @@
 """Turns and tools: everything comes back, each call is answered once, also late."""
 
+from typing import Any
+
 from killick import errors
 from killick.model import entries as e
 from killick.model.messages import Message, Opaque, Reasoning, Text, ToolCall, ToolResult
@@ -440,6 +442,42 @@ async def the_rest_of_an_answer_is_late_once(world: World) -> None:
         await raises(errors.IdConflict, wrong)
         assert (await texts(session))[1:] == [("assistant", "complete", "The answer is 42.")]
         assert kinds(await session.entries()).count("late_text") == 1
+
+
+@check
+async def a_model_is_told_what_became_true_of_a_tool(world: World) -> None:
+    """Started since, and unknown; so is a call whose start was unseen, behind a summary too."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go") as turn:
+                await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                async with turn.stream() as judge:
+                    judge.text("fine")
+                async with turn.tool("a") as call:
+                    call.output("1 of 3")
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        sent = str((await session.context("anthropic")).messages)
+        assert "did not run" in sent
+        assert "above was started and left no result, so its outcome is unknown" in sent
+        assert "1 of 3" in sent
+        async with session.turn("on", starts="unseen") as turn:
+            await session.compact("much was done", through=session.head)
+            await turn.record(Message("assistant", [ToolCall("b", "rm", "{}")]))
+        await raises(OSError, _failing(session))
+        sent = str((await session.context("anthropic")).messages)
+        assert "whether it ran was not seen" in sent
+        assert "did not run" not in sent
+        assert "OSError" in sent
+        assert "/srv/db" not in sent
+        assert "/srv/db" in str((await session.context("anthropic", errors="text")).messages)
+
+
+async def _failing(session: Any) -> None:
+    async with session.turn("fail"):
+        raise OSError("/srv/db is locked")
 
 
 @check
