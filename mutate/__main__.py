@@ -18,6 +18,8 @@ PACKAGES: Final = ("journal", "views", "stores", "session")
 TESTS: Final = (
     *("tests/unit", "tests/conformance", "tests/bad_input", "tests/counts", "tests/logger"),
     *("tests/search", "tests/upkeep", "tests/views", "tests/postgres", "tests/property"),
+    *("tests/recorders/test_tools.py", "tests/exchange/test_import_entries.py"),
+    *("tests/exchange/test_own.py", "tests/exchange/test_copying.py"),
 )
 """The tests that are asked: not those whose own processes or browsers run the package."""
 

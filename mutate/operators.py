@@ -29,8 +29,6 @@ _CALCULATED: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Sub: ast.Add,
     ast.Mult: ast.FloorDiv,
     ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
 }
 
 _PASSED_OVER: Final = (

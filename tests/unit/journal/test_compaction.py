@@ -230,3 +230,14 @@ def test_a_compaction_is_not_undone_under_one_that_knows_half_of_it(
     else:
         with pytest.raises(UndoRefused, match=r"session.undo\(11\)"):
             check_undo(journal, 10, newest_turn=2)
+
+
+def test_a_message_that_was_compacted_before_cannot_be_kept() -> None:
+    """The error says what to do; a seq that is no message has another."""
+    earlier = e.Compacted(id="c", first=1, through=2, summary="Before.", rest=(), keep=())
+    journal = entries(*WITH_TOOL, earlier)
+    history = History(journal)
+    with pytest.raises(InvalidEntry, match="keep=2 was compacted before; undo that first"):
+        plan_compaction(journal, history, first=3, through=7, chosen=(2,))
+    with pytest.raises(InvalidEntry, match="keep=1 is no message"):
+        plan_compaction(journal, History(), first=1, through=7, chosen=(1,))

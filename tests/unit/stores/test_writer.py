@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ class Bench:
         assert op.wait(SECONDS)
         return op.result()
 
-    def in_one_commit(self, *applies: Callable[[EngineState], Any]) -> list[Op[Any]]:
-        """Hand all over while a commit is under way, so that they share the next one."""
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep a commit under way: what is handed over meanwhile shares the next one."""
         busy, go = threading.Event(), threading.Event()
 
         def hold(_: EngineState) -> None:
@@ -60,9 +62,14 @@ class Bench:
 
         first = self.submit(hold)
         assert busy.wait(SECONDS)
-        ops = [self.submit(apply) for apply in applies]
+        yield
         go.set()
-        for op in (first, *ops):
+        assert first.wait(SECONDS)
+
+    def in_one_commit(self, *applies: Callable[[EngineState], Any]) -> list[Op[Any]]:
+        with self.held():
+            ops = [self.submit(apply) for apply in applies]
+        for op in ops:
             assert op.wait(SECONDS)
         return ops
 
@@ -254,6 +261,17 @@ def test_a_flush_makes_the_deltas_of_a_stream_durable(bench: Bench) -> None:
         assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
 
 
+def test_deltas_that_are_flushed_together_are_stored_as_one(bench: Bench) -> None:
+    buffer = bench.stream(bench.begin())
+    with bench.held():
+        hand_over(buffer, e.Delta(0, 0, "text", "so "))
+        hand_over(buffer, e.Delta(0, 3, "text", "far"))
+        flushed = bench.submit(lambda engine: ops.flush(engine, [buffer]))
+    assert flushed.wait(SECONDS)
+    with bench.database.reading() as reader:
+        assert reader.deltas(bench.key, buffer.seq) == [(1, (e.Delta(0, 0, "text", "so far"),))]
+
+
 def test_a_redaction_that_fails_for_a_moment_leaves_no_hole_in_a_stream(tmp_path: Path) -> None:
     fails = threading.Event()
 
@@ -386,20 +404,14 @@ def test_a_stream_whose_end_was_refused_is_flushed_in_time(bench: Bench) -> None
     buffer = bench.stream(claim)
     missing = Image("b2:no-such-blob", "image/png")
     after = e.ModelCallEnded(id="none", turn_id="t")
-    busy, go = threading.Event(), threading.Event()
-
-    def hold(_: EngineState) -> None:
-        busy.set()
-        assert go.wait(SECONDS)
-
-    bench.submit(hold)
-    assert busy.wait(SECONDS)
-    hand_over(buffer, e.Delta(0, 0, "text", "so far"))
-    hand_over(buffer, e.Delta(1, 0, "part", "", missing))
-    refused = bench.submit(
-        lambda engine: ops.end_message(engine, bench.key, claim, "m", "complete", buffer, after, 1)
-    )
-    go.set()
+    with bench.held():
+        hand_over(buffer, e.Delta(0, 0, "text", "so far"))
+        hand_over(buffer, e.Delta(1, 0, "part", "", missing))
+        refused = bench.submit(
+            lambda engine: ops.end_message(
+                engine, bench.key, claim, "m", "complete", buffer, after, 1
+            )
+        )
     assert refused.wait(SECONDS)
     with pytest.raises(InvalidEntry, match="no blob"):
         refused.result()
