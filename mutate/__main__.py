@@ -35,7 +35,7 @@ def main() -> int:
 
     project = Project(ROOT, ROOT / "src" / "killick", TESTS, ROOT / ".mutate")
     coverage = Coverage(project)
-    coverage.measure(_say, is_over)
+    coverage.measure(_say, is_over, options.workers)
     trial = Trial(project, coverage, options.seed)
     wanted = [
         mutant

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ from mutate.operators import Mutant
 TESTS_MAX = 40
 SECONDS_MAX = 25.0
 """Of one mutant: the tests that are run, and how long they took when they were measured."""
+
+_MEASURING_SECONDS = 1_800
+"""For one file of tests."""
 
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
 """Only the plugins that are needed: the others take longer than most tests."""
@@ -77,48 +81,80 @@ class Coverage:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.files: dict[str, MeasuredFile] = {}
 
-    def measure(self, say: Callable[[str], None], deadline: Callable[[], bool]) -> None:
-        """Read the cache, and measure what is not in it. If interrupted: the rest is measured
-        next time."""
-        wanted = self._project.files()
-        for number, file in enumerate(wanted, 1):
-            kept = self._folder / (file.replace("/", "+") + ".json")
+    def measure(
+        self, say: Callable[[str], None], is_over: Callable[[], bool], workers: int = 1
+    ) -> None:
+        """Read the cache, and measure what is not in it.
+
+        If interrupted: what was measured is kept, the rest is measured next time.
+        """
+        missing = []
+        for file in self._project.files():
+            kept = self._kept(file)
             if kept.exists():
                 known = msgspec.json.decode(kept.read_bytes(), type=MeasuredFile)
                 if known.digest == self._digest(file):
                     self.files[file] = known
                     continue
-            if deadline():
-                continue
-            say(f"measuring {number} of {len(wanted)}: {file}")
-            self.files[file] = self._measure(file, kept)
+            missing.append(file)
+        with ThreadPoolExecutor(workers) as pool:
+            measuring = [
+                pool.submit(self._measure_one, file, f"{number} of {len(missing)}", say, is_over)
+                for number, file in enumerate(missing, 1)
+            ]
+            try:
+                for one in measuring:
+                    one.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _measure_one(
+        self, file: str, place: str, say: Callable[[str], None], is_over: Callable[[], bool]
+    ) -> None:
+        if is_over():
+            return
+        tests, trouble = self._measured(file)
+        say(f"measured {place}: {file}, {len(tests)} tests{trouble}")
+        if not trouble:
+            self.files[file] = MeasuredFile(self._digest(file), tests)
+            self._kept(file).write_bytes(msgspec.json.encode(self.files[file]))
+
+    def _kept(self, file: str) -> Path:
+        return self._folder / (file.replace("/", "+") + ".json")
 
     def _digest(self, file: str) -> str:
-        return hashlib.sha256((self._project.root / file).read_bytes()).hexdigest()
+        """Name the tests of a file as they are; the checks of the conformance suite lie apart."""
+        texts = [(self._project.root / file).read_bytes()]
+        if b"conformance" in texts[0]:
+            checks = sorted((self._project.package / "testing").rglob("*.py"))
+            texts += [path.read_bytes() for path in checks]
+        return hashlib.sha256(b"".join(texts)).hexdigest()
 
-    def _measure(self, file: str, kept: Path) -> MeasuredFile:
-        out = kept.with_suffix(".part")
+    def _measured(self, file: str) -> tuple[dict[str, Measured], str]:
+        """Return the tests of a file that pass, and why there are none if that is no good sign."""
+        out = self._kept(file).with_suffix(".part")
         out.unlink(missing_ok=True)
         package = self._project.package
         environment = self._project.environment(package.parent)
         environment |= {"MUTATE_MEASURES": str(package), "MUTATE_OUT": str(out)}
-        with_limit = [*PYTEST, "-p", "mutate.measuring", "-m", "not campaign", file]
-        done = subprocess.run(
-            [sys.executable, *with_limit],
-            cwd=self._project.root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=1_800,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, *PYTEST, "-p", "mutate.measuring", "-m", "not campaign", file],
+                cwd=self._project.root,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=_MEASURING_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {}, f": not done in {_MEASURING_SECONDS} s"
         tests = json.loads(out.read_bytes()) if out.exists() else {}
-        if not tests and done.returncode not in (0, 5):
-            raise RuntimeError(f"{file} could not be measured:\n{done.stdout[-2000:]}{done.stderr}")
-        measured = MeasuredFile(self._digest(file), msgspec.convert(tests, dict[str, Measured]))
         out.unlink(missing_ok=True)
-        kept.write_bytes(msgspec.json.encode(measured))
-        return measured
+        if not tests and done.returncode not in (0, 5):
+            return {}, f": {done.stdout[-2000:]}{done.stderr}"
+        return msgspec.convert(tests, dict[str, Measured]), ""
 
     def nearest(self, mutant: Mutant) -> list[str]:
         """Return the tests that are asked about a mutant, the nearest first.

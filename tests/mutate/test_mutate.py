@@ -8,6 +8,9 @@ from mutate.coverage import Coverage, Project
 from mutate.operators import mutants
 from mutate.trying import Equivalent, Outcome, Trial, is_equivalent, sample
 
+pytestmark = pytest.mark.timeout(240)
+"""Each runs pytest a few times, in processes of their own."""
+
 SOURCE = """\
 def larger(left, right):
     if left > right:
