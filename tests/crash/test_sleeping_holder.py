@@ -10,10 +10,14 @@ from tests.crash.processes import Channel, Nursery
 
 pytestmark = pytest.mark.crash
 
+LEASE = 120.0
+"""On a server a sleeper keeps its turn for as long as its lease lasts. With ten seconds a busy
+machine took longer than that; ten more go by if it was stopped inside of a transaction."""
+
 
 def hold(parent: Channel, path: str) -> None:
     """Streams half an answer; goes on with it when it is told to."""
-    store = Store(path)
+    store = Store(path, lease_seconds=LEASE)
     session = store.create_session(id="s")
     raised, said = "nothing", "half "
     try:
