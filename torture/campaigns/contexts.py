@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Final
 
+from killick.errors import BudgetTooSmall
 from killick.journal.assembly import is_whole_object
 from killick.journal.codec import encode
 from killick.journal.kinds import HISTORY, lookup_class
@@ -12,7 +13,9 @@ from killick.model.messages import Text, ToolCall
 from killick.stores.memory import MemoryDisk
 from killick.testing.players import Player
 from killick.views import validators
+from killick.views.budget import Budget
 from killick.views.context import compute
+from killick.views.formats.common import clean
 from torture.campaign import Campaign, Round, Sizes
 from torture.scripts import play
 
@@ -33,6 +36,28 @@ def case(journal: list[e.Entry], name: str) -> None:
     again = compute(journal, name, blobs=lambda blob: b"Be brief.")
     assert json.dumps(found.messages) == json.dumps(again.messages), "not the same bytes twice"
     assert len(found.origins) == len(found.messages)
+
+
+def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
+    """A budget of any size: the provider's rules are kept, it holds, the prompt is there."""
+    try:
+        found = compute(journal, name, blobs=lambda blob: b"Be brief.", budget=budget)
+    except BudgetTooSmall:
+        assert budget.messages is None, "one message always fits"
+        return
+    problems = VALIDATORS[name](found.messages, found.system)
+    assert problems == [], (problems, found.messages)
+    sent = json.dumps(found.messages)
+    assert budget.messages is None or len(found.messages) <= budget.messages
+    assert budget.bytes is None or len(sent) <= budget.bytes
+    if any(lookup_class(entry.body) == HISTORY for entry in journal):
+        return
+    asked = [x.body for x in journal if isinstance(x.body, e.MessageRecorded)]
+    asked = [body for body in asked if body.role == "user"]
+    prompt = next((body for body in asked if body.turn_id == asked[-1].turn_id), None)
+    for part in () if prompt is None else prompt.parts:
+        if isinstance(part, Text) and part.text.strip():
+            assert json.dumps(clean(part.text))[1:-1] in sent, "the running prompt is not sent"
 
 
 def truth(journal: list[e.Entry]) -> None:
@@ -85,6 +110,10 @@ def run(round_: Round) -> None:
         for end in range(len(journal) + 1):
             for name in VALIDATORS:
                 round_.check(f"{name} of the first {end} entries", case, journal[:end], name)
+        for name in VALIDATORS:
+            few, many = round_.chance.randrange(1, 40), round_.chance.randrange(1, 3_000)
+            for budget in (Budget(messages=few), Budget(tokens=many), Budget(bytes=many)):
+                round_.check(f"{name} within {budget}", within, journal, name, budget)
         round_.check("the truth is told", truth, journal)
         round_.check("the truth about each tool is told", tools, journal)
         player.contexts()
@@ -101,9 +130,11 @@ def _hash(journal: list[e.Entry]) -> str:
 
 CAMPAIGN = Campaign(
     name="contexts",
-    tries="what a model would be sent of every prefix of generated journals, in four formats",
+    tries="what a model would be sent of every prefix of generated journals, in four formats, and "
+    "within budgets of every size",
     holds="the provider's rules are kept; the same bytes twice; what was said, done and left open "
-    "is told; the store is unchanged, and the session takes its next turn",
+    "is told; budgets hold and keep the running prompt; the store is unchanged, and the session "
+    "takes its next turn",
     sizes=Sizes(slice=4_000, torture=100_000, long=2_000_000),
     run=run,
 )

@@ -4,6 +4,7 @@ They need no journal. The caller's thread runs them before it hands anything to 
 the writer thread runs `check_claim`.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from datetime import date, datetime
 from math import isfinite
@@ -16,16 +17,18 @@ from killick.model.limits import (
     BODY_BYTES_MAX,
     ID_BYTES_MAX,
     JSON_DEPTH_MAX,
+    OPAQUE_DEPTH_MAX,
     PARTS_MAX,
     TAG_CHARS_MAX,
     TAGS_MAX,
     TITLE_CHARS_MAX,
     TOKENS_MAX,
 )
-from killick.model.messages import Json, Part, ToolCall, ToolResult
+from killick.model.messages import Json, Opaque, Part, Text, ToolCall, ToolResult
 
 T = TypeVar("T")
 
+_JSON_MARKS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
 
 
@@ -123,6 +126,29 @@ def check_parts(parts: tuple[Part, ...]) -> None:
             check_id(part.id, "tool call id")
         elif isinstance(part, ToolResult):
             check_result(part)
+        elif isinstance(part, Opaque):
+            check_opaque(part)
+
+
+def check_prompt(parts: Iterable[Part]) -> None:
+    """Refuse a prompt in which nothing is asked: providers refuse empty messages."""
+    if isinstance(parts, list | tuple) and all(
+        isinstance(part, Text) and isinstance(part.text, str) and not part.text.strip()
+        for part in parts
+    ):
+        raise InvalidEntry("the prompt is empty; give None to go on without one")
+
+
+def check_opaque(part: Opaque) -> None:
+    """Refuse JSON that nests so deeply that no reader could send it back."""
+    data = bytes(part.data) if isinstance(part.data, bytes | bytearray | memoryview) else b""
+    if data[:1] not in (b"{", b"[") or data.count(b"[") + data.count(b"{") <= OPAQUE_DEPTH_MAX:
+        return
+    depth = 0
+    for mark in _JSON_MARKS.finditer(data):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(mark[0], 0)
+        if depth > OPAQUE_DEPTH_MAX:
+            raise InvalidEntry(f"opaque data nests more than {OPAQUE_DEPTH_MAX} levels deep")
 
 
 def check_result(result: ToolResult) -> None:
@@ -134,6 +160,9 @@ def check_result(result: ToolResult) -> None:
         raise InvalidEntry(
             f"the result has {len(result.content)} parts; at most {PARTS_MAX} are kept in one"
         )
+    for part in () if isinstance(result.content, str) else result.content:
+        if isinstance(part, Opaque):
+            check_opaque(part)
     check_json(result.structured, "structured content of a result")
 
 

@@ -212,6 +212,7 @@ class MessageRecorded(_Body, frozen=True, kw_only=True, tag="message"):
     role: Role
     parts: tuple[Part, ...]
     model_call_id: str | None = None
+    provider: str | None = None
 
 
 class MessageStarted(_Body, frozen=True, kw_only=True, tag="message_started"):

@@ -15,6 +15,7 @@ ID_BYTES_MAX: Final = 1_024
 """An id or key that comes from outside."""
 
 JSON_DEPTH_MAX: Final = 100
+OPAQUE_DEPTH_MAX: Final = 500
 """Levels of notes, settings and other data of an application."""
 
 TITLE_CHARS_MAX: Final = 1_000

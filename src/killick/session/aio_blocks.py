@@ -247,13 +247,14 @@ class AsyncTurn(TurnFacts):
         """
         await self._run(self._core.leave(error, cause))
 
-    async def record(self, message: Message) -> Receipt:
+    async def record(self, message: Message, *, provider: str | None = None) -> Receipt:
         """Record a whole message, durable on return.
 
+        `provider` names the one that gave it: signed reasoning goes back to that one only.
         If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
         changes nothing.
         """
-        return await self._run(self._core.record(message))
+        return await self._run(self._core.record(message, provider))
 
     async def record_all(self, messages: Sequence[Message]) -> list[Receipt]:
         """Record whole messages in one commit, durable on return: all of them or none.

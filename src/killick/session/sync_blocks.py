@@ -328,13 +328,14 @@ class Turn(TurnFacts):
         """
         run(self._core.runtime, self._core.leave(error, cause), leaving=error)
 
-    def record(self, message: Message) -> Receipt:
+    def record(self, message: Message, *, provider: str | None = None) -> Receipt:
         """Record a whole message, durable on return.
 
+        `provider` names the one that gave it: signed reasoning goes back to that one only.
         If interrupted: it is recorded or it is not; with an `id` of yours, recording it again
         changes nothing.
         """
-        return self._run(self._core.record(message))
+        return self._run(self._core.record(message, provider))
 
     def record_all(self, messages: Sequence[Message]) -> list[Receipt]:
         """Record whole messages in one commit, durable on return: all of them or none.

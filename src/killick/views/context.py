@@ -99,7 +99,7 @@ def compute(  # noqa: PLR0913  (what a caller may ask for)
         raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
     if errors not in ("type", "text"):
         raise ValueError(f'errors={errors!r}; it is "type" or "text"')
-    choose(format_, profile, None)
+    choose(format_, profile)
     if history is None:
         entries = list(entries)
         history = History(entries)
@@ -114,7 +114,7 @@ def compute(  # noqa: PLR0913  (what a caller may ask for)
         repairs=repairs,
         reasoning=reasoning,
         format=format_,
-        profile=choose(format_, profile, asked.provider),
+        profile=choose(format_, profile, asked.provider, asked.model),
     )
     if format_ == "openai-chat" and options.profile.users != "apart":
         messages = asked.with_unanswered(messages)
@@ -134,6 +134,7 @@ class _Asked:
 
     def __init__(self) -> None:
         self.provider: str | None = None
+        self.model: str | None = None
         self._turns: dict[int, str] = {}
         self._answered: set[str] = set()
         self._prompts: list[int] = []
@@ -148,14 +149,16 @@ class _Asked:
                         self._prompts.append(entry.seq)
                 case e.MessageRecorded(role="assistant", turn_id=turn_id):
                     self._answered.add(turn_id)
+                    if entry.body.provider is not None:
+                        self.provider, self.model = entry.body.provider, None
                 case e.MessageStarted(turn_id=turn_id):
                     self._answered.add(turn_id)
                 case e.Compacted():
                     self._summaries.append(entry.seq)
                     self._prompts = [entry.seq]  # it has what was asked before
                     self._turns[entry.seq] = ""
-                case e.ModelCallStarted(provider=str() as provider):
-                    self.provider = provider
+                case e.ModelCallStarted(provider=str() as provider, model=model):
+                    self.provider, self.model = provider, model
                 case _:
                     pass
             yield entry

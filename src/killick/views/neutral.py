@@ -264,7 +264,7 @@ class Builder:
         self._settle_cut(seq)
         saying = _Saying(body.role, seq)
         saying.message_id, saying.model_call_id = body.id, body.model_call_id
-        saying.provider = self._provider(body.model_call_id)
+        saying.provider = body.provider or self._provider(body.model_call_id)
         saying.seen = body.turn_id not in self._unseen
         results = [part for part in body.parts if isinstance(part, ToolResult)]
         saying.raw = tuple(part for part in body.parts if not isinstance(part, ToolResult))

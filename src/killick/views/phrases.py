@@ -174,6 +174,11 @@ def cut_text(missing: int, total: int) -> str:
     return f"[{missing} of {total} characters are left out here.]"
 
 
+def no_answer() -> str:
+    """Stand between results and a user's message, for a server that wants an answer there."""
+    return "[There was no answer.]"
+
+
 def unanswered() -> str:
     return "[The message above was not answered.]"
 

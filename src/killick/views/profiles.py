@@ -21,7 +21,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     or apart. `call_id` is the length of a tool call's id, in letters and digits. `no_words` is the
     content of an answer that only calls tools. `reasoning` is the key under which an answer's own
     reasoning goes back, `no_reasoning` its value where an answer with calls has none; `details`
-    sends `reasoning_details` back. `images` and `request_bytes` are the most of a request.
+    sends `reasoning_details` back. `bridge` puts an answer in brackets between results and a user's
+    message. `images` and `request_bytes` are the most of a request. A server that `hosts` models
+    of many makers has the row whose `models` has a word of the model's name.
     """
 
     formats: tuple[str, ...]
@@ -32,6 +34,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str | None = None
     no_reasoning: str | None = None
     details: bool = False
+    bridge: bool = False
+    hosts: bool = False
+    models: tuple[str, ...] = ()
     images: int | None = None
     request_bytes: int | None = None
     tokens: Literal["anthropic", "openai", "gemini"] = "openai"
@@ -120,22 +125,24 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "mistral": Profile(
         formats=_CHAT,
         providers=("mistral", "mistralai"),
+        models=("mistral", "ministral", "devstral", "magistral", "codestral", "pixtral"),
         call_id=9,
         no_words="",
+        bridge=True,
         images=8,
         source="mistralai.github.io/mistral-common/usage/tools; docs.mistral.ai: vision",
     ),
     "vllm": Profile(
         formats=_CHAT,
         providers=("vllm",),
-        call_id=9,
+        hosts=True,
         no_words="",
-        source="ggml-org/llama.cpp models/templates at b21e4de; vllm-project/vllm pull 9020",
+        source="ggml-org/llama.cpp models/templates at b21e4de",
     ),
     "llama.cpp": Profile(
         formats=_CHAT,
         providers=("llama.cpp", "llamacpp", "llama-cpp"),
-        call_id=9,
+        hosts=True,
         no_words="",
         source="ggml-org/llama.cpp models/templates at b21e4de",
     ),
@@ -192,7 +199,9 @@ def is_signed_by(signer: str, provider: str | None, model: str | None = None) ->
     return maker == signer
 
 
-def choose(format_: str, name: str | None, provider: str | None) -> Profile:
+def choose(
+    format_: str, name: str | None, provider: str | None = None, model: str | None = None
+) -> Profile:
     """Return the profile of this name; without one, of the provider that answered last.
 
     Raises ValueError, with the list, if there is none of this name or it is of another format.
@@ -207,4 +216,9 @@ def choose(format_: str, name: str | None, provider: str | None) -> Profile:
         return NEUTRAL
     wanted = normal(provider) if provider else None
     named = (row for row in fitting.values() if wanted in row.providers)
-    return next(named, PROFILES[DEFAULTS[format_]])
+    chosen = next(named, PROFILES[DEFAULTS[format_]])
+    if not chosen.hosts:
+        return chosen
+    called = (model or "").casefold()
+    made = (row for row in fitting.values() if any(word in called for word in row.models))
+    return next(made, chosen)

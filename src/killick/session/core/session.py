@@ -526,6 +526,7 @@ class SessionCore:
         if not isinstance(prompt, str | Message):
             prompt = checks.as_parts(prompt, "a prompt is text, a list of parts, or a Message")
         message = as_message(prompt)
+        checks.check_prompt(message.parts)
         minted = keyed_id("msg", self.id, key) if key is not None else self.runtime().ids("msg")
         body = e.MessageRecorded(
             id=message.id or minted,

@@ -22,7 +22,7 @@ from killick.journal.codec import check_value, encode, to_bytes
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.limits import PARTS_MAX
-from killick.model.messages import Extra, Json, Part, Role, State, ToolCall
+from killick.model.messages import Extra, Json, Opaque, Part, Role, State, ToolCall
 from killick.session.core.turn import TurnCore
 from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
@@ -283,6 +283,8 @@ class StreamCore:
 
     def part(self, part: Part) -> None:
         check_value(part, Part, "part")
+        if isinstance(part, Opaque):
+            checks.check_opaque(part)
         buffer = self._writable()
         with self._mutex:
             number = self._new_number()

@@ -423,15 +423,17 @@ class TurnCore:
             checks.check_content(body)
         return _Append(self.session, self.claim, bodies, self.runtime.clock())
 
-    def record(self, message: Message) -> Write[Receipt]:
-        return self.append(self._recorded(message))
+    def record(self, message: Message, provider: str | None = None) -> Write[Receipt]:
+        if provider is not None:
+            checks.check_id(provider, "provider")
+        return self.append(self._recorded(message, provider))
 
     def record_all(self, messages: Sequence[Message]) -> Write[list[Receipt]]:
         given = checks.as_parts(messages, "what is recorded is a list of messages")
         append = self._append(tuple(map(self._recorded, given)))
         return Write(append.all, append.all_done)
 
-    def _recorded(self, message: Message) -> e.MessageRecorded:
+    def _recorded(self, message: Message, provider: str | None = None) -> e.MessageRecorded:
         check_is(message, Message, "what is recorded")
         return e.MessageRecorded(
             id=message.id or self.runtime.ids("msg"),
@@ -439,6 +441,7 @@ class TurnCore:
             role=message.role,
             parts=checks.as_parts(message.parts, "the parts of a message are a list"),
             model_call_id=message.model_call_id,
+            provider=provider,
         )
 
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:

@@ -13,7 +13,23 @@ _INPUTS: Final = ("input", "arguments", "action", "queries", "code", "args")
 _GEMINI: Final = {"executable_code": "code_execution_result", "tool_call": "tool_response"}
 """Parts by which Gemini calls its own tools, and those that bring their results."""
 
+_IMPORTED: Final = "anthropic-block"
+"""The provider of blocks in imported lists that have no part of their own."""
+
 Json = dict[str, Any]
+
+
+def is_paired(part: Opaque, parts: Sequence[Part]) -> bool:
+    """Tell whether an imported block is a call of a tool that Anthropic ran, or its result.
+
+    Both are among the parts, or neither can go back.
+    """
+    value = _object(part) or {}
+    others = list(objects(parts, _IMPORTED))
+    if value.get("type") in SERVER_CALLS:
+        return any(other.get("tool_use_id") == value.get("id") for other in others)
+    calls = [other.get("id") for other in others if other.get("type") in SERVER_CALLS]
+    return value.get("tool_use_id") is not None and value["tool_use_id"] in calls
 
 
 def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
@@ -26,7 +42,7 @@ def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
         return None
     if part.provider == "openai":
         return _openai(value, parts)
-    if part.provider == "anthropic":
+    if part.provider in ("anthropic", _IMPORTED):
         return _anthropic(value, parts)
     return _gemini(part, value, parts) if part.provider == "gemini" else None
 
@@ -57,7 +73,7 @@ def _shell_failed(output: Json) -> bool:
 
 
 def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:
-    others = list(objects(parts, "anthropic"))
+    others = [*objects(parts, "anthropic"), *objects(parts, _IMPORTED)]
     if value.get("type") in SERVER_CALLS:
         results = [other for other in others if other.get("tool_use_id") == value.get("id")]
         failed = any(map(is_failure, results))

@@ -185,6 +185,8 @@ def _add_user(
     if not pieces:
         return
     last = rendered.messages[-1] if rendered.messages else {}
+    if profile.bridge and last.get("role") == "tool":
+        rendered.add({"role": "assistant", "content": phrases.no_answer()}, ())
     if profile.users != "apart" and last.get("role") == "user":
         before = last["content"]
         held = [before] if isinstance(before, str) else [_unblocked(block) for block in before]

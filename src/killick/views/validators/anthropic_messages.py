@@ -25,6 +25,7 @@ RULES: Mapping[str, str] = {
     "not-json": "The request body is not valid JSON",
     "surrogate": "The request body is not valid JSON: no low surrogate in string",
     "request-size": "request_too_large: 32 MB for the Messages API",
+    "image-count": "100 images per request, for models with a 200k-token context window",
     "shape": "messages.1.content.0.tool_use.input: Field required; Input should be a valid …",
     "unknown-key": "messages.0.id: Extra inputs are not permitted",
     "role": "messages: Unexpected role; Input should be 'user' or 'assistant'",
@@ -66,6 +67,7 @@ RULES: Mapping[str, str] = {
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 REQUEST_BYTES = 32 * 1024 * 1024
+IMAGES_MAX = 100
 MANY_IMAGES = 20
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 # The limit is compared with the characters of the base64 text.
@@ -118,7 +120,10 @@ def anthropic(
         report.add("request-size", "messages", f"{size} bytes, {REQUEST_BYTES} at most")
     if system is not None:
         _text(report, system, "system")
-    images = IMAGE_AMONG_MANY if _images(messages) > MANY_IMAGES else IMAGE
+    count = _images(messages)
+    if count > IMAGES_MAX:
+        report.add("image-count", "messages", f"{count} images, {IMAGES_MAX} at most")
+    images = IMAGE_AMONG_MANY if count > MANY_IMAGES else IMAGE
     valid = [
         _message(report, message, images, f"messages[{index}]")
         for index, message in enumerate(messages)

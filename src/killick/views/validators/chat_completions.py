@@ -44,6 +44,10 @@ RULES: Mapping[str, str] = {
     "media-type": "PNG, JPEG, WEBP and non-animated GIF",
     "media-size": "up to 20 MB per image",
     "base64": "a URL of the image or the base64 encoded image data",
+    "two-users": "Conversation roles must alternate user/assistant/user (Mistral's templates)",
+    "user-after-tool": "Unexpected role 'user' after role 'tool' (Mistral)",
+    "no-reasoning": "The reasoning_content in the thinking mode must be passed back to the API",
+    "image-count": "up to 500 individual image inputs per request",
     "empty-request": "[] is too short - 'messages'",
     "ends-with-assistant": "the next message is the model's to write",
 }
@@ -54,6 +58,17 @@ IMAGES = MediaLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}), 20 * 1024 * 1024 * 4 // 3
 )
 REQUEST_BYTES = 50 * 1024 * 1024
+
+IMAGES_MAX = 500
+
+THINKERS = ("deepseek", "kimi", "qwen")
+"""Servers that take an answer's `reasoning_content` back."""
+
+BESIDE: Mapping[str, Mapping[str, Types]] = {
+    **{name: {"reasoning_content": str} for name in THINKERS},
+    "openrouter": {"reasoning": str, "reasoning_details": list},
+}
+MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 _CONTENT = (str, list)
 MESSAGES: Mapping[str, Shape] = {
@@ -103,17 +118,65 @@ def openai_chat(
     messages: Sequence[Mapping[str, Any]], system: str | None = None, *, complete: bool = False
 ) -> list[Violation]:
     """Say which rules `messages` break; with `complete`, as a request that is sent now."""
+    return openai_chat_of(None, messages, system, complete=complete)
+
+
+def openai_chat_of(
+    profile: str | None,
+    messages: Sequence[Mapping[str, Any]],
+    system: str | None = None,
+    *,
+    complete: bool = False,
+) -> list[Violation]:
+    """Say the same for the server that a profile names, where its rules differ."""
     report = Findings(RULES)
     size = report.json(messages, "messages") + report.json(system, "system")
     if size > REQUEST_BYTES:
         report.add("request-size", "messages", f"{size} bytes, {REQUEST_BYTES} at most")
+    beside = BESIDE.get(profile or "", {})
     valid = [
-        _message(report, message, f"messages[{index}]") for index, message in enumerate(messages)
+        _message(report, _without(message, beside), f"messages[{index}]")
+        for index, message in enumerate(messages)
     ]
     _pairs(report, messages, valid)
+    _server(report, messages, profile)
     if complete:
         check_complete(report, messages)
     return report.found
+
+
+def _without(message: Mapping[str, Any], beside: Mapping[str, Types]) -> object:
+    """Return a message without the keys that only this server knows."""
+    if not isinstance(message, dict) or tag(message, "role") != "assistant":
+        return message
+    return {
+        key: value
+        for key, value in message.items()
+        if not (key in beside and isinstance(value, beside[key]))
+    }
+
+
+def _server(report: Findings, messages: Sequence[Mapping[str, Any]], profile: str | None) -> None:
+    """Check what depends on the server: order of roles, ids, reasoning, number of images."""
+    before, images = "", 0
+    for index, message in enumerate(messages):
+        where, role = f"messages[{index}]", tag(message, "role")
+        if role == before == "user" and profile != "apart":
+            report.add("two-users", where, "a user message directly before it")
+        if profile == "mistral" and role == "user" and before == "tool":
+            report.add("user-after-tool", where, "a tool's result directly before it")
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        if profile == "mistral":
+            for call in calls or ():
+                report.matches("call-id", MISTRAL_ID, tag(call, "id"), where)
+        if calls and profile in ("deepseek", "kimi") and "reasoning_content" not in message:
+            report.add("no-reasoning", where, "an answer with calls has none")
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            images += tag(part) == "image_url"
+        before = role
+    if images > IMAGES_MAX:
+        report.add("image-count", "messages", f"{images} images, {IMAGES_MAX} at most")
 
 
 def _message(report: Findings, message: object, where: str) -> bool:

@@ -57,6 +57,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "not-json": (PAIR, [ASK, said(use(given={"a": float("nan")})), user(result())]),
     "surrogate": ([{**ASK, "content": "\U0001f600"}], [{**ASK, "content": "a\ud83d"}]),
     "request-size": ([ASK], [{**ASK, "content": "a" * (32 * 1024 * 1024)}]),
+    "image-count": ([user(*[image()] * 100)], [user(*[image()] * 101)]),
     "shape": ([ASK], [{"role": "user"}]),
     "unknown-key": ([ASK], [{**ASK, "id": "msg_1"}]),
     "role": ([ASK], [ASK, {"role": "system", "content": "Be brief."}]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from killick.views.validators import Violation, chat_completions, openai_chat
+from killick.views.validators import Violation, chat_completions, openai_chat, openai_chat_of
 from tests.sdk_types import Changed, accept_openai_chat
 
 PNG = base64.b64encode(
@@ -88,6 +88,31 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [user(image("data:image/png;base64," + "A" * (28 * 1024 * 1024)))],
     ),
     "base64": ([user(image("https://example.org/a.png"))], [user(image("data:image/png,AAAA"))]),
+    "two-users": ([ASK, SAY, ASK], [ASK, ASK]),
+    "image-count": ([user(*[image()] * 500)], [user(*[image()] * 501)]),
+}
+
+OF_SERVERS: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "user-after-tool": (
+        "mistral",
+        [ASK, calls(call("a" * 9)), result("a" * 9), SAY, ASK],
+        [ASK, calls(call("a" * 9)), result("a" * 9), ASK],
+    ),
+    "no-reasoning": (
+        "deepseek",
+        [ASK, {**calls(call()), "reasoning_content": ""}, result()],
+        [ASK, calls(call()), result()],
+    ),
+    "call-id": (
+        "mistral",
+        [ASK, calls(call("abcdefgh1")), result("abcdefgh1")],
+        [ASK, calls(call("call_1")), result("call_1")],
+    ),
+    "unknown-key": (
+        "qwen",
+        [ASK, {**SAY, "reasoning_content": "Hm."}],
+        [ASK, {**SAY, "reasoning_details": []}],
+    ),
 }
 
 
@@ -102,8 +127,16 @@ def test_a_rule_is_named_where_it_is_broken_and_only_there(rule: str) -> None:
     assert rules(openai_chat(bad)) == [rule]
 
 
+@pytest.mark.parametrize("rule", OF_SERVERS)
+def test_a_rule_of_one_server_is_named_there(rule: str) -> None:
+    server, good, bad = OF_SERVERS[rule]
+    assert openai_chat_of(server, good) == []
+    assert rules(openai_chat_of(server, bad)) == [rule]
+
+
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() | {"empty-request", "ends-with-assistant"} == chat_completions.RULES.keys()
+    named = CASES.keys() | OF_SERVERS.keys() | {"empty-request", "ends-with-assistant"}
+    assert named == chat_completions.RULES.keys()
 
 
 def test_a_request_that_is_sent_now_has_a_message_and_leaves_the_answer_to_the_model() -> None:
@@ -162,8 +195,8 @@ def test_a_lone_surrogate_in_the_system_prompt_is_found() -> None:
 
 
 def test_the_place_is_a_path() -> None:
-    (found,) = openai_chat([ASK, user(text(), text(""))])
-    assert found.where == "messages[1].content[1]"
+    (found,) = openai_chat([ASK, SAY, user(text(), text(""))])
+    assert found.where == "messages[2].content[1]"
 
 
 RICH: list[dict[str, Any]] = [
