@@ -132,7 +132,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 26_300
+CORE_LINES = 26_500
 """It had 22,554 before budgets, profiles, locks and restored backups; the aim was 20,900 then."""
 
 
