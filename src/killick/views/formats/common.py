@@ -12,7 +12,7 @@ import msgspec
 from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
-from killick.views.formats.hosted import hosted, is_paired
+from killick.views.formats.hosted import hosted, is_hosted
 from killick.views.neutral import Neutral, Repair
 from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 
@@ -230,7 +230,7 @@ def opaque_object(
     """A provider's own data for that provider; for another, a sentence on a tool that it ran."""
     value = None
     name = normal(part.provider)
-    if name == provider or (name == f"{provider}-block" and is_paired(part, message.parts)):
+    if name == provider or (name == f"{provider}-block" and is_hosted(part)):
         try:
             value = json.loads(part.data)
         except ValueError:

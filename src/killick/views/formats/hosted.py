@@ -19,17 +19,10 @@ _IMPORTED: Final = "anthropic-block"
 Json = dict[str, Any]
 
 
-def is_paired(part: Opaque, parts: Sequence[Part]) -> bool:
-    """Tell whether an imported block is a call of a tool that Anthropic ran, or its result.
-
-    Both are among the parts, or neither can go back.
-    """
+def is_hosted(part: Opaque) -> bool:
+    """Tell whether an imported block is a call of a tool that Anthropic ran, or its result."""
     value = _object(part) or {}
-    others = list(objects(parts, _IMPORTED))
-    if value.get("type") in SERVER_CALLS:
-        return any(other.get("tool_use_id") == value.get("id") for other in others)
-    calls = [other.get("id") for other in others if other.get("type") in SERVER_CALLS]
-    return value.get("tool_use_id") is not None and value["tool_use_id"] in calls
+    return value.get("type") in SERVER_CALLS or isinstance(value.get("tool_use_id"), str)
 
 
 def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
@@ -73,7 +66,7 @@ def _shell_failed(output: Json) -> bool:
 
 
 def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:
-    others = [*objects(parts, "anthropic"), *objects(parts, _IMPORTED)]
+    others = list(objects(parts, "anthropic"))
     if value.get("type") in SERVER_CALLS:
         results = [other for other in others if other.get("tool_use_id") == value.get("id")]
         failed = any(map(is_failure, results))
@@ -129,9 +122,9 @@ def _input(call: Json) -> str:
 
 
 def objects(parts: Sequence[Part], provider: str) -> Iterator[Json]:
-    """Return a provider's own objects among these parts."""
+    """Return a provider's own objects among these parts, imported ones too."""
     for part in parts:
-        if isinstance(part, Opaque) and part.provider == provider:
+        if isinstance(part, Opaque) and part.provider in (provider, f"{provider}-block"):
             value = _object(part)
             if value is not None:
                 yield value
