@@ -107,6 +107,22 @@ def test_closing_a_store_indexes_for_a_second_at_most(
     assert 0 < behind(path) < left
 
 
+def test_a_store_whose_index_takes_long_is_closed_as_one_that_wrote_everything(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = threading.Event()
+
+    def index_slowly(engine: EngineState, batch: Batch) -> bool:
+        slow.wait(1.5)
+        return ops.index(engine, batch)
+
+    monkeypatch.setattr("killick.stores.writer.index", index_slowly)
+    store = Store(path)
+    store.create_session()
+    store._core.runtime().close(seconds=1)  # raises StoreBusy if something is not written
+    assert behind(path) == 0
+
+
 def test_a_search_says_how_much_it_could_not_look_at(path: Path) -> None:
     with Store(path, indexing=False) as store:
         say(store, "needle", "another needle")

@@ -205,7 +205,7 @@ class Writer:
         self._armed = False
         self._deadline: float | None = None
         self._closed = False
-        self._ended = False
+        self._drained = self._ended = False
         self._broke: BaseException | None = None  # the error that ended the thread
         self._under_way: Sequence[Op[Any]] = ()
         self._last_batch = 0
@@ -277,6 +277,8 @@ class Writer:
         self._queue.put(_CLOSE)
         if not self.is_current_thread():
             self._thread.join(timeout)
+            if self._drained:  # all is written, and the index is brought up
+                self._thread.join(2 * _INDEX_CLOSE_SECONDS)
         return not self._thread.is_alive()
 
     # -- the thread ----------------------------------------------------------------------------
@@ -313,6 +315,7 @@ class Writer:
             self._under_way = ()
             if self._schedule.is_due() and self._queue.empty() and not closing:
                 self._index()
+        self._drained = True
         if self._engine.appended and self._schedule.due is not None:
             self._index_last()
 
