@@ -39,7 +39,7 @@ bench: $(STAMP) $(PEERS)  ## measure Killick beside raw SQLite and psycopg, and 
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 
-torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for ten minutes
+torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for a quarter of an hour
 	@$(BIN)/python -m torture
 	@$(BIN)/python -m pytest -n 2 -q -m "hypothesis and not campaign" --hypothesis-profile=explore
 

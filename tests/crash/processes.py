@@ -73,6 +73,8 @@ class Child:
         self._nursery = nursery
         self.pid = pid
         self.channel = channel
+        self.ended_at = 0.0
+        """When its end was noticed here."""
 
     def send(self, value: object = None) -> None:
         self.channel.send(value)
@@ -95,6 +97,7 @@ class Child:
     def wait(self, seconds: float = PATIENCE) -> int:
         """The exit code, or minus the number of the signal that ended it."""
         status = self._nursery.status_of(self.pid, seconds)
+        self.ended_at = time.monotonic()
         if status == -signal.SIGKILL:
             self._nursery.died(self.pid)
         return status

@@ -190,7 +190,7 @@ class Kills:
         assert status in (0, -signal.SIGKILL)
         passed = int(child.receive()) if status == 0 else 0
         with _reopened(path, durability="normal") as store:
-            workload.check(store, [workload.Killed(notes, time.monotonic())], 0.3)
+            workload.check(store, [workload.Killed(notes, child.ended_at)], 0.3)
             # Whatever the moment was, the store takes up work as if nothing had been.
             log = workload.Log(f"{notes}-after")
             session = store.create_session(id="s")

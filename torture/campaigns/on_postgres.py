@@ -16,8 +16,8 @@ VERSION: Final = "18"
 
 _SIZES: Final = {
     # Each takes a minute or two of two cores: a case is a hundred times as long as on a file.
-    "kills": Sizes(slice=0, torture=120, long=20_000),
-    "cancellation": Sizes(slice=0, torture=400, long=20_000),
+    "kills": Sizes(slice=0, torture=100, long=20_000),
+    "cancellation": Sizes(slice=0, torture=200, long=20_000),
     "races": Sizes(slice=0, torture=200, long=10_000),
     "processes": Sizes(slice=0, torture=200, long=20_000),
 }

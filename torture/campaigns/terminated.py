@@ -225,7 +225,7 @@ CAMPAIGN = Campaign(
     "while another process asks for the session",
     holds="no call raises; everything acknowledged is there once; no session is busy with itself; "
     "no delta is left; one ending for each turn, and no other process closes one",
-    sizes=Sizes(slice=40, torture=600, long=20_000),
+    sizes=Sizes(slice=40, torture=320, long=20_000),
     run=run,
     lacks=lacks,
 )
