@@ -43,7 +43,6 @@ class Script:
         self.turn: Turn | None = None
         self.tools: list[Tool] = []
         self.calls: list[tuple[str, str, str]] = []
-        self.turns: list[str] = []
         self.asked: list[e.ApprovalAsked] = []
         self.cut: list[tuple[str, str, str]] = []
         self.earlier: str | None = None
@@ -166,7 +165,6 @@ class Script:
     def end(self) -> None:
         assert self.turn is not None
         turn, self.turn, self.tools = self.turn, None, []
-        self.turns.append(turn.id)
         self.earlier = turn.id
         error: BaseException | None = self.chance.choice(
             [None, None, KeyboardInterrupt(), Broken(f"/srv/secret/{self.number()}.db is locked")]
@@ -176,12 +174,28 @@ class Script:
     def crash(self) -> None:
         """The process dies; the next one opens the session."""
         if self.turn is not None:
-            self.turns.append(self.turn.id)
             self.earlier = self.turn.id
         self.turn, self.tools = None, []
         crash(self.store)
         self.store = self._open()
         self.session = self.store.session(self.session.id)
+
+    def take_over(self) -> None:
+        """Another process takes the session over; what tools printed on is late."""
+        assert self.turn is not None
+        turn, tools, self.turn, self.tools = self.turn, self.tools, None, []
+        self.earlier = turn.id
+        with self._open() as store:
+            session = store.session(self.session.id)
+            with session.turn(f"Mine {self.number()}.", if_busy="take_over") as other:
+                for _ in range(self.chance.randrange(2)):
+                    with other.stream() as reply:
+                        reply.text(f"Fine {self.number()}.")
+        for tool in tools:
+            with contextlib.suppress(KillickError):
+                tool.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        with contextlib.suppress(KillickError):
+            turn.__exit__(None, None, None)
 
     # -- between turns -------------------------------------------------------------------------
 
@@ -230,6 +244,7 @@ IN_TURN: Final[Steps] = [
     *[Script.judge] * 3,
     *[Script.ask, Script.decide] * 2,
     *[Script.record, Script.leave, Script.answer_by_message, Script.compact, Script.crash],
+    Script.take_over,
     *[Script.end] * 4,
 ]
 BETWEEN: Final[Steps] = [

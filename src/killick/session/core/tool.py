@@ -29,6 +29,7 @@ class ToolCore:
         self.call_id = call_id
         self._of = of if of != turn.claim.turn_id else None
         self._entered = False
+        self._message_id: str | None = None  # providers repeat ids: the call that was started
         self.finished: Receipt | None = None
         self._pending = False  # a result was given that the store could not write yet
         self._buffer: StreamBuffer | None = None
@@ -46,7 +47,7 @@ class ToolCore:
         seal = turn.seals.pop(self.call_id, None)
         at = turn.runtime.clock()
         try:
-            receipt, _ = yield from write(
+            receipt, self._message_id = yield from write(
                 lambda engine: ops.start_tool(
                     engine, turn.key, turn.claim, self.call_id, at, self._of
                 )
@@ -99,7 +100,9 @@ class ToolCore:
 
         def apply(engine: EngineState) -> Receipt:
             of = self._of or turn.claim.turn_id
-            return ops.finish_tool(engine, turn.key, of, self.call_id, result, buffer, at)
+            return ops.finish_tool(
+                engine, turn.key, of, self.call_id, result, buffer, at, self._message_id
+            )
 
         try:
             receipt = yield from write(apply)
@@ -156,7 +159,7 @@ class ToolCore:
             at = turn.runtime.clock()
             yield from write(
                 lambda engine: ops.leave_tool(
-                    engine, turn.key, turn.claim, self.call_id, buffer, at
+                    engine, turn.key, turn.claim, self.call_id, buffer, at, self._message_id
                 )
             )
         self._close()

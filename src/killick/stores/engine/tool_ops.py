@@ -138,7 +138,13 @@ def finish_tool(
 
 
 def leave_tool(
-    engine: EngineState, key: int, claim: Claim, call_id: str, buffer: StreamBuffer, at_us: int
+    engine: EngineState,
+    key: int,
+    claim: Claim,
+    call_id: str,
+    buffer: StreamBuffer,
+    at_us: int,
+    message_id: str | None = None,
 ) -> Over | None:
     """Keep what a tool printed that was left without a result."""
     state = engine.state(key)
@@ -146,7 +152,7 @@ def leave_tool(
         turn = state.claimed(claim)
     except TurnEnded as lost:
         return keep_rest(engine, state, claim, [buffer], at_us, lost)
-    call = rules.require_call(turn, call_id)
+    call = rules.require_call(turn, call_id, message_id)
     output = output_text(engine.deltas(state, buffer.seq, buffer))
     if output:
         body = e.ToolOutput(

@@ -445,6 +445,30 @@ async def the_rest_of_an_answer_is_late_once(world: World) -> None:
 
 
 @check
+async def what_a_tool_did_belongs_to_the_call_that_was_started(world: World) -> None:
+    """Also when the model has used the same id again since: its result, and what it printed."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            for left in (False, True):
+                first = await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                tool = turn.tool("a")
+                await enter(tool)
+                second = await turn.record(Message("assistant", [ToolCall("a", "rm", "{}")]))
+                tool.output("half")
+                if left:
+                    await tool.__aexit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+                else:
+                    await tool.finish("done")
+                assert first.seq < second.seq
+        entries = [entry.body for entry in await session.entries()]
+        made = [body.id for body in entries if isinstance(body, e.MessageRecorded)][1:]
+        finished = [body.message_id for body in entries if isinstance(body, e.ToolFinished)]
+        printed = [body.message_id for body in entries if isinstance(body, e.ToolOutput)]
+        assert (finished, printed) == ([made[0]], [made[2]])
+
+
+@check
 async def a_model_is_told_what_became_true_of_a_tool(world: World) -> None:
     """Started since, and unknown; so is a call whose start was unseen, behind a summary too."""
     async with world.store() as store:

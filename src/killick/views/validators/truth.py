@@ -169,8 +169,10 @@ class _Journal:
                 self.calls[body.message_id, body.call_id] = self._new(part, body.turn_id)
             case e.ToolStarted() | e.ToolOutput() if (body.message_id, body.call_id) in self.calls:
                 call = self.calls[body.message_id, body.call_id]
-                call.started, call.running = True, isinstance(body, e.ToolStarted)
-                call.output = body.output if isinstance(body, e.ToolOutput) else call.output
+                if isinstance(body, e.ToolStarted):
+                    call.started = call.running = True
+                elif not self._hidden.has_result(body):
+                    call.output, call.running = body.output, False
             case e.ToolFinished() | e.LateResult():
                 self._answer(self.calls.get((body.message_id, body.result.call_id)), body)
             case e.LateText():
