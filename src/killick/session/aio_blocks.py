@@ -80,8 +80,8 @@ class AsyncToolRun:
             raise_failures(self._failures)
 
     async def _wait(self) -> None:
-        """Wait until all are done. Raises TurnStopped where a stop cancels no task."""
-        scope, core = self._turn._scope, self._turn._core
+        """Wait until all are done. Raises TurnStopped once the turn is asked to stop."""
+        core = self._turn._core
         before = core.on_stop
 
         def stop() -> None:
@@ -92,8 +92,7 @@ class AsyncToolRun:
         core.on_stop = stop
         try:
             while self._tasks:
-                if scope is None or not scope.cancels:
-                    core.check_open()
+                core.check_open()
                 await self._tasks.changed()
         finally:
             core.on_stop = before

@@ -13,11 +13,11 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -243,24 +243,28 @@ class StopScope:
     The same idea as `asyncio.timeout`: the task is cancelled, and when the cancellation reaches the
     end of the block it is taken back there. A generator may be left in another task than the one
     that entered it, where trio can leave no scope: there is none in a generator under trio, and the
-    next call on the turn raises.
+    next call on the turn raises. So it does under asyncio, unless the task waits in a generator:
+    what a consumer does between two steps is its own.
     """
 
     def __init__(self) -> None:
         self._trio_scope: Any = None
         self._task: asyncio.Task[Any] | None = None
+        self._in_generator = False
         self._cancelling = 0
         self._fired = False
+        self._cancelled = False
         self._left = False
         self._undelivered = False
         self._call_soon = _caller()
 
     def enter(self) -> None:
         """Begin to watch the task; called by the method that enters the block."""
+        self._in_generator = _is_generators_block(sys._getframe(2))
         if in_trio():
             import trio
 
-            if _is_generators_block(sys._getframe(2)):
+            if self._in_generator:
                 return
             self._trio_scope = trio.CancelScope()
             self._trio_scope.__enter__()
@@ -278,22 +282,17 @@ class StopScope:
         self._fired = True
         if self._trio_scope is not None:
             self._trio_scope.cancel()
-        elif self.cancels:
-            assert self._task is not None
-            self._task.cancel("killick: the turn was asked to stop")
-
-    @property
-    def cancels(self) -> bool:
-        """False in a body that learns of a stop by its next call on the turn."""
-        return self._trio_scope is not None or (self._task is not None and not self._task.done())
+        elif self._task is not None and (not self._in_generator or _is_in_generator(self._task)):
+            self._cancelled = self._task.cancel("killick: the turn was asked to stop")
 
     def leave(self, error: BaseException | None) -> bool:
         """Return whether what leaves the block is this scope's own cancellation."""
         self._left = True
         if self._trio_scope is not None:
             return self._leave_trio(error)
-        if not self._fired or self._task is None or self._task is not asyncio.current_task():
+        if not self._cancelled or self._task is not asyncio.current_task():
             return False
+        assert self._task is not None
         ours = self._task.uncancel() <= self._cancelling
         if isinstance(error, asyncio.CancelledError):
             return ours
@@ -328,6 +327,30 @@ def _is_generators_block(frame: FrameType | None) -> bool:
                 return True
         frame = frame.f_back
     return False
+
+
+def _is_in_generator(task: "asyncio.Task[Any]") -> bool:
+    """Return whether a task waits within a step of an asynchronous generator."""
+    waits: Any = task.get_coro()
+    while inspect.iscoroutine(waits) or inspect.isgenerator(waits):
+        waits = waits.gi_yieldfrom if inspect.isgenerator(waits) else waits.cr_await
+    return isinstance(waits, _GENERATOR_STEPS)
+
+
+async def _no_steps() -> AsyncIterator[None]:
+    yield
+
+
+def _generator_steps() -> tuple[type, ...]:
+    """Return the types of what a caller awaits of a generator; no module names them."""
+    generator: Any = _no_steps()
+    steps = generator.asend(None), generator.athrow(GeneratorExit), anext(generator, None)
+    for step in steps:
+        step.close()
+    return tuple(type(step) for step in steps)
+
+
+_GENERATOR_STEPS: Final = _generator_steps()
 
 
 # -- beside a block ----------------------------------------------------------------------------
