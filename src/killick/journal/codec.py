@@ -5,7 +5,8 @@ Rule 2: every Python string survives. JSON in UTF-8 has no lone surrogates, so a
         contains one has them as three bytes each, as UTF-8 would if it had any, behind one leading
         space that says so; a value without them, which is nearly every one, starts with none.
 Rule 3: an entry kind that this code does not know is kept as it is and written as it was.
-Rule 4: an ending or a stop that was stored before there were causes is read with one.
+Rule 4: a text of a class of its own is written as its text.
+Rule 5: an ending or a stop that was stored before there were causes is read with one.
 """
 
 import json
@@ -17,7 +18,7 @@ import msgspec
 from killick.errors import InvalidEntry
 from killick.model.causes import cause_of_words
 from killick.model.entries import Body, Delta, KnownBody, StopAsked, TurnEnding, Unknown
-from killick.model.messages import Json
+from killick.model.messages import Json, plain
 
 T = TypeVar("T")
 
@@ -34,7 +35,13 @@ class _Tag(msgspec.Struct):
     v: int = 1
 
 
-_encoder = msgspec.json.Encoder()
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_as_text)
 _body_decoder: msgspec.json.Decoder[KnownBody] = msgspec.json.Decoder(KnownBody)
 _deltas_decoder = msgspec.json.Decoder(tuple[Delta, ...])
 
@@ -48,7 +55,9 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(
+            msgspec.to_builtins(value, enc_hook=_as_text), separators=(",", ":"), ensure_ascii=False
+        )
         return _WIDE + to_bytes(text)
 
 

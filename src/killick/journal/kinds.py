@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from killick.errors import InvalidEntry
 from killick.model import entries as e
-from killick.model.messages import BLOB_PARTS, Part, Text, ToolResult
+from killick.model.messages import BLOB_PARTS, Part, Text, ToolResult, plain
 
 TURNS: Final = 1
 """The lookup class of entries that begin and end a turn."""
@@ -62,10 +62,10 @@ def _safe(text: str) -> str:
     """Escape an id, which comes from outside, so that it is one part of a key."""
     try:
         if "/" in text or "%" in text:
-            return text.replace("%", "%25").replace("/", "%2F")
+            return plain(text).replace("%", "%25").replace("/", "%2F")
     except (TypeError, AttributeError):
         raise InvalidEntry(f"an id is text, and this is a {type(text).__name__}") from None
-    return text
+    return plain(text)
 
 
 def _key(suffix: str, of: Reader = _ID) -> Reader:
@@ -259,7 +259,7 @@ def named_identity(entry_id: str, kind: str) -> str:
 
 def keyed_id(prefix: str, session_id: str, key: str) -> str:
     """Return the id that a caller's idempotency key stands for: the same key, the same id."""
-    data = f"{len(session_id)}:{session_id}{key}".encode("utf-8", "surrogatepass")
+    data = f"{len(session_id)}:{plain(session_id)}{plain(key)}".encode("utf-8", "surrogatepass")
     return f"{prefix}_{blake2b(data, digest_size=16).hexdigest()}"
 
 

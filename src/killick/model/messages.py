@@ -14,6 +14,11 @@ Extra = dict[str, dict[str, Any]]
 """Further fields that a provider sent with a part, under the shape that it sent them in."""
 
 
+def plain(text: str) -> str:
+    """Return a text of a class of its own (an enum's, a framework's) as a plain string."""
+    return text if type(text) is str or not isinstance(text, str) else str.__str__(text)
+
+
 class _Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
     """Parts cannot form cycles, so the garbage collector need not look at them."""
 

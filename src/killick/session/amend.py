@@ -1,6 +1,7 @@
 """The part of a session's two faces that describes it, keeps notes, and changes its history."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from inspect import isfunction
 from typing import Any, TypeVar
 
 from killick.model import entries as e
@@ -12,8 +13,22 @@ from killick.session.drive.steps import Flow
 from killick.stores.engine.state import Receipt
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 
+def _methods_of(owner: str) -> Callable[[C], C]:
+    """Call the methods of a class by that of its users: a wrong call is told so by Python."""
+
+    def rename(part: C) -> C:
+        for name, method in vars(part).items():
+            if isfunction(method):
+                method.__qualname__ = f"{owner}.{name}"
+        return part
+
+    return rename
+
+
+@_methods_of("Session")
 class Amend:
     """The synchronous face."""
 
@@ -152,6 +167,7 @@ class Amend:
         return self._run(self._core.notes(name, key, last))
 
 
+@_methods_of("AsyncSession")
 class AsyncAmend:
     """The asynchronous face."""
 

@@ -21,6 +21,7 @@ from killick.model.limits import (
     STREAM_BUFFER_BYTES,
     WINDOW_SECONDS,
 )
+from killick.model.messages import plain
 from killick.session.runtime import Clock, IdSource, Runtime, random_ids, system_clock
 from killick.stores.contract import Database
 
@@ -76,7 +77,7 @@ def opener(url: Url, options: StoreOptions) -> Callable[[], Runtime]:
 def _open(named: Path | str | Database | None, options: StoreOptions) -> Runtime:
     return Runtime(
         _database(named, options),
-        tenant=options.tenant,
+        tenant=plain(options.tenant),
         clock=options.clock,
         ids=options.ids,
         window_seconds=options.window_seconds,

@@ -27,7 +27,7 @@ from killick.journal.fold import Messages
 from killick.journal.kinds import TURNS, ending_identity
 from killick.journal.visibility import in_view
 from killick.model import entries as e
-from killick.model.messages import Message
+from killick.model.messages import Message, plain
 from killick.model.sessions import Fork, Namer
 from killick.session.core.session import (
     SessionCore,
@@ -197,7 +197,7 @@ class HistoryCore:
             fork=Fork(row.id, reach),
         )
         checks.check_content(created)
-        minted = runtime.ids("ses") if session_id is None else session_id
+        minted = runtime.ids("ses") if session_id is None else plain(session_id)
         checks.check_id(minted, "session id")
         now = runtime.clock()
         forked = yield from write(

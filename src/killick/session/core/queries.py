@@ -20,7 +20,7 @@ from killick.journal.fold import Messages, fold_turns
 from killick.journal.kinds import HISTORY, TURNS, turn_identity
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
-from killick.model.messages import Message
+from killick.model.messages import Message, plain
 from killick.model.sessions import SessionInfo, microseconds
 from killick.search.documents import read_batch
 from killick.search.port import Order, Search
@@ -421,10 +421,10 @@ def search(
         tenant=runtime.tenant,
         query=_substring(text) if substring else parse(text),
         reasoning=reasoning is not False,
-        session=session,
-        role=role,
-        state=state,
-        project=project,
+        session=session and plain(session),
+        role=role and plain(role),
+        state=state and plain(state),
+        project=project and plain(project),
         interrupted=interrupted,
         since_us=None if since is None else microseconds(since),
         until_us=None if until is None else microseconds(until),

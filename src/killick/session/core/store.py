@@ -14,6 +14,7 @@ from killick.journal.kinds import digest
 from killick.journal.summary import Total, add_up
 from killick.model import entries as e
 from killick.model.limits import EARLIEST_US, LATEST_US
+from killick.model.messages import plain
 from killick.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
 from killick.session.core.session import SessionCore, find_row, open_session
 from killick.session.drive.steps import Flow, read, write
@@ -62,7 +63,7 @@ class StoreCore(StoreOpening):
             parent=parent,
         )
         checks.check_content(created)
-        minted = session_id if session_id is not None else runtime.ids("ses")
+        minted = plain(session_id) if session_id is not None else runtime.ids("ses")
         checks.check_id(minted, "session id")
         at = runtime.clock()
         row = yield from write(
@@ -135,7 +136,7 @@ class StoreCore(StoreOpening):
 
     def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
         """Append entries that were made elsewhere."""
-        tenant = self.runtime().tenant
+        tenant, session_id = self.runtime().tenant, plain(session_id)
         checks.check_id(session_id, "session id")
         if not entries:
             raise InvalidEntry("there is no entry to import")
@@ -185,7 +186,7 @@ class StoreCore(StoreOpening):
 def _query(call: str, shape: type[Q], **filters: Any) -> Q:
     """Make a query. Raises ValueError for a filter of the wrong kind."""
     try:
-        return msgspec.convert(filters, shape)
+        return msgspec.convert({name: plain(value) for name, value in filters.items()}, shape)
     except msgspec.ValidationError as error:
         raise ValueError(f"a filter of {call} is of the wrong kind: {error}") from error
 

@@ -1,5 +1,6 @@
 """Calls that adapters, proxies and workers need: open or create, begin and end, several at once."""
 
+from enum import Enum, StrEnum
 from typing import Any
 
 from killick import errors
@@ -442,3 +443,73 @@ def _joined(events: list[Any]) -> list[list[Any]]:
         else:
             rows.append([*row, event.text])
     return rows
+
+
+class _Words(str):
+    """Text of a class of its own, as frameworks have it."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+class _Named(StrEnum):
+    WORD = "a/named"
+
+
+class _Mixed(str, Enum):  # noqa: UP042  (it formats as its name)
+    WORD = "a/mixed"
+
+
+@check
+async def text_of_any_class_is_taken_as_its_text(world: World) -> None:
+    """Everywhere: what is stored and found is the same as with a plain string."""
+    for word in (_Words("a/words"), _Named.WORD, _Mixed.WORD):
+        text = "".join([word])
+        async with world.store() as store:
+            session = await store.open_session(word, title=word, tags=[word], extra={"k": word})
+            await _used(store, session, word, text)
+        async with world.store() as store:
+            plain = await store.session(text)
+            assert (type(plain.id), type(plain.title), plain.title) == (str, str, text)
+            assert [info.id for info in await store.sessions(tag=word, title=word)] == [text]
+            for message in await plain.messages():
+                assert type(message.id) is str
+                assert [type(part.text) for part in message.parts if isinstance(part, Text)] in (
+                    [],
+                    [str],
+                )
+
+
+async def _used(store: Any, session: Any, word: str, text: str) -> None:
+    assert type(session.id) is str
+    async with session.turn(word, key=word) as turn:
+        async with turn.stream(model=word, system=word) as reply:
+            reply.reasoning(word)
+            reply.text(word)
+            reply.tool_call(word, name=word, arguments=_Words('{"a": '))
+            reply.tool_call(word, arguments=_Words("1}"))
+            reply.finish(finish_reason=word)
+        async with turn.tool(word) as call:
+            call.output(word)
+            await call.finish(word)
+        await turn.record(Message("assistant", [Text(word)], id=word))
+        await turn.record(Message("assistant", [Text(text)], id=text))
+    again = session.turn(text, key=text)
+    async with again:
+        assert again.repeated
+    stopped = await session.turn(word).begin()
+    await session.stop(reason=word)
+    await stopped.end(cause="stopped")
+    await session.note(word, {word: [word]}, key=word)
+    assert [note.data for note in await session.notes(text, key=text)] == [{text: [text]}]
+    await session.rename(word)
+    entries = await session.entries()
+    (finished,) = [x.body.result for x in entries if isinstance(x.body, e.ToolFinished)]
+    assert finished == ToolResult(text, text)
+    assert await store.search(f'"{text}"', session=word, role=_Words("assistant"))
+    assert [(turn.status, turn.reason) for turn in await session.turns()] == [
+        ("completed", None),
+        ("interrupted", text),
+    ]
