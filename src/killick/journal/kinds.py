@@ -65,7 +65,7 @@ def _safe(text: str) -> str:
             return plain(text).replace("%", "%25").replace("/", "%2F")
     except (TypeError, AttributeError):
         raise InvalidEntry(f"an id is text, and this is a {type(text).__name__}") from None
-    return plain(text)
+    return text if type(text) is str else plain(text)
 
 
 def _key(suffix: str, of: Reader = _ID) -> Reader:
