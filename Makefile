@@ -31,8 +31,9 @@ lint: $(STAMP)  ## check style, format and the direction of imports
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports
 
-type: $(STAMP)  ## check types
+type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a context
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
 bench: $(STAMP) $(PEERS)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)

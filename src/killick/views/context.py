@@ -61,10 +61,13 @@ FORMATS: Final[dict[str, Render]] = {
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A context. `messages` are JSON dicts, ready for the provider's SDK."""
+    """A context. `messages` are JSON dicts, ready for the provider's SDK.
+
+    Their type is left open, so that each SDK's own type takes them and none need be installed.
+    """
 
     format: str
-    messages: list[dict[str, Any]]
+    messages: list[Any]
     system: str | None
     repairs: list[Repair]
     origins: list[tuple[int, ...]]
