@@ -17,7 +17,8 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("journal", "views", "stores", "session")
 TESTS: Final = (
     *("tests/unit", "tests/conformance", "tests/bad_input", "tests/counts", "tests/logger"),
-    *("tests/search", "tests/upkeep", "tests/views", "tests/postgres", "tests/property"),
+    *("tests/search", "tests/upkeep", "tests/postgres", "tests/property"),
+    "tests/views/test_reading_writes_nothing.py",
     *("tests/recorders/test_tools.py", "tests/exchange/test_import_entries.py"),
     *("tests/exchange/test_own.py", "tests/exchange/test_copying.py"),
 )

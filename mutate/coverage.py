@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -79,6 +79,7 @@ class Coverage:
         self._project = project
         self._folder = project.cache / "coverage"
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._nearest: dict[str, list[str]] = {}
         self.files: dict[str, MeasuredFile] = {}
 
     def measure(
@@ -157,24 +158,35 @@ class Coverage:
         return msgspec.convert(tests, dict[str, Measured]), ""
 
     def nearest(self, mutant: Mutant) -> list[str]:
-        """Return the tests that are asked about a mutant, the nearest first.
+        """Return the tests that are asked about a mutant.
 
-        Those that run its line come before those that only run its function. The unit tests of its
-        module come first; of every other file the test that runs least of the package, then the
-        next of each, so that many kinds of tests are asked.
+        Those that run its line come before those that only run its function. Half of them are
+        chosen so that together they run as much as possible of its module: what a line does shows
+        in the branches around it. The others are those that run least of the package, in turn of
+        every file of tests, the unit tests of the module first.
         """
-        ranked: list[tuple[tuple[bool, int, bool, int], float, str]] = []
-        for file, measured in self.files.items():
-            own = Path(file).name.startswith(f"test_{Path(mutant.module).stem}")
-            at: list[tuple[bool, int, float, str]] = []
-            for name, test in measured.tests.items():
-                function, line = test.runs(mutant)
-                if function:
-                    at.append((not line, len(test.lines), test.seconds, name))
-            for place, (elsewhere, width, seconds, name) in enumerate(sorted(at)):
-                rank = elsewhere, place // (5 if own else 1), not own, width
-                ranked.append((rank, seconds, name))
-        return list(_within_limits(sorted(ranked)))
+        if mutant.id not in self._nearest:
+            at_line, in_function = self._near(mutant, line=True), self._near(mutant, line=False)
+            wide = _widest(at_line, mutant.module)
+            ranked = [*wide, *_narrowest(at_line, mutant), *_narrowest(in_function, mutant)]
+            self._nearest[mutant.id] = list(_within_limits(dict.fromkeys(ranked), self._seconds()))
+        return self._nearest[mutant.id]
+
+    def _near(self, mutant: Mutant, *, line: bool) -> dict[str, Measured]:
+        """Return the tests that run its line, or only its function."""
+        return {
+            name: test
+            for measured in self.files.values()
+            for name, test in measured.tests.items()
+            if test.runs(mutant) == (True, line)
+        }
+
+    def _seconds(self) -> dict[str, float]:
+        return {
+            name: test.seconds
+            for measured in self.files.values()
+            for name, test in measured.tests.items()
+        }
 
     def digest_of(self, tests: list[str]) -> str:
         """Return a name for these tests as they are now."""
@@ -183,14 +195,50 @@ class Coverage:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _within_limits(
-    ranked: list[tuple[tuple[bool, int, bool, int], float, str]],
-) -> Iterator[str]:
+def _widest(tests: dict[str, Measured], module: str) -> Iterator[str]:
+    """Choose, one after the other, the test that adds most lines of a module for its time."""
+    places: dict[str, int] = {}
+    lines: dict[str, int] = {}
+    for name, test in tests.items():
+        lines[name] = 0
+        for function, bits in test.lines.items():
+            if function.startswith(f"{module}:"):
+                place = places.setdefault(function, 500 * len(places))
+                lines[name] |= int(bits, 16) << place
+    seen = 0
+    for _ in range(TESTS_MAX // 2):
+        gains = {
+            name: (bits & ~seen).bit_count() / (tests[name].seconds + 0.3)
+            for name, bits in lines.items()
+        }
+        best = max(gains, key=gains.__getitem__, default=None)
+        if best is None or not gains[best]:
+            return
+        seen |= lines.pop(best)
+        yield best
+
+
+def _narrowest(tests: dict[str, Measured], mutant: Mutant) -> Iterator[str]:
+    """Order tests by how little of the package they run, in turn of every file of tests."""
+    own = f"test_{Path(mutant.module).stem}"
+    by_file: dict[str, list[tuple[int, float, str]]] = {}
+    for name, test in tests.items():
+        file = name.partition("::")[0]
+        by_file.setdefault(file, []).append((len(test.lines), test.seconds, name))
+    ranked: list[tuple[int, bool, int, str]] = []
+    for file, found in by_file.items():
+        is_own = Path(file).name.startswith(own)
+        for place, (width, _, name) in enumerate(sorted(found)):
+            ranked.append((place // (5 if is_own else 1), not is_own, width, name))
+    return (name for *_, name in sorted(ranked))
+
+
+def _within_limits(names: Iterable[str], seconds: dict[str, float]) -> Iterator[str]:
     used, count = 0.0, 0
-    for _, seconds, name in ranked:
-        if count and used + seconds > SECONDS_MAX:
+    for name in names:
+        if count and used + seconds[name] > SECONDS_MAX:
             continue
-        used += seconds
+        used += seconds[name]
         count += 1
         yield name
         if count == TESTS_MAX:
