@@ -122,3 +122,26 @@ def test_a_tool_that_gemini_ran_goes_back_whole_or_not_at_all(
         parts = context.messages[1]["parts"]
         assert sum("tool_call" in part or "tool_response" in part for part in parts) == kept
         assert ("began to run its own tool" in json.dumps(parts)) is (halves == "call")
+
+
+SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "action": {"commands": ["ls"]}}
+OUTPUT = {"type": "shell_call_output", "id": "so_1", "call_id": "c1", "output": []}
+
+
+@pytest.mark.parametrize(
+    ("halves", "kept"),
+    [([SHELL, OUTPUT], ["shell_call", "shell_call_output"]), ([SHELL], []), ([OUTPUT], [])],
+)
+def test_a_shell_that_openai_ran_goes_back_with_its_output_or_not_at_all(
+    session: Session, halves: list[dict[str, Any]], kept: list[str]
+) -> None:
+    """Cut between the two: the call alone is refused."""
+    with session.turn("Look.") as turn:
+        stream(turn, *(own(half, "openai") for half in halves), Text("So."), provider="openai")
+    with session.turn("And now?"):
+        context = session.context("openai-responses")
+        assert validators.openai_responses(context.messages, context.system, complete=True) == []
+        sent = [item["type"] for item in context.messages if item["type"] != "message"]
+        assert sent == kept
+        told = "began to run its own tool shell" in json.dumps(context.messages)
+        assert told is (halves == [SHELL])

@@ -54,6 +54,7 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
         for other in objects(parts, "openai")
         if other.get("type") == f"{kind}_output" and other.get("call_id") == item.get("call_id")
     ]
+    ended = ended and (kind != "shell_call" or bool(outputs))
     failed = item.get("status") == "failed" or bool(item.get("error"))
     failed = failed or any(map(_shell_failed, outputs))
     return phrases.hosted(name, _input(item), ended=ended, failed=failed)

@@ -17,6 +17,7 @@ from killick.views.formats.common import (
     result_text,
     sent_back,
 )
+from killick.views.formats.hosted import objects
 from killick.views.neutral import Neutral
 
 _ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")
@@ -82,8 +83,9 @@ def _answer(
                 items.append({"type": "message", "role": "assistant", "content": text})
             case Opaque():
                 value = opaque_object(part, "openai", message, options)
-                if isinstance(value, dict) and thought == [] and _is_of_tool(value):
-                    # It names its reasoning by its id, and is refused without it.
+                half = isinstance(value, dict) and _is_half(value, message)
+                if half or (isinstance(value, dict) and thought == [] and _is_of_tool(value)):
+                    # It names its reasoning, or its other half, and is refused without it.
                     value = options.hosted(part, message) or None
                 if isinstance(value, str):
                     items.append({"type": "message", "role": "assistant", "content": value})
@@ -95,6 +97,15 @@ def _answer(
         items.pop()  # a reasoning item without its follower makes the request invalid
         options.left_out(message, "reasoning that nothing follows")
     return items
+
+
+def _is_half(item: Json, message: Neutral) -> bool:
+    """Tell whether this is a shell that the provider ran without its output, or that alone."""
+    other = {"shell_call": "shell_call_output", "shell_call_output": "shell_call"}.get(item["type"])
+    return other is not None and not any(
+        value.get("type") == other and value.get("call_id") == item.get("call_id")
+        for value in objects(message.parts, "openai")
+    )
 
 
 def _is_of_tool(item: Json) -> bool:

@@ -96,6 +96,8 @@ BLOCKS: Mapping[str, Shape] = {
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 OF_USER = frozenset({"text", "image", "document", "tool_result"})
 OF_ASSISTANT = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+OPAQUE_ASSISTANT = frozenset({"compaction", "fallback"})
+"""Taken back by the beta API that sends them: `BetaContentBlockParam` of anthropic 2.8."""
 OPAQUE_USER = frozenset({"search_result", "container_upload"})
 OF_RESULT = frozenset({"text", "image", "document"})
 OPAQUE_RESULT = frozenset({"search_result", "tool_reference"})
@@ -217,13 +219,13 @@ def _filled(value: object) -> bool:
 def _takes(report: Findings, name: str, role: str, where: str) -> bool:
     """Tell whether this role takes such a block; results of server tools are passed on."""
     served = name in SERVER_CALLS or _served(name)
-    if name not in OF_USER | OF_ASSISTANT | OPAQUE_USER and not served:
+    if name not in OF_USER | OF_ASSISTANT | OPAQUE_USER | OPAQUE_ASSISTANT and not served:
         report.add("block-type", where, f"{name!r} is not a type of block")
         return False
     if role == "assistant" and name in ("image", "document"):
         report.add("media-role", where, f"an assistant message takes no {name}")
         return False
-    of_role = OF_USER | OPAQUE_USER if role == "user" else OF_ASSISTANT
+    of_role = OF_USER | OPAQUE_USER if role == "user" else OF_ASSISTANT | OPAQUE_ASSISTANT
     if name not in of_role and not (served and role == "assistant"):
         report.add("block-role", where, f"a {role} message takes no {name}")
         return False

@@ -136,6 +136,11 @@ def test_a_request_that_is_sent_now_has_a_message_and_ends_with_the_user() -> No
     assert anthropic(PAIR, complete=True) == []
 
 
+@pytest.mark.parametrize("kind", ["compaction", "fallback"])
+def test_blocks_that_the_beta_api_sends_are_taken_back(kind: str) -> None:
+    assert anthropic([ASK, said({"type": kind}, text()), ASK], complete=True) == []
+
+
 def test_consecutive_messages_of_one_role_are_combined_by_the_provider() -> None:
     assert anthropic([ASK, ASK, SAY, SAY, ASK]) == []
 
@@ -156,6 +161,7 @@ def test_consecutive_messages_of_one_role_are_combined_by_the_provider() -> None
         ([ASK, said({"type": "thinking", "thinking": "Hm."}, text())], "thinking-signature"),
         ([ASK, said(text(), REDACTED)], "thinking-last"),
         ([user(use())], "block-role"),
+        ([user({"type": "compaction", "content": "So far."})], "block-role"),
         ([user(image(media_type="image/bmp"))], "media-type"),
         ([user(pdf("image/png"))], "media-type"),
         ([user(image("A" * (5 * 1024 * 1024 + 4)))], "media-size"),
