@@ -54,6 +54,8 @@ class Project(msgspec.Struct, frozen=True):
     package: Path
     tests: tuple[str, ...]
     cache: Path
+    scratch: Path | None = None
+    """Where tests put their files: in memory, for a disk that syncs takes most of their time."""
 
     def files(self) -> list[str]:
         """Return the files of tests, by their paths from the root."""
@@ -65,8 +67,10 @@ class Project(msgspec.Struct, frozen=True):
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Return the environment in which the package is the one in the folder."""
+        scratch = {} if self.scratch is None else {"TMPDIR": str(self.scratch)}
         return {
             **os.environ,
+            **scratch,
             "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }

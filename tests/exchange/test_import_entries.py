@@ -19,6 +19,7 @@ from killick import (
     Text,
 )
 from killick.model import entries as e
+from killick.model.limits import TITLE_CHARS_MAX
 
 
 def turn(number: int, first: int, text: str = "Hi.") -> list[Entry]:
@@ -142,3 +143,12 @@ def test_an_entry_of_the_wrong_type_is_refused_in_words(store: Store, entry: Any
     with pytest.raises((InvalidEntry, TypeError), match=r"is a \w+, and this is a|Expected `"):
         store.import_entries("s", [BEGINNING, entry])
     assert store.counts() == before
+
+
+def test_content_that_could_not_be_recorded_is_not_imported(store: Store) -> None:
+    """The limits are the same on every way in, and nothing is half imported."""
+    long = Entry(1, 1_000_000, e.SessionCreated(title="x" * (TITLE_CHARS_MAX + 1)))
+    with pytest.raises(InvalidEntry, match="the title has"):
+        store.import_entries("s", [long, *turn(1, 2)])
+    with pytest.raises(SessionNotFound):
+        store.session("s")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from killick import Message, Store, StoreDegraded, Text, UsageError
+from killick.stores.sqlite import maintain
 from tests.bad_input.helpers import raw
 
 
@@ -131,3 +132,16 @@ def test_the_name_of_a_backup_is_on_the_disk_when_its_receipt_is_given(
         store.backup(folder / "copy.db")
     assert synced
     assert synced[-1]
+
+
+def test_progress_is_told_in_pages_of_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "_PAGES_A_STEP", 10)
+    told: list[tuple[int, int]] = []
+    with Store(tmp_path / "work.db") as store:
+        store.create_session()
+        store.backup(tmp_path / "copy.db", progress=lambda *done: told.append(done))
+    pages = told[-1][1]
+    assert told == [(min(10 * step, pages), pages) for step in range(1, len(told) + 1)]
+    assert len(told) > 2
