@@ -23,11 +23,11 @@ from tests.servers import PGBOUNCER, Server, pooler
 from torture.campaign import Campaign, Round, Sizes
 from torture.campaigns.on_postgres import VERSION, lacks, places
 
-_STRIDE: Final = 8
-"""A round stops at every eighth boundary; eight rounds of one kind stop at all."""
+_STRIDE: Final = 16
+"""A round stops at every sixteenth boundary; sixteen rounds of one kind stop at all."""
 
 _KINDS: Final = 4
-_STORMS: Final = 16
+_STORMS: Final = 10
 _ASKING_SECONDS: Final = 0.02
 _GONE_MS: Final = 2_000
 _NEVER: Final = 10**9
