@@ -424,6 +424,8 @@ class MemoryTransaction(MemoryReader):
         self._pop(disk.places, [name for name in disk.places if name[0] == key])
         self._pop(disk.deltas, [name for name in disk.deltas if name[0] == key])
         self._pop(disk.usage, [name for name in disk.usage if name[0] == key])
+        order, disk.order = disk.order, [name for name in disk.order if name[0] != key]
+        self.undo.append(partial(setattr, disk, "order", order))
         return entries
 
     def _pop(self, table: dict[Any, Any], names: Sequence[Any]) -> None:

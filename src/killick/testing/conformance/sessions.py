@@ -496,6 +496,20 @@ async def an_erased_session_is_gone(world: World) -> None:
 
 
 @check
+async def a_search_goes_on_after_an_erasing(world: World) -> None:
+    """The others are found, also one that has the erased one's id."""
+    async with world.store() as store:
+        for session_id in ("kept", "gone"):
+            async with (await store.open_session(session_id)).turn("a word"):
+                pass
+        await store.erase_session("gone")
+        assert [hit.session_id for hit in await store.search("word")] == ["kept"]
+        async with (await store.open_session("gone")).turn("another word"):
+            pass
+        assert [hit.session_id for hit in await store.search("word")] == ["gone", "kept"]
+
+
+@check
 async def erasing_is_refused_while_others_depend_on_it(world: World) -> None:
     """A live turn, or forks that are not included."""
     async with world.store() as store, world.store() as other:
