@@ -39,7 +39,8 @@ _DEADLOCK_SECONDS: Final = 0.001
 """How long after the kernel saw a deadlock where there is none the turn is asked for again."""
 
 # struct flock: Linux puts type and whence first, macOS and the BSDs put them last.
-_FLOCK: Final = "@hhqqi" if sys.platform.startswith("linux") else "@qqihh"
+_LINUX: Final = sys.platform.startswith("linux")
+_FLOCK: Final = "@hhqqi" if _LINUX else "@qqihh"
 
 
 class LockFile:
@@ -229,14 +230,13 @@ class LockFile:
 
         A length of 0 asks about that byte and all behind it.
         """
-        linux = sys.platform.startswith("linux")
         ask = (byte, length, 0, fcntl.F_WRLCK, 0)
-        if linux:
+        if _LINUX:
             ask = (fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
         answer = struct.unpack(
             _FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, struct.pack(_FLOCK, *ask))
         )
-        kind, pid = (answer[0], answer[4]) if linux else (answer[3], answer[2])
+        kind, pid = (answer[0], answer[4]) if _LINUX else (answer[3], answer[2])
         return None if kind == fcntl.F_UNLCK else int(pid)
 
 
