@@ -125,6 +125,21 @@ def test_a_context_can_be_cut_to_a_budget(killick: Runner, sample: Sample) -> No
     whole = killick("context", sample.build, "--json").json["messages"]
     cut = killick("context", sample.build, "--max-messages", "2", "--json").json["messages"]
     assert len(cut) < len(whole)
+    shape = ("context", sample.build, "--format", "openai-chat", "--json")
+    small = killick(*shape, "--max-bytes", "900").json["messages"]
+    assert len(json.dumps(small)) <= 900
+    assert killick(*shape, "--max-bytes", "5").code != 0
+
+
+def test_a_context_is_made_for_one_server(killick: Runner, sample: Sample) -> None:
+    shape = ("context", sample.build, "--format", "openai-chat", "--json")
+    messages = killick(*shape, "--profile", "mistral").json["messages"]
+    ids = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert ids
+    assert {len(call_id) for call_id in ids} == {9}
+    refused = killick(*shape, "--profile", "bedrock")
+    assert refused.code == 2
+    assert "deepseek, kimi" in refused.err
 
 
 def test_a_session_without_a_word_can_be_shown(killick: Runner, sample: Sample) -> None:

@@ -36,6 +36,22 @@ def test_a_turn_runs_to_its_end_and_its_messages_are_there(server: Server) -> No
     ]
 
 
+def test_a_context_has_a_profile_and_limits(server: Server) -> None:
+    session_id = server.create()
+    server.begin(session_id, "count 5")
+    server.until_end(session_id)
+    path = f"/api/sessions/{session_id}/context"
+    whole = server.get(path, params={"profile": "mistral", "max_bytes": 10_000})
+    small = server.get(path, params={"max_messages": 1})
+    assert [len(whole["messages"]), len(small["messages"])] == [2, 1]
+    for wrong, code in (
+        ({"profile": "bedrock"}, "invalid_query"),
+        ({"max_tokens": 1}, "budget_too_small"),
+    ):
+        answer = server.http.get(path, params=wrong)
+        assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
 def test_the_same_key_again_is_the_same_turn_and_runs_once(server: Server) -> None:
     session_id = server.create()
     first = server.ask(session_id, "count 3", key="k1")

@@ -179,6 +179,8 @@ def _shown(part: Neutral, data: Blobs) -> list[UserContent]:
             return [clean(part["text"])] if part["text"] else []
         case "image" | "file":
             media = load_media(msgspec.convert(part, Image | File), data.get)
+            if isinstance(media, Media) and media.text is not None:
+                return [clean(media.as_text)]  # which of its providers take text files differs
             if isinstance(media, Media):
                 return [BinaryContent(b64decode(media.data), media_type=media.media_type)]
             return [media]
