@@ -44,6 +44,7 @@ def test_there_are_enough_streams() -> None:
     assert len(STREAMS) >= FEWEST, Counter(stream.shape for stream in STREAMS)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_a_real_stream_cut_at_every_event(
     store: Store, counts: Counter[str], stream: corpus.Recorded
