@@ -157,14 +157,20 @@ class Trial:
             except queue.Empty:
                 return
             outcome = self.plant(mutant, folder)
+            if outcome is None:
+                continue
             with self._mutex:
                 self.outcomes[outcome.id, outcome.function] = outcome
                 with self._kept.open("ab") as file:
                     file.write(msgspec.json.encode(outcome) + b"\n")
                 say(mutant, outcome)
 
-    def plant(self, mutant: Mutant, folder: Path) -> Outcome:
-        """Change the copy in the folder, ask the tests, and change it back."""
+    def plant(self, mutant: Mutant, folder: Path) -> Outcome | None:
+        """Change the copy in the folder, ask the tests, and change it back.
+
+        Returns None when the machine is too busy to tell: the tests do not end in time without the
+        change either.
+        """
         tests = self._coverage.nearest(mutant)
         digests = self._digest(mutant), self._coverage.digest_of(tests)
         if not tests:
@@ -177,6 +183,8 @@ class Trial:
             verdict = self._ask(tests, folder)
         finally:
             _write(file, source)
+        if verdict == "hangs" and self._ask(tests, folder) != "survived":
+            return None
         seconds = round(time.monotonic() - began, 1)
         return Outcome(mutant.id, verdict, len(tests), seconds, *digests)
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from mutate import trying
 from mutate.coverage import Coverage, Project
 from mutate.operators import mutants
 from mutate.trying import Equivalent, Outcome, Trial, is_equivalent, sample
+from tests.museum.museum import copy_and_compile
 
 pytestmark = pytest.mark.timeout(240)
 """Each runs pytest a few times, in processes of their own."""
@@ -165,3 +167,22 @@ def test_outcomes_are_of_the_code_that_was_tried(project: Project) -> None:
     (project.package / "module.py").write_text(changed)
     (mutant, *_) = mutants("module.py", changed.encode())
     assert trial.known(mutant) is None
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(12.0, "hangs"), (0.01, None)])
+def test_a_mutant_hangs_only_if_its_tests_end_without_it(
+    project: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    verdict: str | None,
+) -> None:
+    """On a machine that is too busy for them it has no outcome, and is tried again."""
+    loop = "def larger(left, right):\n    while not left:\n        left = right\n    return 2\n"
+    (project.package / "module.py").write_text(loop)
+    trial = Trial(project, measured(project), 1)
+    (mutant,) = [one for one in mutants("module.py", loop.encode()) if ":not:" in one.id]
+    copy_and_compile(tmp_path / "copy", project.package)
+    monkeypatch.setattr(trying, "_MORE_SECONDS", seconds)
+    outcome = trial.plant(mutant, tmp_path / "copy")
+    assert (None if outcome is None else outcome.verdict) == verdict
