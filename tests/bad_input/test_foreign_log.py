@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
 
 from killick import Store, StoreReplaced
@@ -86,7 +87,13 @@ def test_a_store_from_before_there_were_generations_opens_with_its_log(path: Pat
     assert ids(path) == {"first"}
 
 
-def test_an_opened_backup_has_a_log_of_its_own_as_every_store(backup: Path) -> None:
+@pytest.mark.parametrize("older", [False, True])
+def test_an_opened_backup_has_a_log_of_its_own_as_every_store(backup: Path, *, older: bool) -> None:
+    """Without one a commit could be undone by a power cut; an older Killick's backup too."""
+    if older:
+        connection = apsw.Connection(str(backup))
+        connection.pragma("user_version", 0)
+        connection.close()
     with Store(backup) as store:
         store.create_session(id="more")
         assert Path(f"{backup}-wal").exists()

@@ -324,6 +324,7 @@ class SqliteDatabase:
             verdict = connection.pragma("quick_check", table)
             if verdict != "ok":
                 raise StoreDegraded(f"{self.path} did not pass its check: {verdict}")
+        connection.pragma("journal_mode", "wal")  # a backup comes without a log
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     @contextmanager
@@ -495,11 +496,25 @@ class SqliteDatabase:
         if left:
             self._copy_back(self._writer)
         bring_up_to_date(self._writer, self.path)
-        if generation is None or (alone and generation != (written or 0)):
-            if generation is not None:
-                with contextlib.suppress(apsw.BusyError, apsw.FullError):  # another program reads
-                    renew(self._writer)
+        if generation is None:
             lock.set_generation(read_generation(self.path))
+        elif alone:
+            self._settle_header(self._writer, lock, new=generation != (written or 0))
+
+    def _settle_header(self, connection: apsw.Connection, lock: LockFile, *, new: bool) -> None:
+        """Give a new file a generation of its own; see that a file is written through a log.
+
+        A commit without a log is not on the disk until the folder is synced, which SQLite leaves
+        out. So a store that could not be settled is read, and settled before it is written.
+        """
+        try:
+            if new:
+                renew(connection)
+                lock.set_generation(read_generation(self.path))
+            connection.pragma("journal_mode", "wal")
+        except (apsw.BusyError, apsw.FullError) as error:  # another program reads; the disk is full
+            self._poisoned = translate_error(error, "opening")
+            lock.set_generation(None)
 
     def _copy_back(self, connection: apsw.Connection) -> None:
         """Copy a log that no process has open into the database, before anything is added to it.
