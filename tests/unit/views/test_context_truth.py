@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from killick import Message, Opaque, Reasoning, Session, Text, Turn
+from killick import Message, Opaque, Reasoning, Session, Text, ToolCall, Turn
+from killick.model import entries as e
 from killick.model.messages import Part
 from killick.recorders import record
 from killick.views.context import Format
+from tests.unit.journal.making import TURN, begun, ended, ran, said
 from tests.unit.views.talking import (
     DID_NOT_RUN,
     RUNNING,
     UNKNOWN,
     asks,
+    by_hand,
     lines,
     repairs,
     send,
@@ -355,3 +358,18 @@ def test_a_shell_that_openai_ran_in_its_container_is_not_ours(
     sent = str(session.context("anthropic").messages)
     assert ("own tool shell" in sent) == (not ours)
     assert ("did not run" in sent) == (ours is not False)
+
+
+def test_output_that_comes_after_a_model_was_sent_the_unknown_is_told() -> None:
+    """A holder that was fenced out still had it; it is kept as late, and told at its place."""
+    call = ToolCall("c1", "shell", "{}")
+    late = e.LateText(
+        turn_id=TURN, message_id="m1", call_id="c1", deltas=(e.Delta(0, 0, "output", "1 of 3"),)
+    )
+    sent = e.ModelCallStarted(id="x", turn_id="later")
+    later = e.TurnStarted(turn_id="later", fence=2, holder="here")
+    bodies: list[e.Body] = [begun(), said(call), ran(), ended("interrupted", "left"), later, sent]
+    before = lines(by_hand(*bodies))
+    after = lines(by_hand(*bodies, late))
+    assert after[: len(before)] == before
+    assert "1 of 3" in after[-1]
