@@ -2,7 +2,8 @@
 
 A format is a provider's published shape. Servers that speak it differ: one refuses two user
 messages in a row, one wants its reasoning back, one takes a hundred images. A new server is a row.
-Where each row is from, and when it was read there, stands in `source` and `read`.
+Where each row is from, and when it was looked up, stands in `source` and `read`; the how-to says
+which figures were not found again then.
 """
 
 from collections.abc import Mapping
