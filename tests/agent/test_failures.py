@@ -132,7 +132,7 @@ def test_chat_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     assert known in nearest.lines[-1]
     piped = run_process("chat", more=more)
     assert (piped.code, piped.lines) == (2, [])
-    assert "needs a terminal" in piped.err
+    assert "the prompt is empty" in piped.err
 
 
 @pytest.mark.timeout(180)

@@ -83,7 +83,7 @@ def test_a_summary_that_cannot_be_made_shorter_keeps_no_prompt_from_its_answer(
             with suppress(OSError):
                 async with session.turn():
                     raise OSError("no network")
-            await ask(agent, session, "kelp " * 600)
+            await ask(agent, session, "kelp " * 560)
             assert [one.status for one in await session.turns()] == [
                 "completed",
                 "failed",

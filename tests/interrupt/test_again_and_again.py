@@ -86,7 +86,7 @@ def _interrupted_at(store: Store, places: set[int], work: Callable[[Turn], None]
 def test_more_than_one_interruption_is_made() -> None:
     """The tests above would show nothing if the second never came."""
     with Store(MemoryDisk().open()) as store:
-        interrupter = Interrupter(set(range(60, 70)), HERE)
+        interrupter = Interrupter(set(range(80, 90)), HERE)
         with pytest.raises(KeyboardInterrupt):
             interrupter.run(partial(a_block, store.create_session().turn("go")))
         assert len(interrupter.fired) > 2

@@ -33,7 +33,7 @@ def stream_many(store: Store, server: Scripted, clients: Clients, count: int) ->
         if number % 50 == 0:
             session = store.create_session()
         with session.turn("Hi.") as turn:
-            stream = record(turn, "openai-chat", lambda: clients.ask("openai-chat"))
+            stream = record(turn, "openai-chat", lambda: clients.ask("openai-chat"), cut="keep")
             for _ in stream:
                 pass
         said = session.messages(last=1)[0]

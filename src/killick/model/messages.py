@@ -19,7 +19,14 @@ def plain(text: str) -> str:
     return text if type(text) is str or not isinstance(text, str) else str.__str__(text)
 
 
-class _Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
+class _Part(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    tag_field="type",
+):
     """Parts cannot form cycles, so the garbage collector need not look at them."""
 
 

@@ -104,7 +104,11 @@ def _query(request: Request, operation: Operation) -> object:
     names = [name for name, _ in given]
     if len(names) != len(set(names)):
         raise Refused(400, "invalid_request", "A name stands twice in the query.")
-    return msgspec.convert(dict(given), operation.query, strict=False)
+    query: object = msgspec.convert(dict(given), operation.query, strict=False)
+    for name in names:
+        if getattr(query, name) is None:  # the word "null" was taken for no value
+            raise Refused(400, "invalid_request", f"`{name}` has no value.")
+    return query
 
 
 async def _body(request: Request, operation: Operation, limit: int) -> object:
