@@ -127,7 +127,7 @@ class Redactor:
             msgspec.structs.replace(delta, text=_masked(delta.text, self.text(delta.text)))
             if delta.text and not (delta.signature or delta.encrypted)
             else delta
-            for delta in deltas
+            for delta in map(self._without_secrets, deltas)
         )
 
     # -- values --------------------------------------------------------------------------------
@@ -144,6 +144,7 @@ class Redactor:
         return self._json(value)
 
     def _item(self, item: Any) -> Any:
+        item = self._without_secrets(item)
         match item:
             case str():
                 return self._value(item)
@@ -168,6 +169,14 @@ class Redactor:
                 return self._replaced(item, "name")
             case _:
                 return item
+
+    def _without_secrets(self, item: Any) -> Any:
+        """Leave out further fields that hold a secret: a provider takes them exactly, or not."""
+        extra = getattr(item, "extra", None)
+        signed = getattr(item, "signature", None) or getattr(item, "encrypted", None)
+        if extra is None or signed or self._json(extra) == extra:
+            return item
+        return msgspec.structs.replace(item, extra=None)
 
     def _replaced(self, item: Any, field: str) -> Any:
         value = getattr(item, field)

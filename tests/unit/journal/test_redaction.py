@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from killick import File, Image, InvalidEntry, Message, Opaque, Reasoning, Store, Text, ToolCall
@@ -65,6 +66,20 @@ def test_signed_reasoning_and_opaque_data_are_never_touched() -> None:
     )
     body = e.MessageRecorded(id="m", turn_id="t", role="assistant", parts=parts)
     assert Redactor(redact_secrets).body(body) is body
+
+
+@pytest.mark.parametrize("part", [Text("x"), Reasoning("x"), ToolCall("c1", "shell", "{}")])
+def test_further_fields_with_a_secret_are_left_out(part: Text | Reasoning | ToolCall) -> None:
+    """A provider takes them exactly as they were, or not at all."""
+    harmless = msgspec.structs.replace(part, extra={"openai-chat": {"phase": "final"}})
+    hostile = msgspec.structs.replace(part, extra={"openai-chat": {"details": [{"text": KEY}]}})
+    body = e.MessageRecorded(id="m", turn_id="t", role="assistant", parts=(harmless, hostile))
+    redacted = Redactor(redact_secrets).body(body)
+    assert isinstance(redacted, e.MessageRecorded)
+    assert redacted.parts == (harmless, part)
+    assert redacted.redacted == 1
+    delta = Delta(0, 0, "text", "x", extra=hostile.extra)
+    assert Redactor(redact_secrets).mask([delta])[0].extra is None
 
 
 def test_what_was_taken_out_is_counted() -> None:
