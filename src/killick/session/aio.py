@@ -146,7 +146,7 @@ class AsyncStore(AsyncUpkeep):
 
     async def open_session(
         self,
-        session_id: str,
+        id: str,
         *,
         title: str | None = None,
         titled_by: Namer = "person",
@@ -163,7 +163,7 @@ class AsyncStore(AsyncUpkeep):
         If interrupted: it exists or it does not; call it again.
         """
         flow = self._core.open_session(
-            session_id,
+            id,
             title=title,
             titled_by=titled_by,
             session_type=type,

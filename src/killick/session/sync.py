@@ -140,7 +140,7 @@ class Store(Upkeep):
 
     def open_session(
         self,
-        session_id: str,
+        id: str,
         *,
         title: str | None = None,
         titled_by: Namer = "person",
@@ -157,7 +157,7 @@ class Store(Upkeep):
         If interrupted: it exists or it does not; call it again.
         """
         flow = self._core.open_session(
-            session_id,
+            id,
             title=title,
             titled_by=titled_by,
             session_type=type,
