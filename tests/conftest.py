@@ -1,8 +1,17 @@
-"""For all tests: the same random examples in every run, and servers ended after the last test."""
+"""For all tests: the same random examples in every run, and servers ended after the last test.
 
+With `KILLICK_WITHOUT_LINUX=1` what Linux alone has is taken away, here and in every child.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 from tests.postgres_fixtures import _no_server_is_left
+from tests.without_linux import sitecustomize
 
 __all__ = ["_no_server_is_left"]
 
@@ -11,3 +20,14 @@ __all__ = ["_no_server_is_left"]
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("explore", derandomize=False, print_blob=True)
 settings.load_profile("fixed")
+
+_ON_LINUX = sys.platform == "linux" and not os.environ.get("KILLICK_WITHOUT_LINUX")
+if os.environ.get("KILLICK_WITHOUT_LINUX"):
+    os.environ["PYTHONPATH"] = str(Path(sitecustomize.__file__).parent)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs Linux where it is not; docs/platforms.md says what is tested instead."""
+    for item in items:
+        if not _ON_LINUX and item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))

@@ -22,9 +22,13 @@
     │   ├── UndoRefused        something was said since (fork instead), or nothing was done
     │   ├── SessionHasForks    other sessions are made of this one's entries
     │   ├── ToolAlreadyStarted the call was started before; it is never run twice by accident
+    │   │   └── OutcomeUnsettled   … and its outcome is unknown: find out, then settle it
+    │   ├── CallFinished       the call has its real result; there is nothing to settle
+    │   ├── WorkLost           the work lapsed, or another caller went first; take other work
     │   ├── ToolNotApproved    a person was asked about the call, and has not allowed it
     │   └── TurnEnded          the turn has its one ending
     │       └── StaleFence         … and another turn has begun since
+    ├── LimitReached       the session or turn has spent what it may; a person allows more
     ├── TurnStopped        this turn was asked to stop; leaving the block ends it
     ├── StreamCut          the provider's stream ended early; what came is kept, ask again
     ├── StoreError         the database cannot serve; the driver's error is the cause
@@ -153,6 +157,26 @@ class ToolAlreadyStarted(ConflictError):
     """The call was started before; whether to run it again is for the caller to decide."""
 
 
+class OutcomeUnsettled(ToolAlreadyStarted):
+    """The call was started, left no result, and must not have its effect twice.
+
+    `turn_id` and `call_id` name it: find out what it did, then `session.settle(…)`.
+    """
+
+    def __init__(self, message: str, *, turn_id: str, call_id: str) -> None:
+        super().__init__(message)
+        self.turn_id = turn_id
+        self.call_id = call_id
+
+
+class CallFinished(ConflictError):
+    """The call has its real result, which no finding can change."""
+
+
+class WorkLost(ConflictError):
+    """The token stands for no work any more: it lapsed, was used, or a person went first."""
+
+
 class ToolNotApproved(ConflictError):
     """A person was asked about the call and has not decided yet, or has `denied` it.
 
@@ -178,6 +202,33 @@ class TurnEnded(ConflictError):
 
 class StaleFence(TurnEnded):
     """The turn has ended and another has begun since; this holder was fenced out."""
+
+
+class LimitReached(KillickError):
+    """A model call would spend more than its turn, its session or a parent of it may.
+
+    `limit` is "calls", "tokens", "seconds" or "cost", `of` the session whose it is, None for the
+    turn's own. Of what was `spent`, `estimated` calls had no usage.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        limit: str,
+        amount: float,
+        spent: float,
+        estimated: int,
+        of: str | None,
+        session_id: str,
+    ) -> None:
+        super().__init__(text)
+        self.limit = limit
+        self.amount = amount
+        self.spent = spent
+        self.estimated = estimated
+        self.of = of
+        self.session_id = session_id
 
 
 class TurnStopped(KillickError):
@@ -282,10 +333,10 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "killick":
             raise
         raise ExtraMissing(
-            f"{what} needs {error.name or error}: {install_hint(extra)}", extra=extra
+            f"{what} needs {error.name or error}; {install_hint(extra)}", extra=extra
         ) from error
 
 
 def install_hint(extra: str) -> str:
-    """Say how the packages of an extra are installed, from a clone too."""
-    return f"killick[{extra}] has it; in a clone of Killick: pip install '.[{extra}]'"
+    """Say how the packages of an extra are installed, from a clone until it is published."""
+    return f"install it in a clone of Killick: pip install '.[{extra}]'"

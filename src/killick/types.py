@@ -1,10 +1,13 @@
 """Every type that public signatures name, and every value that they return."""
 
+from killick.journal.chain import LinkedEntry
 from killick.journal.redaction import Redact
 from killick.journal.summary import Total
 from killick.maintenance.erase import Erasure, Removal
 from killick.maintenance.examine import Finding, Salvaged
+from killick.maintenance.prove import ExpectedLink, Verified
 from killick.model.causes import Cause
+from killick.model.effects import Effect, Outcome, SettledBy
 from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
 from killick.model.messages import (
     Extra,
@@ -23,6 +26,7 @@ from killick.model.messages import (
 )
 from killick.model.sessions import (
     Fork,
+    Limits,
     Namer,
     Parent,
     Project,
@@ -33,24 +37,26 @@ from killick.model.sessions import (
 )
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
+from killick.session.core.due import ClosedTurn, TakenWork
 from killick.session.core.queries import ActiveDay, Changes, Progress
-from killick.session.core.session import AddedMessages, Content
+from killick.session.core.session import AddedMessages, Content, Steer
 from killick.session.core.store import UsageBy
 from killick.session.core.stream import ToolType
-from killick.session.feeds import Feed, Following, PartEvents
+from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
 from killick.session.follow import Cursor, Fed, Followed, FollowedItem
+from killick.session.news import News
 from killick.session.open import Durability, Url
 from killick.session.parts import PartEvent, PartType
 from killick.session.runtime import Clock, IdSource
-from killick.session.sync_blocks import Calling, ToolRun, Tools
+from killick.session.sync_blocks import Calling, Checks, Effects, Found, ToolRun, Tools
 from killick.stores.contract import BackupReceipt, Database, Figures, RestoreReceipt
 from killick.stores.engine.state import Receipt
-from killick.stores.engine.turn_ops import IfBusy
+from killick.stores.engine.turn_ops import DueWork, IfBusy
 from killick.views.budget import CountTokens
 from killick.views.context import Context, Format
 from killick.views.neutral import Errors, Partial
 from killick.views.timeline import TimedTurn
-from killick.views.transcript import Shown
+from killick.views.transcript import Shown, ShownSettlement
 
 __all__ = [
     "ActiveDay",
@@ -60,17 +66,23 @@ __all__ = [
     "Calling",
     "Cause",
     "Changes",
+    "Checks",
     "Clock",
+    "ClosedTurn",
     "Content",
     "Context",
     "CountTokens",
     "Cursor",
     "Database",
     "Delta",
+    "DueWork",
     "Durability",
+    "Effect",
+    "Effects",
     "Entry",
     "Erasure",
     "Errors",
+    "ExpectedLink",
     "Extra",
     "Fed",
     "Feed",
@@ -83,16 +95,21 @@ __all__ = [
     "Following",
     "Fork",
     "Format",
+    "Found",
     "Hit",
     "Hits",
     "IdSource",
     "IfBusy",
     "Image",
     "Json",
+    "Limits",
+    "LinkedEntry",
     "Message",
     "Namer",
+    "News",
     "Opaque",
     "Order",
+    "Outcome",
     "Parent",
     "Part",
     "PartEvent",
@@ -111,8 +128,13 @@ __all__ = [
     "Salvaged",
     "SessionInfo",
     "SessionNote",
+    "SettledBy",
     "Shown",
+    "ShownSettlement",
     "Starts",
+    "Steer",
+    "StoreFollowing",
+    "TakenWork",
     "Text",
     "TimedTurn",
     "ToolCall",
@@ -125,4 +147,5 @@ __all__ = [
     "Url",
     "Usage",
     "UsageBy",
+    "Verified",
 ]

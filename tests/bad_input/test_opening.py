@@ -294,7 +294,14 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])
+_PROGRAMS = [
+    # Whose lock of SQLite's it is, /proc/locks alone says.
+    pytest.param(_HOLDS_SQLITE, id="sqlite", marks=pytest.mark.linux),
+    pytest.param(_HOLDS_THE_TURN, id="turn"),
+]
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
 def test_a_store_held_for_too_long_is_refused_and_the_holder_named(
     path: Path, program: str
 ) -> None:
@@ -313,7 +320,7 @@ def test_a_store_held_for_too_long_is_refused_and_the_holder_named(
         assert store.status == "ok"
 
 
-@pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])
+@pytest.mark.parametrize("program", _PROGRAMS)
 def test_every_wait_that_runs_out_names_the_holder(path: Path, program: str) -> None:
     fill(path)
     with Store(path, lock_wait_seconds=0.1) as store:
@@ -324,6 +331,27 @@ def test_every_wait_that_runs_out_names_the_holder(path: Path, program: str) -> 
                     session.note("n")
             assert f"pid {holder.pid}" in str(caught.value)
         assert is_usable(session)
+
+
+def test_a_program_that_locks_the_file_is_not_named_without_proc(path: Path) -> None:
+    """The switch takes /proc away; the error still says what to do."""
+    fill(path)
+    program = """
+import sys
+from killick import Store, StoreBusy
+with Store(sys.argv[1], lock_wait_seconds=0.2) as store:
+    try:
+        store.session("s").note("n")
+    except StoreBusy as busy:
+        print(busy)
+"""
+    folder = Path(__file__).parents[1] / "without_linux"
+    env = os.environ | {"KILLICK_WITHOUT_LINUX": "1", "PYTHONPATH": str(folder)}
+    with child(_HOLDS_SQLITE, path):
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+    assert "another program" in done.stdout, done.stderr
+    assert "then try again" in done.stdout
 
 
 @pytest.mark.parametrize("program", [_HOLDS_SQLITE, _HOLDS_THE_TURN], ids=["sqlite", "turn"])

@@ -7,6 +7,7 @@ session. `shown.json` is what that version showed of it.
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,22 +90,32 @@ def test_a_file_opens(tmp_path: Path) -> None:
     path.write_bytes(unpack("store.db.gz"))
     with Store(path) as store:
         check_same(store)
-    assert not list(tmp_path.glob("*-backup-*")), "nothing was migrated"
+    assert [file.name for file in tmp_path.glob("*-backup-*")] == ["store.db-backup-4"]
 
 
-def test_reading_a_file_leaves_its_bytes(tmp_path: Path) -> None:
-    """All that an opening leaves is its lock file."""
+def test_the_format_before_is_brought_up_to_date_and_its_entries_stay(tmp_path: Path) -> None:
+    """Tables are added to the file; a journal's bytes are the same, and the backup is the file."""
     path, data = tmp_path / "store.db", unpack("store.db.gz")
     path.write_bytes(data)
+    before = rows_of(path)
     with Store(path) as store:
         shown(store)
         assert b"".join(_body(export_lines(store, "ses_old"))) == b"".join(_body(_lines()))
-    assert path.read_bytes() == data
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["store.db", "store.db-lock"]
+        proof = store.verify_session("ses_old")
+        assert (proof.linked, proof.findings) == (0, []), "nothing can be proved of old entries"
+    assert rows_of(path) == before == rows_of(tmp_path / "store.db-backup-4")
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     assert connection.pragma("application_id") == APPLICATION_ID == 0x484C4446
     assert connection.execute("SELECT count(*) FROM erasures").fetchall() == [(1,)]
     connection.close()
+
+
+def rows_of(path: Path) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    sql = "SELECT session, seq, identity, at_us, crc, body, blob, mark FROM entries ORDER BY 1, 2"
+    rows: list[tuple[Any, ...]] = connection.execute(sql).fetchall()
+    connection.close()
+    return rows
 
 
 # -- an export -----------------------------------------------------------------------------------
@@ -115,8 +126,10 @@ def _lines() -> Iterator[bytes]:
 
 
 def _body(lines: Iterable[bytes]) -> list[bytes]:
-    """All but the head, which names the program, and causes, which are read from old reasons."""
-    return [line.replace(b',"cause":"cancelled"', b"") for line in lines][1:]
+    """All but the head, which names the program, causes, which are read from old reasons, and
+    links, which are made when an entry is written."""
+    without = (re.sub(rb'"link":"[0-9a-f]{64}",', b"", line) for line in lines)
+    return [line.replace(b',"cause":"cancelled"', b"") for line in without][1:]
 
 
 def test_an_export_comes_in_and_goes_out_the_same(tmp_path: Path) -> None:
@@ -127,7 +140,7 @@ def test_an_export_comes_in_and_goes_out_the_same(tmp_path: Path) -> None:
         assert report.problems == []
         assert report.sessions[0].source == "killick"
         lines = list(export_lines(store, "ses_old"))
-        assert lines[0] == b'{"killick":1,"session":"ses_old"}\n'
+        assert lines[0] == b'{"killick":2,"session":"ses_old"}\n'
         assert _body(lines) == _body(_lines())
         again = import_paths(store, [OLD / "session.jsonl"])
         assert [one.action for one in again.sessions] == ["unchanged"]
@@ -165,16 +178,18 @@ def ask(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_the_old_schema_is_used_as_it_is(url: str) -> None:
-    before = ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq")
+    columns = "session, seq, at_us, crc, mark, identity, blob, body"
+    before = ask(url, f"SELECT {columns} FROM holdfast.entries ORDER BY session, seq")
     with Store(url) as store:
         shown(store)
         holders = ask(url, "SELECT count(*) FROM holdfast.holders WHERE holder NOT LIKE '%lock@%'")
         assert holders == [(1,)], "what every opening writes"
-    assert ask(url, "SELECT * FROM holdfast.entries ORDER BY session, seq") == before
+    after = ask(url, f"SELECT {columns} FROM holdfast.entries ORDER BY session, seq")
+    assert after == before
     with Store(url) as store:
         check_same(store)
     assert schemas(url) == ["holdfast", "public"]
-    assert ask(url, "SELECT number FROM holdfast.migrations") == [(1,)]
+    assert ask(url, "SELECT max(number) FROM holdfast.migrations") == [(migrate.OLDEST,)]
     assert ask(url, "SELECT count(*) FROM holdfast.erasures") == [(1,)]
 
 

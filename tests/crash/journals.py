@@ -26,9 +26,10 @@ def check_sound(session: Session) -> None:
 
 
 def check_store(store: Store) -> None:
-    """Every session is sound once it was opened, and no delta is left of what has ended."""
+    """Every session is sound once it was opened, its links fit, and no delta is left behind."""
     for info in store.sessions(limit=100_000):
         check_sound(store.session(info.id))
+        assert store.verify_session(info.id).findings == []
     assert store.counts()["deltas"] == 0
 
 

@@ -5,7 +5,6 @@ an idle process does.
 """
 
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -101,7 +100,7 @@ def test_twenty_followers_cost_one_statement_each_time(statements: Statements) -
 
 
 @pytest.mark.usefixtures("following")
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc, as on Linux")
+@pytest.mark.linux
 def test_nobody_wakes_between_two_questions(statements: Statements) -> None:
     """Not who listens, nor who follows; who asks waits for the answer."""
     statements.settle()

@@ -22,7 +22,7 @@ from killick import (
     StoreReadOnly,
     Text,
 )
-from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres import PostgresDatabase, migrate
 from killick.stores.postgres.connection import Connection
 from tests.crash.journals import check_sound
 from tests.postgres.proxy import Proxy
@@ -251,7 +251,9 @@ def test_a_store_of_a_newer_version_is_left_alone(server: Shared) -> None:
         with pytest.raises(StoreNewer, match="install the newer version"):
             Store(server.server.url())
     finally:
-        server.server.execute("UPDATE killick.meta SET value = 1")
+        stored = {"version": len(migrate.migrations()), "oldest": migrate.OLDEST}
+        for name, value in stored.items():
+            server.server.execute(f"UPDATE killick.meta SET value = {value} WHERE name = '{name}'")
 
 
 def fill(session: Session) -> int:

@@ -22,9 +22,10 @@ from torture.campaigns.kills import Countdown
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
+NEXT = len(migrate.migrations()) + 1
 MORE = Migration(
-    2,
-    "0002_more",
+    NEXT,
+    f"{NEXT:04}_more",
     """
     ALTER TABLE killick.sessions ADD COLUMN more bigint NOT NULL DEFAULT 7;
     ALTER TABLE killick.entries ADD COLUMN more text;
@@ -95,7 +96,7 @@ def test_old_and_new_run_side_by_side(
     olds = [nursery.start(old, url, one, seed) for seed, one in enumerate(notes, 1)]
     for child in olds:
         child.expect("working", 60)
-    upgraded = nursery.start(newer, url, 1)
+    upgraded = nursery.start(newer, url, migrate.OLDEST)
     upgraded.expect("migrated", 60)
     before = [len(workload.Notes(one).did) for one in notes]
     upgraded.send("go")
@@ -127,12 +128,12 @@ def test_an_old_one_is_refused_where_the_newer_says_so(
     notes = str(tmp_path / "notes")
     child = nursery.start(old, url, notes, 1)
     child.expect("working", 60)
-    upgraded = nursery.start(newer, url, 2)
+    upgraded = nursery.start(newer, url, NEXT)
     upgraded.expect("migrated", 60)
     heard = child.receive(30)
     assert "written by a newer Killick" in heard
     assert heard.endswith("reading too")
-    assert "format 2, this one knows 1" in heard
+    assert f"format {NEXT}, this one knows {NEXT - 1}" in heard
     assert child.wait() == 0
     with pytest.raises(StoreNewer, match="install the newer version"):
         Store(url)
@@ -158,7 +159,8 @@ def test_a_store_is_made_once(nursery: Nursery, server: Shared, url: str) -> Non
         child.send(moment)
         child.send("leave")
     assert [child.wait(60) for child in children] == [0] * 4
-    assert server.server.execute("SELECT number FROM rolling.migrations") == [(1,)]
+    made = server.server.execute("SELECT number FROM rolling.migrations ORDER BY number")
+    assert made == [(number,) for number in range(1, NEXT)]
     with Store(url) as store:
         assert len(store.sessions()) == 4
 

@@ -80,6 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.real.transcript() == self.model.transcript()
         assert self.real.contexts() == self.model.contexts()
         assert self.real.counts() == self.model.counts()
+        assert self.real.news() == self.model.news()
 
     @invariant()
     def everything_derived_agrees_with_the_journal(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from killick import Message, Session, Store, Text, ToolCall
 from killick.stores.memory import MemoryDisk
+from tests.corpus_figures import keep
 
 jinja2: Any = pytest.importorskip("jinja2", reason="templates need jinja2")
 sandbox: Any = pytest.importorskip("jinja2.sandbox")
@@ -133,4 +134,11 @@ def test_every_template_that_takes_tools_takes_an_interrupted_conversation() -> 
                 made[profile] = sent(session, profile)
     able = taking(clean, ("FIRST", "WHOLE", "SAID", "LAST"))
     assert len(able) >= 60, sorted(able)
-    assert able - taking(broken, ("FIRST", "HALF", "interrupted", "LAST")) == set()
+    taken = taking(broken, ("FIRST", "HALF", "interrupted", "LAST"))
+    assert able - taken == set()
+    counts = {
+        "templates": len(TEMPLATES),
+        "take a conversation with tools": len(able),
+        "of these, take one that was interrupted": len(able & taken),
+    }
+    keep("templates", CORPUS, counts)

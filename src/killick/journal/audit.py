@@ -79,7 +79,12 @@ class _Audit:
             case e.LateResult() | e.LateText():
                 self._check_late(entry, body)
             case e.ToolStarted() if self._running and self._running.id != body.turn_id:
+                self._follow_line(body.turn_id, self._running)
                 self._check_late(entry, body, self._running)
+            case e.Settled():
+                running = self._running
+                other = running is not None and running.id != body.turn_id
+                self._check_late(entry, body, running if other else None)
             case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body.id):
                 done = "taken" if isinstance(body, e.PromptTaken) else "withdrawn"
                 self._say(entry, f"prompt {body.id!r} was {done} and did not wait")
@@ -110,10 +115,19 @@ class _Audit:
         running.apply(entry.seq, body)
         self._running = None
 
+    def _follow_line(self, turn_id: str, running: TurnState) -> None:
+        """Find out whether the running turn goes on with this one, through others between them."""
+        before = running.continues
+        while before is not None and turn_id not in running.line:
+            turn = self._turns.get(before) or self._turn_of(before)
+            before = None if turn is None or turn.continues in running.line else turn.continues
+            if before is not None:
+                running.line.add(before)
+
     def _check_late(
         self,
         entry: e.Entry,
-        body: e.LateResult | e.LateText | e.ToolStarted,
+        body: e.LateResult | e.LateText | e.ToolStarted | e.Settled,
         running: TurnState | None = None,
     ) -> None:
         turn = self._turns.get(body.turn_id) or self._turn_of(body.turn_id)

@@ -25,6 +25,7 @@ from killick.model.limits import (
     TOKENS_MAX,
 )
 from killick.model.messages import Json, Opaque, Part, Text, ToolCall, ToolResult
+from killick.model.sessions import Limits
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ def check_content(body: e.Body) -> None:
             check_json(body.report, "report of an import")
         case e.Renamed() | e.SessionCreated():
             if isinstance(body, e.SessionCreated):
+                check_limits(body.limits)
                 check_json(body.extra, "extra data of a session")
                 check_tags(body.tags)
             if isinstance(body.title, str) and len(body.title) > TITLE_CHARS_MAX:
@@ -69,6 +71,8 @@ def check_content(body: e.Body) -> None:
             check_usage(body.usage)
         case e.TurnStarted(key=str() as key):
             check_id(key, "key")
+        case e.LimitsSet():
+            check_limits(body.limits)
         case _:
             pass
 
@@ -279,3 +283,20 @@ def check_is(value: object, wanted: type, what: str) -> None:
     """Refuse an object of another class. Raises TypeError."""
     if not isinstance(value, wanted):
         raise TypeError(f"{what} is a {wanted.__name__}, and this is a {type(value).__name__}")
+
+
+def check_limits(limits: Limits | None) -> None:
+    """Refuse limits that are no numbers, or below zero. Raises InvalidEntry, TypeError."""
+    if limits is None:
+        return
+    check_is(limits, Limits, "limits")
+    for name in ("tokens", "calls", "seconds", "cost"):
+        value = getattr(limits, name)
+        whole = name in ("tokens", "calls")
+        wanted = int if whole else int | float
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise TypeError(f"{name}={value!r}; a limit is a number")
+        if not 0 <= value <= TOKENS_MAX:
+            raise InvalidEntry(f"{name}={value!r}; a limit is from 0 to {TOKENS_MAX}")

@@ -100,3 +100,8 @@ def waiting(entries: Iterable[e.Entry]) -> list[e.ApprovalAsked]:
     for entry in entries:
         fold.take(entry.body)
     return list(fold.asked.values())
+
+
+def broke_off(body: e.TurnEnding) -> bool:
+    """Tell whether a turn ended unasked: its process died, or its source ends there."""
+    return body.status == "interrupted" and body.cause in ("crashed", "other")

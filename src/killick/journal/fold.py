@@ -100,6 +100,8 @@ class Messages:
             self._messages[seq] = msgspec.structs.replace(self._messages[seq], **changes)
 
     def _take_result(self, seq: int, body: e.ToolFinished | e.LateResult) -> None:
+        if isinstance(body, e.LateResult) and body.second:
+            return  # the first is the message
         if body.started is not None and body.started not in self._tools:
             return  # it began before the entries that were taken
         seq = body.started or seq

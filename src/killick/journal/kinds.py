@@ -39,6 +39,7 @@ class Kind(NamedTuple):
     fenced      only the holder of the running turn writes it
     lookup      TURNS or HISTORY, for entries that are found without reading those around them
     in_summary  it changes what `journal.summary` keeps of its session
+    in_news     it adds a line to the feed over all sessions, or answers one (`journal.news`)
     redacts     the fields with text from outside, which a redaction changes
     blobs       reads the names of the blobs that the entry refers to
     compares    the fields that tell a repeated write from a conflict; () is the whole body
@@ -50,6 +51,7 @@ class Kind(NamedTuple):
     fenced: bool = False
     lookup: int | None = None
     in_summary: bool = False
+    in_news: bool = False
     redacts: tuple[str, ...] = ()
     blobs: Callable[[Any], list[str]] | None = None
     compares: tuple[str, ...] = ()
@@ -74,6 +76,18 @@ def _key(suffix: str, of: Reader = _ID) -> Reader:
 
 def _call_key(name: str, of: Reader = _CALL) -> Reader:
     return lambda body: f"{_safe(body.message_id)}/{name}/{_safe(of(body))}"
+
+
+def _start_key(body: e.ToolStarted) -> str:
+    """The first start of a call has the key that it had before calls could be started again."""
+    first = f"{_safe(body.message_id)}/tool_started/{_safe(body.call_id)}"
+    return first if body.number == 1 else f"{first}/{body.number}"
+
+
+def _result_key(body: e.ToolFinished | e.LateResult) -> str:
+    first = result_identity(body.message_id, body.result.call_id)
+    second = body.second if isinstance(body, e.LateResult) else 0
+    return f"{first}/{second}" if second else first
 
 
 def _session_key(body: e.SessionCreated) -> str:
@@ -120,7 +134,7 @@ _WHOLE_MESSAGE: Final[dict[str, Any]] = {
 
 # One row for both: a call has one result, whenever it comes.
 _TOOL_RESULT: Final = Kind(
-    _call_key("result", _RESULT),
+    _result_key,
     subject=_RESULT,
     message=_MESSAGE,
     redacts=("result", "output"),
@@ -133,11 +147,13 @@ KINDS: Final[dict[type, Kind]] = {
         _session_key, e.kind_of, in_summary=True, redacts=("title", "extra", "tags")
     ),
     e.Renamed: Kind(_key("renamed"), in_summary=True, redacts=("title",)),
+    e.LimitsSet: Kind(_key("limits"), in_summary=True),
+    e.LimitHit: Kind(_key("limit_reached"), fenced=True),
     e.Archived: Kind(_key("archived"), in_summary=True),
     e.Pinned: Kind(_key("pinned"), in_summary=True),
     e.Tagged: Kind(_key("tagged"), in_summary=True, redacts=("add", "remove")),
     e.Moved: Kind(_key("moved"), in_summary=True),
-    e.Deleted: Kind(_key("deleted"), in_summary=True, redacts=("reason",)),
+    e.Deleted: Kind(_key("deleted"), in_summary=True, in_news=True, redacts=("reason",)),
     e.Restored: Kind(_key("restored"), in_summary=True),
     # Without the key, which is in the id: notes were stored without it before.
     e.Note: Kind(
@@ -147,9 +163,18 @@ KINDS: Final[dict[type, Kind]] = {
         blobs=lambda body: list(body.blobs),
         compares=("name", "data", "blobs"),
     ),
+    e.WorkTaken: Kind(_key("work_taken"), in_summary=True),
+    e.AttemptsUsed: Kind(_key("attempts_used", _TURN), _TURN, in_summary=True, in_news=True),
+    e.ResumeAt: Kind(_key("resume_at"), in_summary=True),
+    e.Paused: Kind(_key("paused"), in_summary=True, in_news=True, redacts=("why",)),
     e.Imported: Kind(_key("imported"), in_summary=True, redacts=("report",)),
     e.TurnStarted: Kind(
-        _key("turn", _TURN), _TURN, lookup=TURNS, in_summary=True, compares=("prompt_hash",)
+        _key("turn", _TURN),
+        _TURN,
+        lookup=TURNS,
+        in_summary=True,
+        in_news=True,
+        compares=("prompt_hash",),
     ),
     # Without the causes: a source that is imported again may know more of them than it did.
     e.StopAsked: Kind(
@@ -162,6 +187,7 @@ KINDS: Final[dict[type, Kind]] = {
         compares=("turn_id", "status", "reason", "detail"),
         lookup=TURNS,
         in_summary=True,
+        in_news=True,
         redacts=("reason", "detail"),
     ),
     e.PromptWaiting: Kind(
@@ -183,24 +209,50 @@ KINDS: Final[dict[type, Kind]] = {
     e.MessageStarted: Kind(_key("message"), message=_ID, fenced=True),
     e.MessageEnded: Kind(_key("message-end"), message=_ID, fenced=True, **_WHOLE_MESSAGE),
     e.ToolCalled: Kind(_call_key("tool_called"), _CALL, _MESSAGE, fenced=True),
-    e.ToolStarted: Kind(_call_key("tool_started"), _CALL, _MESSAGE, fenced=True),
+    e.ToolStarted: Kind(_start_key, _CALL, _MESSAGE, fenced=True),
     e.ToolOutput: Kind(_call_key("tool_output"), _CALL, _MESSAGE, fenced=True, redacts=("output",)),
     e.ToolFinished: _TOOL_RESULT,
-    e.ApprovalAsked: Kind(_key("approval_asked"), message=_MESSAGE, fenced=True),
-    e.ApprovalDecided: Kind(_key("approval_decided"), redacts=("reason",)),
+    # Finding out the same again, whether by a person or a check, changes nothing.
+    e.Settled: Kind(
+        _key("settled"),
+        _CALL,
+        _MESSAGE,
+        in_news=True,
+        redacts=("result", "evidence"),
+        compares=("outcome", "result", "replaces"),
+    ),
+    e.ApprovalAsked: Kind(_key("approval_asked"), message=_MESSAGE, fenced=True, in_news=True),
+    e.ApprovalDecided: Kind(_key("approval_decided"), in_news=True, redacts=("reason",)),
     e.Compacted: Kind(_key("compaction"), lookup=HISTORY, in_summary=True, redacts=("summary",)),
     e.Rewound: Kind(_key("rewind"), lookup=HISTORY, in_summary=True),
     e.Undone: Kind(_key("undone"), lookup=HISTORY, in_summary=True),
     e.Visibility: Kind(_key("visibility"), lookup=HISTORY, in_summary=True),
-    e.LateResult: _TOOL_RESULT,
+    e.LateResult: _TOOL_RESULT._replace(in_news=True),
     e.LateText: Kind(_late_text_key, _MESSAGE, _MESSAGE, redacts=("deltas",)),
     e.Unknown: Kind(_unknown_key, e.kind_of),
 }
 
 
+TAGS: Final[dict[type, str]] = {
+    kind: str(kind.__struct_config__.tag) for kind in e.KnownBody.__args__
+}
+"""The name of each kind that is known, as a body has it."""
+
+
 def identity(body: e.Body) -> str:
     """Return the key under which a journal holds this entry at most once."""
     return KINDS[type(body)].identity(body)
+
+
+def identity_names(body: e.Body, data: bytes) -> list[str]:
+    """Return the keys that an entry may be stored under: its own, and one from before its kind.
+
+    Newer versions write kinds that are unknown here, and such entries may be imported; once the
+    kind is known, an entry still has the key of an unknown one.
+    """
+    if isinstance(body, e.Unknown):
+        return [identity(body)]
+    return [identity(body), _unknown_key(e.Unknown(name=e.kind_of(body), version=1, data=data))]
 
 
 def subject(body: e.Body) -> str:
@@ -250,6 +302,27 @@ late_text_identity: Final = _named("late_text")
 def result_identity(message_id: str, call_id: str) -> str:
     """Return the key of a call's one result, recorded in its turn or late."""
     return f"{_safe(message_id)}/result/{_safe(call_id)}"
+
+
+def start_identity(message_id: str, call_id: str, number: int) -> str:
+    """Return the key of a call's start of this number."""
+    return _start_key(
+        e.ToolStarted(turn_id="", message_id=message_id, call_id=call_id, number=number)
+    )
+
+
+def settlement_id(message_id: str, call_id: str, number: int, replaces: str | None) -> str:
+    """Return the id of the settlement of a call after so many starts, or of the next after one.
+
+    There is one at each place, so that two who settle at once find each other.
+    """
+    named = f"{len(call_id)}:{plain(call_id)}/{number}/{replaces or ''}"
+    return keyed_id("ent", message_id, named)
+
+
+def call_key(turn_id: str, message_id: str, call_id: str) -> str:
+    """Return the key for the outside of a call that was given none: the same for each start."""
+    return keyed_id("key", turn_id, f"{len(message_id)}:{plain(message_id)}{plain(call_id)}")
 
 
 def named_identity(entry_id: str, kind: str) -> str:

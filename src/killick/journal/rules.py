@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from killick.errors import (
+    CallFinished,
     CallNotFound,
     IdConflict,
     InvalidEntry,
     KillickError,
     MessageNotFound,
+    OutcomeUnsettled,
     SessionBusy,
     SessionDeleted,
     ToolAlreadyStarted,
@@ -25,6 +27,7 @@ from killick.errors import (
 from killick.journal.kinds import message_of
 from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
+from killick.model.effects import REPEATABLE
 from killick.model.messages import ToolCall, ToolResult
 
 State = Literal["running", "over", "deleted"]
@@ -127,19 +130,72 @@ def _call(turn: TurnState, body: e.ToolFinished | e.LateResult, _: TurnState | N
 
 
 def _new_call(turn: TurnState, body: e.ToolStarted, running: TurnState | None) -> None:
-    """a whole call that was not started; when its turn is over, a running turn that continues it"""
+    """a whole call that was not started, or may be again; over, a running turn that continues it"""
     late = turn.ended is not None
-    continued = late and running is not None and running.continues == turn.id
+    continued = late and running is not None and turn.id in running.line
     if (late or running is not None) and not continued:
         raise InvalidEntry(
             f"tool call {body.call_id!r} is of turn {turn.id!r}; it can be started in a turn that "
             "continues that one"
         )
     call = require_call(turn, body.call_id, body.message_id)
-    if call.started_seq is not None or call.answered:
+    if call.answered or (call.starts and not continued):
         raise ToolAlreadyStarted(
             f"tool call {call.call_id!r} was started before; to run it again, let the model call "
             "it again"
+        )
+    if body.number != call.starts + 1:
+        raise InvalidEntry(
+            f"tool call {call.call_id!r} has {call.starts} starts, and this is number {body.number}"
+        )
+    _admit_repeat(turn, call)
+
+
+def _admit_repeat(turn: TurnState, call: CallState) -> None:
+    """Refuse to run a call again that may have had an effect which must not be there twice."""
+    settled = call.settled
+    if settled is not None and settled.outcome != "did_not_run" and call.effect not in REPEATABLE:
+        raise ToolAlreadyStarted(
+            f"tool call {call.call_id!r} ran, as a {settled.by} has settled; to run it again, let "
+            "the model call it again"
+        )
+    if call.is_unsettled and call.effect not in REPEATABLE:
+        raise OutcomeUnsettled(
+            f"tool call {call.call_id!r} of turn {turn.id!r} was started and left no result, and "
+            "its effect must not be there twice; find out what it did, then call session.settle"
+            f"({turn.id!r}, {call.call_id!r}, …)",
+            turn_id=turn.id,
+            call_id=call.call_id,
+        )
+
+
+def _settleable(turn: TurnState, body: e.Settled, running: TurnState | None) -> None:
+    """a call that may have run, without a result, that runs no more"""
+    call = require_call(turn, body.call_id, body.message_id)
+    if call.answered:
+        raise CallFinished(
+            f"tool call {call.call_id!r} has its real result; there is nothing to settle"
+        )
+    if running is not None and (call.started_seq or 0) > running.seq:
+        raise SessionBusy(
+            f"tool call {call.call_id!r} was started again and runs in turn {running.id!r}",
+            turn_id=running.id,
+            holder=running.holder,
+        )
+    if turn.is_proven_unstarted(call):
+        raise InvalidEntry(
+            f"tool call {call.call_id!r} was never started, so it did not run; there is nothing to "
+            "settle"
+        )
+    if body.number != call.starts:
+        raise InvalidEntry(f"tool call {call.call_id!r} was started again since")
+    before = None if call.settled is None else call.settled.id
+    if body.replaces != before:
+        raise IdConflict(
+            f"tool call {call.call_id!r} is settled already as {call.settled.outcome!r}, by entry "
+            f"{before!r}; give replaces={before!r} to correct it"
+            if call.settled is not None
+            else f"tool call {call.call_id!r} has no settlement {body.replaces!r} to replace"
         )
 
 
@@ -163,10 +219,13 @@ def _calls(turn: TurnState, body: e.MessageRecorded, _: TurnState | None) -> Non
 
 _ANYTIME: Final = (
     *(e.SessionCreated, e.Renamed, e.Archived, e.Pinned, e.Tagged, e.Moved, e.Note, e.Imported),
-    *(e.PromptWaiting, e.PromptWithdrawn, e.ApprovalDecided),
-    *(e.Compacted, e.Undone, e.Visibility, e.Unknown),
+    *(e.PromptWaiting, e.PromptWithdrawn, e.ApprovalDecided, e.LimitsSet),
+    *(e.Compacted, e.Undone, e.Visibility, e.Unknown, e.Paused, e.ResumeAt),
 )
-_RUNNING: Final = (e.ModelCallStarted, e.MessageStarted, e.ToolOutput, e.ApprovalAsked)
+_RUNNING: Final = (
+    *(e.ModelCallStarted, e.MessageStarted, e.ToolOutput, e.ApprovalAsked),
+    e.LimitHit,
+)
 
 ORDER: Final[dict[type, Rule]] = {
     **dict.fromkeys(_ANYTIME, Rule("running", "over")),
@@ -183,6 +242,9 @@ ORDER: Final[dict[type, Rule]] = {
     e.MessageEnded: Rule("running", TurnEnded, _message),
     e.ToolCalled: Rule("running", TurnEnded, _message),
     e.ToolStarted: Rule("running", "over", _new_call),
+    e.WorkTaken: Rule(SessionBusy, "over"),
+    e.AttemptsUsed: Rule(SessionBusy, "over"),
+    e.Settled: Rule(SessionBusy, "over", _settleable),
     e.ToolFinished: Rule("running", InvalidEntry, _call),
     e.LateResult: Rule(InvalidEntry, "over", _call),
     e.LateText: Rule(InvalidEntry, "over", _message, deleted="deleted"),

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from killick.journal import due
+from killick.journal.due import Due
 from killick.journal.kinds import KINDS
 from killick.model import entries as e
 from killick.model.sessions import Description, moment
@@ -15,6 +17,9 @@ class Derived(msgspec.Struct, kw_only=True):
 
     `turn_seq` is where the running turn started, `stop_seq` the newest request to stop it and
     `queue_seq` the oldest prompt that was queued since a turn began; None when there is none.
+    `holder` runs the turn, or has taken the work. `due` is what is known of the newest turn as
+    work, and `due_us` when that may be taken. Turns up to `imported` came from elsewhere; that
+    alone is no fold of entries.
     """
 
     about: Description = Description()
@@ -23,16 +28,33 @@ class Derived(msgspec.Struct, kw_only=True):
     turn_seq: int | None = None
     stop_seq: int | None = None
     queue_seq: int | None = None
+    holder: str | None = None
+    due: Due | None = None
+    due_us: int | None = None
+    imported: int = 0
 
 
 def advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
     """Take the next entry; return True if anything changed."""
     changed = KINDS[type(body)].in_summary and _advance(derived, seq, at_us, body)
+    if derived.due is not None or derived.due_us is not None:
+        changed = _advance_due(derived, at_us, body) or changed
     if not isinstance(body, e.Unknown) and body.redacted:
         count = derived.about.redacted + body.redacted
         derived.about = msgspec.structs.replace(derived.about, redacted=count)
         return True
     return changed
+
+
+def _advance_due(derived: Derived, at_us: int, body: e.Body) -> bool:
+    before = derived.due, derived.due_us, derived.holder
+    if derived.due is not None and not isinstance(body, e.TurnStarted | e.Paused):
+        derived.due = due.step(derived.due, at_us, body)
+    known = derived.due
+    derived.due_us = None if derived.about.deleted else due.ready_us(known)
+    if derived.turn_seq is None:
+        derived.holder = None if known is None else known.taker
+    return before != (derived.due, derived.due_us, derived.holder)
 
 
 def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
@@ -41,13 +63,21 @@ def _advance(derived: Derived, seq: int, at_us: int, body: e.Body) -> bool:
         case e.TurnStarted():
             derived.fence = body.fence
             derived.turn_seq = seq
-            derived.stop_seq = derived.queue_seq = None
+            derived.stop_seq = None
+            derived.holder = body.holder
+            derived.due = due.begun(derived.due, body, imported=seq <= derived.imported)
+            if body.work is None:  # a turn that only goes on leaves waiting what waits
+                derived.queue_seq = None
         case e.TurnEnding():
-            derived.turn_seq = derived.stop_seq = None
+            derived.turn_seq = derived.stop_seq = derived.holder = None
             at_us = max(at_us, derived.updated_at_us)  # a fork inherits an ending with its time
         case e.StopAsked():
             derived.stop_seq = seq
             return True
+        case e.Paused():
+            derived.due = due.paused(derived.due, body)
+        case e.WorkTaken() | e.AttemptsUsed() | e.ResumeAt():
+            return False  # of the work alone
         case e.PromptWaiting():
             if derived.queue_seq is not None:
                 return False
@@ -71,6 +101,8 @@ def describe(about: Description, body: e.Body, at_us: int) -> Description:
             if about.titled_by == "person" and body.by != "person":
                 return about  # a person's title is never replaced by a generated one
             return msgspec.structs.replace(about, title=body.title, titled_by=body.by)
+        case e.LimitsSet():
+            return msgspec.structs.replace(about, limits=body.limits)
         case e.Archived():
             return msgspec.structs.replace(about, archived=body.archived)
         case e.Pinned():
@@ -110,6 +142,7 @@ def _begin(body: e.SessionCreated, redacted: int) -> Description:
         extra=body.extra,
         parent=body.parent,
         fork=body.fork,
+        limits=body.limits,
     )
 
 

@@ -174,7 +174,7 @@ class Hidden:
         if not self._results:
             return False
         match body:
-            case e.ToolStarted() | e.ToolOutput() | e.LateText(call_id=str()):
+            case e.ToolStarted() | e.ToolOutput() | e.Settled() | e.LateText(call_id=str()):
                 return f"{body.message_id}/{body.call_id}" in self._results
             case e.ToolFinished() | e.LateResult():
                 return f"{body.message_id}/{body.result.call_id}" in self._results
@@ -257,8 +257,9 @@ class Hiding:
     """Takes entries in order and gives each as it may be seen.
 
     A call must have its result, so what is hidden of a result is what it says: `blank` stands for
-    it. What a hidden tool printed goes altogether, and so do results that are recorded as messages
-    for the calls of a hidden message: those messages have ids of their own.
+    it, and for what a tool had printed that was left. Further output that comes late goes, and so
+    do results that are recorded as messages for the calls of a hidden message: those messages have
+    ids of their own.
     """
 
     def __init__(self, hidden: Hidden, blank: str) -> None:
@@ -276,13 +277,21 @@ class Hiding:
             return None
         self._calls.difference_update(_calls_of(body))  # providers repeat ids
         match body:
-            case e.ToolOutput() | e.LateText() if self._hidden.has_result(body):
+            case e.LateText() if self._hidden.has_result(body):
                 return None
+            case e.ToolOutput() if self._hidden.has_result(body):
+                # That the tool was left without a result is not hidden, only what it printed.
+                printed = self._blank if body.output else ""
+                blank_output = msgspec.structs.replace(body, output=printed)
+                return msgspec.structs.replace(entry, body=blank_output)
             case e.ToolFinished() | e.LateResult() if self._hidden.has_result(body):
                 blank = msgspec.structs.replace(
                     body, result=self._blanked(body.result), output=None
                 )
                 return msgspec.structs.replace(entry, body=blank)
+            case e.Settled() if self._hidden.has_result(body):
+                settled = msgspec.structs.replace(body, result=None, evidence=None)
+                return msgspec.structs.replace(entry, body=settled)
             case e.MessageRecorded():
                 return self._message(entry, body)
             case _:

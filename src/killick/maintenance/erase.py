@@ -17,6 +17,7 @@ from killick.errors import (
     StoreError,
 )
 from killick.journal import checks
+from killick.journal.chain import LinkedEntry
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of
 from killick.maintenance.examine import (
@@ -28,6 +29,7 @@ from killick.maintenance.examine import (
     readable,
     salvage,
 )
+from killick.maintenance.prove import ExpectedLink, Verified, linked_entries, prove
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo, moment
 from killick.session.core.queries import Progress, rebuild_search
@@ -306,6 +308,28 @@ class CareCore:
         """A session as far as it can be read, deleted ones too."""
         tenant = self._runtime.tenant
         return (yield from read(lambda reader: salvage(reader, _key(reader, tenant, session_id))))
+
+    def verify(self, session_id: str, expect: ExpectedLink | None) -> Flow[Verified]:
+        """Prove one session by its links."""
+        tenant = self._runtime.tenant
+        return (
+            yield from read(lambda reader: prove(reader, _key(reader, tenant, session_id), expect))
+        )
+
+    def linked_entries(self, session_id: str, after: int, limit: int) -> Flow[list[LinkedEntry]]:
+        """Return entries with their links, of a deleted session too."""
+        tenant = self._runtime.tenant
+        return (
+            yield from read(
+                lambda reader: linked_entries(
+                    reader, _key(reader, tenant, session_id), after, limit
+                )
+            )
+        )
+
+    def was_erased(self, session_id: str) -> Flow[bool]:
+        tenant = self._runtime.tenant
+        return (yield from read(lambda reader: reader.was_erased(tenant, session_id)))
 
     def examine(self, session_id: str, *, rebuild: bool) -> Flow[list[Finding]]:
         """Find what is wrong with one session, and with what is derived from it."""

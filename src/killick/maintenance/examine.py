@@ -10,7 +10,7 @@ from killick.journal.turn_state import fold_turn
 from killick.model import entries as e
 from killick.session.runtime import is_dead
 from killick.stores.contract import Reader, SessionRow
-from killick.stores.engine.session_ops import derived, labels_of
+from killick.stores.engine.session_ops import derived, labels_of, news_due
 
 _PAGE: Final = 1_000
 _SERVER: Final = "server: "
@@ -23,7 +23,17 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that is not as it should be, and what can be done about it."""
 
     kind: Literal[
-        "file", "server", "entry", "rule", "derived", "lease", "deltas", "context", "search"
+        "file",
+        "server",
+        "entry",
+        "rule",
+        "derived",
+        "lease",
+        "deltas",
+        "context",
+        "search",
+        "link",
+        "request",
     ]
     what: str
     session_id: str | None = None
@@ -127,6 +137,9 @@ def examine(reader: Reader, key: int) -> list[Finding]:
     wrong = _wrong_derived(reader, row)
     if reader.usage_of(key) != usage:
         wrong.append("its usage is added up wrongly")
+    news = reader.news_of(key)
+    if news_due(reader.entries(key, after=row.base_seq), news) != news:
+        wrong.append("its lines of the feed over all sessions do not agree with its journal")
     findings += [Finding("derived", what, row.id, remedy=_REBUILD) for what in wrong]
     if is_dead(reader, row):
         what, remedy = "its turn runs in a process that is gone", "opening the session closes it"

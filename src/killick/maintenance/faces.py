@@ -5,8 +5,10 @@ from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from killick.journal.chain import LinkedEntry
 from killick.maintenance.erase import DELETED_DAYS, CareCore, Erasure, Removal
 from killick.maintenance.examine import Finding, Salvaged
+from killick.maintenance.prove import ExpectedLink, Verified
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo
 from killick.session.core.queries import Progress
@@ -130,6 +132,23 @@ class Upkeep:
         """
         return self._run(self._care.examine(session_id, rebuild=rebuild))
 
+    def verify_session(self, session_id: str, *, expect: ExpectedLink | None = None) -> Verified:
+        """Prove a session by its links: nothing was changed, removed, reordered or cut.
+
+        `expect` is a link that was kept elsewhere. Reads only, and stops no session.
+        """
+        return self._run(self._care.verify(session_id, expect))
+
+    def linked_entries(
+        self, session_id: str, *, after: int = 0, limit: int = 200
+    ) -> list[LinkedEntry]:
+        """Return entries with their links, of a deleted session too, for `import_entries`."""
+        return self._run(self._care.linked_entries(session_id, after, limit))
+
+    def was_erased(self, session_id: str) -> bool:
+        """Tell whether there is a receipt that a session of this id was erased."""
+        return self._run(self._care.was_erased(session_id))
+
     @property
     def figures(self) -> Figures:
         """Counts of what this opening of the store has written, and has open now."""
@@ -247,6 +266,25 @@ class AsyncUpkeep:
         `rebuild` makes what is derived anew. If interrupted: it is made anew or it is as it was.
         """
         return await self._run(self._care.examine(session_id, rebuild=rebuild))
+
+    async def verify_session(
+        self, session_id: str, *, expect: ExpectedLink | None = None
+    ) -> Verified:
+        """Prove a session by its links: nothing was changed, removed, reordered or cut.
+
+        `expect` is a link that was kept elsewhere. Reads only, and stops no session.
+        """
+        return await self._run(self._care.verify(session_id, expect))
+
+    async def linked_entries(
+        self, session_id: str, *, after: int = 0, limit: int = 200
+    ) -> list[LinkedEntry]:
+        """Return entries with their links, of a deleted session too, for `import_entries`."""
+        return await self._run(self._care.linked_entries(session_id, after, limit))
+
+    async def was_erased(self, session_id: str) -> bool:
+        """Tell whether there is a receipt that a session of this id was erased."""
+        return await self._run(self._care.was_erased(session_id))
 
     @property
     def figures(self) -> Figures:

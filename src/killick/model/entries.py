@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from killick.model.messages import Extra, Json, Part, Role, ToolResult
-from killick.model.sessions import Fork, Namer, Parent, Project, Starts, moment
+from killick.model.sessions import Fork, Limits, Namer, Parent, Project, Starts, moment
 
 
 class _Body(
@@ -38,12 +38,35 @@ class SessionCreated(_Body, frozen=True, kw_only=True, tag="session_created"):
     extra: dict[str, Any] = {}
     parent: Parent | None = None
     fork: Fork | None = None
+    limits: Limits | None = None
 
 
 class Renamed(_Body, frozen=True, kw_only=True, tag="renamed"):
     id: str
     title: str | None
     by: Namer = "person"
+
+
+class LimitsSet(_Body, frozen=True, kw_only=True, tag="limits"):
+    """The session may spend so much from now on; None is without limits."""
+
+    id: str
+    limits: Limits | None = None
+
+
+class LimitHit(_Body, frozen=True, kw_only=True, tag="limit_reached"):
+    """A model call was refused. `of` is the session whose limit it was; None is the turn itself.
+
+    Of the calls that were counted, `estimated` had no usage.
+    """
+
+    id: str
+    turn_id: str
+    limit: str
+    amount: float
+    spent: float
+    estimated: int = 0
+    of: str | None = None
 
 
 class Archived(_Body, frozen=True, kw_only=True, tag="archived"):
@@ -112,7 +135,8 @@ class Imported(_Body, frozen=True, kw_only=True, tag="imported"):
 class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
     """The lease begins. `prompt_hash` tells a repeated key from a conflicting one.
 
-    With `starts="unseen"`, a call without a start may have run all the same.
+    With `starts="unseen"`, a call without a start may have run all the same. `resume` is how often
+    workers may continue it; `work` is the token of the work that this turn is.
     """
 
     turn_id: str
@@ -123,6 +147,9 @@ class TurnStarted(_Body, frozen=True, kw_only=True, tag="turn_started"):
     continues: str | None = None
     retry_of: str | None = None
     starts: Starts = "seen"
+    limits: Limits | None = None
+    resume: int = 0
+    work: str | None = None
 
 
 class StopAsked(_Body, frozen=True, kw_only=True, tag="stop_asked"):
@@ -149,12 +176,51 @@ class TurnEnding(_Body, frozen=True, kw_only=True, tag="turn_ended"):
     error_type: str | None = None
 
 
+class WorkTaken(_Body, frozen=True, kw_only=True, tag="work_taken"):
+    """A worker took a turn that was due; `id` is the token with which it may be continued.
+
+    It lapses when its taker is dead, or at `until_us` by the database's clock.
+    """
+
+    id: str
+    turn_id: str
+    attempt: int
+    taker: str
+    until_us: int
+
+
+class AttemptsUsed(_Body, frozen=True, kw_only=True, tag="attempts_used"):
+    """All continuations that a turn was allowed have failed; no worker takes it up any more."""
+
+    turn_id: str
+    attempts: int
+
+
+class ResumeAt(_Body, frozen=True, kw_only=True, tag="resume_at"):
+    """Due work is taken no earlier than this; None leaves it to the backoff again."""
+
+    id: str
+    at_us: int | None = None
+
+
+class Paused(_Body, frozen=True, kw_only=True, tag="paused"):
+    """No worker takes anything of this session, or with `paused=False` they may again."""
+
+    id: str
+    paused: bool = True
+    why: str | None = None
+
+
 class PromptWaiting(_Body, frozen=True, kw_only=True, tag="prompt_queued"):
-    """A prompt that waits for the next turn."""
+    """A prompt that waits for the next turn, or with `steers` for the next model call of that one.
+
+    When the turn that it steers ends first, it waits for the next turn as any other.
+    """
 
     id: str
     role: Role
     parts: tuple[Part, ...]
+    steers: str | None = None
 
 
 class PromptTaken(_Body, frozen=True, kw_only=True, tag="prompt_taken"):
@@ -181,6 +247,35 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cost: float | None = None
 
 
+class SentView(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """How the messages of a request were computed: `session.context` as of the seq `through`.
+
+    `counter` names a token counter that was handed in; such limits cannot be computed again.
+    """
+
+    version: int
+    through: int
+    profile: str | None = None
+    before_turn: str | None = None
+    max_messages: int | None = None
+    max_tokens: int | None = None
+    max_bytes: int | None = None
+    counter: str | None = None
+    partial: str = "note"
+    reasoning: bool = True
+    errors: str = "type"
+
+
+class SentRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The hash of a request's canonical form (`views.sent`), and what made its messages."""
+
+    hash: str
+    format: str
+    messages: int
+    tail: str = ""
+    view: SentView | None = None
+
+
 class ModelCallStarted(_Body, frozen=True, kw_only=True, tag="model_call_started"):
     """One request to a model. The system prompt and the tool definitions are blobs, by hash."""
 
@@ -193,6 +288,7 @@ class ModelCallStarted(_Body, frozen=True, kw_only=True, tag="model_call_started
     settings: dict[str, Any] = {}
     system: str | None = None
     tools: str | None = None
+    request: SentRequest | None = None
 
 
 class ModelCallEnded(_Body, frozen=True, kw_only=True, tag="model_call_ended"):
@@ -244,11 +340,19 @@ class ToolCalled(_Body, frozen=True, kw_only=True, tag="tool_called"):
 
 
 class ToolStarted(_Body, frozen=True, kw_only=True, tag="tool_started"):
-    """From here on the tool may have had its effects."""
+    """From here on the tool may have had its effects.
+
+    `effect` says what a second run would do: "none", "idempotent" or "once"; an `Effect` that this
+    version does not know counts as "once". `key` is the caller's own for the outside, `number`
+    counts the starts of this call.
+    """
 
     turn_id: str
     message_id: str
     call_id: str
+    effect: str = "once"
+    key: str | None = None
+    number: int = 1
 
 
 class ToolOutput(_Body, frozen=True, kw_only=True, tag="tool_output"):
@@ -271,6 +375,24 @@ class ToolFinished(_Body, frozen=True, kw_only=True, tag="tool_result"):
     result: ToolResult
     output: str | None = None
     started: int | None = None
+
+
+class Settled(_Body, frozen=True, kw_only=True, tag="settled"):
+    """A finding of a person or a check about a call whose outcome was unknown; no tool said it.
+
+    It holds for the starts up to `number`. `replaces` names the settlement that it corrects.
+    """
+
+    id: str
+    turn_id: str
+    message_id: str
+    call_id: str
+    outcome: str
+    result: str | None = None
+    by: str = "person"
+    evidence: str | None = None
+    number: int = 0
+    replaces: str | None = None
 
 
 class ApprovalAsked(_Body, frozen=True, kw_only=True, tag="approval_asked"):
@@ -372,13 +494,18 @@ class Delta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_lik
 
 
 class LateResult(_Body, frozen=True, kw_only=True, tag="late_result"):
-    """A tool's real result, after its turn had ended."""
+    """A tool's real result, after its turn had ended.
+
+    A call that was started again may give two. The first is the result; with `second`, the number
+    of the start that gave it, this is the other one.
+    """
 
     turn_id: str
     message_id: str
     result: ToolResult
     output: str | None = None
     started: int | None = None
+    second: int = 0
 
 
 class LateText(_Body, frozen=True, kw_only=True, tag="late_text"):
@@ -398,10 +525,12 @@ class LateText(_Body, frozen=True, kw_only=True, tag="late_text"):
 
 KnownBody = (
     SessionCreated | Renamed | Archived | Pinned | Tagged | Moved | Deleted | Restored | Note
+    | WorkTaken | AttemptsUsed | ResumeAt | Paused
     | Imported | TurnStarted | StopAsked | TurnEnding | PromptWaiting | PromptTaken
     | PromptWithdrawn | ModelCallStarted | ModelCallEnded | MessageRecorded | MessageStarted
     | MessageEnded | ToolCalled | ToolStarted | ToolOutput | ToolFinished | ApprovalAsked
-    | ApprovalDecided | Compacted | Rewound | Undone | Visibility | LateResult | LateText
+    | Settled | ApprovalDecided | Compacted | Rewound | Undone | Visibility | LateResult | LateText
+    | LimitsSet | LimitHit
 )  # fmt: skip
 
 

@@ -52,3 +52,9 @@ ANSWER_SECONDS: Final = 30.0
 EARLIEST_US: Final = -62_135_596_800_000_000
 LATEST_US: Final = 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds from 1970: what a time can be shown as."""
+
+WORK_MAX: Final = 1_000
+"""Pieces of due work that one call takes at most."""
+
+LEASE_SECONDS_MAX: Final = 86_400.0
+"""For how long work that was taken and not begun is kept from others at most."""

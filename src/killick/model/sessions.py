@@ -45,6 +45,18 @@ class Fork(msgspec.Struct, frozen=True):
     at: int
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The most that model calls may spend: of a session with its children, or of one turn.
+
+    `seconds` are those in which turns run. None limits nothing.
+    """
+
+    tokens: int | None = None
+    calls: int | None = None
+    seconds: float | None = None
+    cost: float | None = None
+
+
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session's own facts, derived from its journal, which is the truth.
 
@@ -67,6 +79,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     models: tuple[str, ...] = ()
     system: str | None = None
     redacted: int = 0
+    limits: Limits | None = None
 
     @property
     def deleted(self) -> bool:

@@ -48,6 +48,8 @@ def document(entry: e.Entry, find: Lookup) -> Document | None:
             return _document(entry, seq, body.id, body.turn_id, role, body.parts, body.state)
         case e.LateText(call_id=None) as body:
             return _late(entry, body, find)
+        case e.LateResult(second=second) if second:
+            return None  # the first is the message
         case e.ToolFinished() | e.LateResult() as body:
             message_id = f"{body.message_id}/{body.result.call_id}"
             seq = body.started or entry.seq

@@ -13,21 +13,37 @@ from killick.journal.summary import Total
 from killick.maintenance.erase import CareCore
 from killick.maintenance.faces import AsyncUpkeep
 from killick.model import entries as e
-from killick.model import limits
+from killick.model import limits as bounds
 from killick.model.causes import Cause
+from killick.model.effects import Outcome, SettledBy
 from killick.model.messages import Json, Message, Part, Prompt
-from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, TurnInfo
+from killick.model.sessions import (
+    Limits,
+    Namer,
+    Parent,
+    Project,
+    SessionInfo,
+    Starts,
+    TurnInfo,
+)
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.aio_feeds import AsyncFeed, AsyncFollowing, AsyncPartEvents
+from killick.session.aio_feeds import (
+    AsyncFeed,
+    AsyncFollowing,
+    AsyncPartEvents,
+    AsyncStoreFollowing,
+)
 from killick.session.amend import AsyncAmend
-from killick.session.core import queries
+from killick.session.core import due, queries
+from killick.session.core.due import ClosedTurn, TakenWork
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import (
     AddedMessages,
     Content,
     SessionCore,
+    Steer,
     open_session,
     read_blob,
 )
@@ -60,12 +76,12 @@ class AsyncStore(AsyncUpkeep):
         *,
         tenant: str = "default",
         durability: Durability = "full",
-        window_seconds: float = limits.WINDOW_SECONDS,
-        buffer_bytes: int = limits.STREAM_BUFFER_BYTES,
-        flush_bytes: int = limits.FLUSH_BYTES,
-        lock_wait_seconds: float = limits.LOCK_WAIT_SECONDS,
-        lease_seconds: float = limits.LEASE_SECONDS,
-        answer_seconds: float = limits.ANSWER_SECONDS,
+        window_seconds: float = bounds.WINDOW_SECONDS,
+        buffer_bytes: int = bounds.STREAM_BUFFER_BYTES,
+        flush_bytes: int = bounds.FLUSH_BYTES,
+        lock_wait_seconds: float = bounds.LOCK_WAIT_SECONDS,
+        lease_seconds: float = bounds.LEASE_SECONDS,
+        answer_seconds: float = bounds.ANSWER_SECONDS,
         network: bool = False,
         indexing: bool = True,
         clock: Clock = system_clock,
@@ -126,6 +142,7 @@ class AsyncStore(AsyncUpkeep):
         tags: Sequence[str] = (),
         extra: dict[str, Any] | None = None,
         parent: Parent | None = None,
+        limits: Limits | None = None,
     ) -> "AsyncSession":
         """Begin a session. If interrupted: it exists or it does not; a given `id` tells which."""
         flow = self._core.create_session(
@@ -137,6 +154,7 @@ class AsyncStore(AsyncUpkeep):
             tags=tags,
             extra=extra,
             parent=parent,
+            limits=limits,
         )
         return AsyncSession(await self._run(flow))
 
@@ -155,6 +173,7 @@ class AsyncStore(AsyncUpkeep):
         tags: Sequence[str] = (),
         extra: dict[str, Any] | None = None,
         parent: Parent | None = None,
+        limits: Limits | None = None,
     ) -> "AsyncSession":
         """Open a session as `session` does, or begin it: the other parameters are for a new one.
 
@@ -171,6 +190,7 @@ class AsyncStore(AsyncUpkeep):
             tags=tags,
             extra=extra,
             parent=parent,
+            limits=limits,
         )
         return AsyncSession(await self._run(flow))
 
@@ -280,6 +300,24 @@ class AsyncStore(AsyncUpkeep):
         )
         return await self._run(flow)
 
+    async def take_due(self, limit: int = 1, lease_seconds: float = 60.0) -> TakenWork:
+        """Take turns that broke by accident and may be continued, at most `limit` of them.
+
+        Each is given to one of many workers, in whatever process. What is not begun within
+        `lease_seconds`, or whose taker died, may be taken again; each taking is an attempt.
+        `damaged` of the answer names sessions that were skipped.
+
+        If interrupted: what was taken and not returned lapses.
+        """
+        return await self._run(due.take_due(self._core, limit, lease_seconds))
+
+    async def close_dead_turns(self) -> list[ClosedTurn]:
+        """Close running turns whose processes are gone, in all sessions, as opening each would.
+
+        If interrupted: each is closed or it is not; call it again.
+        """
+        return await self._run(due.close_dead_turns(self._core))
+
     async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
 
@@ -309,6 +347,16 @@ class AsyncStore(AsyncUpkeep):
     async def counts(self) -> dict[str, int]:
         """Count rows by table."""
         return await self._run(self._core.counts())
+
+    def follow(self, *, after: int | str = 0, waiting: bool = False) -> AsyncStoreFollowing:
+        """Follow all sessions of this tenant: what a person or a supervisor acts on, as it happens.
+
+        It gives turns that ended, approvals asked and decided, and outcomes that are unknown: in
+        order within a session, each once, from `after=0`, from the `.cursor` of an earlier line or
+        from the `"end"` on.
+        With `waiting=True` it begins with what waits now. Raises InvalidCursor.
+        """
+        return AsyncStoreFollowing(self._core.runtime(), after, waiting=waiting)
 
     def feed(self) -> AsyncFeed:
         """Follow many sessions, read together; it begins with none."""
@@ -377,6 +425,9 @@ class AsyncSession(AsyncAmend):
         continues: str | None = None,
         retry_of: str | None = None,
         starts: Starts = "seen",
+        limits: Limits | None = None,
+        resume: int = 0,
+        work: str | None = None,
     ) -> AsyncTurn:
         """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
@@ -390,6 +441,9 @@ class AsyncSession(AsyncAmend):
             continues=continues,
             retry_of=retry_of,
             starts=starts,
+            limits=limits,
+            resume=resume,
+            work=work,
         )
         return AsyncTurn(TurnCore(self._core, prompt, options))
 
@@ -500,9 +554,39 @@ class AsyncSession(AsyncAmend):
         """
         return await self._run(self._core.stop(turn_id, reason, cause))
 
+    async def pause(self, why: str | None = None) -> Receipt:
+        """Keep workers out of this session until `unpause`; what one has taken is void.
+
+        If interrupted: it is paused or it is not.
+        """
+        return await self._run(self._core.pause(why, paused=True))
+
+    async def unpause(self) -> Receipt:
+        """Let workers continue this session again. If interrupted: they may or they may not."""
+        return await self._run(self._core.pause(None, paused=False))
+
+    async def resume_at(self, time: datetime | None) -> Receipt:
+        """Let what is due be taken no earlier than this, in place of the backoff; None undoes it.
+
+        If interrupted: it is recorded or it is not.
+        """
+        return await self._run(self._core.resume_at(time))
+
     async def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
         """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""
         return await self._run(self._core.queue(prompt, key))
+
+    async def steer(
+        self, prompt: str | Sequence[Part] | Message, *, key: str | None = None
+    ) -> Steer:
+        """Say something to the running turn: its loop takes it before the next model call.
+
+        When the turn ends first, or none runs, it is a prompt that waits; `.queued` of the return
+        value says that none ran.
+
+        If interrupted: it is kept or it is not; the `key` tells.
+        """
+        return await self._run(self._core.steer(prompt, key))
 
     async def add_messages(
         self, messages: Sequence[Message], *, source: str, key: str | None = None
@@ -539,6 +623,36 @@ class AsyncSession(AsyncAmend):
         """
         flow = self._core.finish_tool(
             turn_id, call_id, content, is_error=is_error, structured=structured
+        )
+        return await self._run(flow)
+
+    async def settle(
+        self,
+        turn_id: str,
+        call_id: str,
+        outcome: Outcome,
+        *,
+        result: str | None = None,
+        by: SettledBy = "person",
+        evidence: str | None = None,
+        replaces: str | None = None,
+    ) -> Receipt:
+        """Record what was found out about a tool call whose outcome is unknown; no result of it.
+
+        "ran", with what it gave if that is known, or "did_not_run"; `evidence` says how that was
+        found out. The same again changes nothing, another outcome is a conflict unless `replaces`
+        names the settlement before. Raises SessionBusy, CallFinished, InvalidEntry.
+
+        If interrupted: it is recorded or it is not.
+        """
+        flow = self._core.settle(
+            turn_id,
+            call_id,
+            outcome,
+            result=result,
+            by=by,
+            evidence=evidence,
+            replaces=replaces,
         )
         return await self._run(flow)
 

@@ -1,7 +1,7 @@
 """Running the tools that a model calls, for the asynchronous face."""
 
 import inspect
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -11,6 +11,7 @@ import anyio
 from killick.errors import ToolNotApproved, TurnEnded, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
+from killick.model.effects import Effect
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
 from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
@@ -27,13 +28,18 @@ from killick.session.drive.exit_guard import is_cancellation, leaves_awaiting, s
 from killick.session.drive.steps import Flow, Write
 from killick.session.sync_blocks import (
     Calling,
+    Checks,
+    Effects,
+    ToolJob,
     ToolOutcome,
+    ToolPlan,
     Tools,
     TurnFacts,
     bind,
     failure,
     outcome,
     raise_failures,
+    settlement,
     too_late,
 )
 from killick.stores.engine.state import Receipt
@@ -47,10 +53,12 @@ class AsyncToolRun:
     return then is not kept. The process does not wait for a thread when it ends.
     """
 
-    def __init__(self, turn: "AsyncTurn", reply: Calling, tools: Tools, *, in_order: bool) -> None:
+    def __init__(
+        self, turn: "AsyncTurn", reply: Calling | None, plan: ToolPlan, *, in_order: bool
+    ) -> None:
         self._turn = turn
         self._reply = reply
-        self._tools = tools
+        self._plan = plan
         self._in_order = in_order
         self._tasks = OwnTasks()
         self._left = self._waited = False
@@ -60,7 +68,11 @@ class AsyncToolRun:
         """The results so far, by the ids of their calls."""
 
     async def __aenter__(self) -> Self:
-        self._reply.on_call(self._start)
+        core = self._turn._core
+        for job in await settle(core.runtime, self._plan.jobs(core)):
+            self._begin(job)
+        if self._reply is not None:
+            self._reply.on_call(self._start)
         return self
 
     async def __aexit__(
@@ -100,18 +112,24 @@ class AsyncToolRun:
     def _start(self, call: ToolCall) -> None:
         if self._waited:
             raise too_late(call)
+        self._begin(ToolJob(call))
+
+    def _begin(self, job: ToolJob) -> None:
         if self._left:
             return
         before, done = self._last, anyio.Event()
         self._last = done
-        self._tasks.start(partial(self._run, call, before if self._in_order else None, done))
+        self._tasks.start(partial(self._run, job, before if self._in_order else None, done))
 
-    async def _run(self, call: ToolCall, before: anyio.Event | None, done: anyio.Event) -> None:
+    async def _run(self, job: ToolJob, before: anyio.Event | None, done: anyio.Event) -> None:
         try:
             if before is not None:
                 await before.wait()
-            async with self._turn.tool(call.id) as tool:
-                await self._perform(call, tool)
+            if job.needs_check and await self._ran(job):
+                return
+            effect = self._plan.effect(job.call)
+            async with self._turn.tool(job.call.id, of=job.of, effect=effect) as tool:
+                await self._perform(job.call, tool)
         except (TurnStopped, TurnEnded):
             pass  # the turn's own block says so
         except ToolNotApproved as refused:
@@ -123,6 +141,22 @@ class AsyncToolRun:
             self._failures.append(error)  # raised where the block is left
         finally:
             done.set()
+
+    async def _ran(self, job: ToolJob) -> bool:
+        """Ask the outside about a call of unknown outcome, and settle what it says."""
+        core, checks = self._turn._core, self._plan.check
+        if job.call.name not in checks or job.of is None:
+            return False
+        key = await settle(core.runtime, core.session.key_of(job.of, job.call.id))
+        settled = settlement(await _value_of(checks[job.call.name], bind(job.call, checks, key)))
+        if settled is None:
+            return False
+        outcome, result = settled
+        flow = core.session.settle(
+            job.of, job.call.id, outcome, result=result, by="check", evidence=None, replaces=None
+        )
+        await settle(core.runtime, flow)
+        return outcome == "ran"
 
     async def _perform(self, call: ToolCall, tool: "AsyncTool") -> None:
         printed: list[str] = []
@@ -136,8 +170,8 @@ class AsyncToolRun:
         self.results[call.id] = result.result(call.id, printed)
 
     async def _call(self, call: ToolCall, tool: "AsyncTool", printed: list[str]) -> ToolOutcome:
-        function = self._tools.get(call.name)
-        bound = bind(call, self._tools)
+        function = self._plan.tools.get(call.name)
+        bound = bind(call, self._plan.tools, tool.key)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             value: Any = bound()
         else:
@@ -150,6 +184,13 @@ class AsyncToolRun:
         if inspect.isgenerator(value):
             return outcome(await _print_all(value, tool, printed))
         return outcome(await value if inspect.isawaitable(value) else value)
+
+
+async def _value_of(function: Any, bound: Callable[[], Any]) -> Any:
+    """Call a check: a coroutine function here, any other on a thread."""
+    if inspect.iscoroutinefunction(function):
+        return await bound()
+    return await on_daemon_thread(bound)
 
 
 def _is_failure(error: BaseException) -> bool:
@@ -274,10 +315,12 @@ class AsyncTurn(TurnFacts):
         attempt: int = 1,
         retry_of: str | None = None,
         role: Role = "assistant",
+        request: dict[str, Any] | None = None,
     ) -> "AsyncStream":
         """Make a stream, a block: one model call and its answer as it comes.
 
-        `system` and `tools`, what the model was asked with, are stored once, as blobs.
+        `system` and `tools`, what the model was asked with, are stored once, as blobs. Of the
+        `request` a hash is recorded, so that `killick verify` can show what was sent.
         """
         call = ModelCall(
             provider=provider,
@@ -288,27 +331,55 @@ class AsyncTurn(TurnFacts):
             attempt=attempt,
             retry_of=retry_of,
             role=role,
+            request=request,
         )
         return AsyncStream(StreamCore(self._core, call))
 
-    def tool(self, call_id: str, *, of: str | None = None) -> "AsyncTool":
+    def tool(
+        self,
+        call_id: str,
+        *,
+        of: str | None = None,
+        effect: Effect = "once",
+        key: str | None = None,
+    ) -> "AsyncTool":
         """Make a run of a tool call, a block: its start is durable before the block runs.
 
         `of` is the turn that made the call, if this turn continues it: a call that was never
-        started there can be started here, and its result belongs to that call.
+        started there can be started here, and its result belongs to that call. One that was
+        started can be started again if its `effect` is "none" or "idempotent", or if it was
+        settled that it did not run; else OutcomeUnsettled is raised. `key` is for the outside:
+        `call.key` is that, or one that is the same for each start.
         """
-        return AsyncTool(ToolCore(self._core, call_id, of))
+        return AsyncTool(ToolCore(self._core, call_id, of, effect, key))
 
-    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "AsyncToolRun":
+    def run_tools(
+        self,
+        reply: Calling | None,
+        tools: Tools,
+        *,
+        in_order: bool = False,
+        effects: Effects | None = None,
+        unfinished: str | None = None,
+        check: Checks | None = None,
+    ) -> "AsyncToolRun":
         """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
 
         All at once, or with `in_order` one after another. `tools` are functions by name, which
-        take the call's arguments; what a generator yields is output. Leaving the block waits. A
-        call that a person denied is not run; one that still waits raises ToolNotApproved there.
+        take the call's arguments, and `idempotency_key` if they name it; what a generator yields is
+        output. Leaving the block waits. A call that a person denied is not run; one that still
+        waits raises ToolNotApproved there. `effects` are those of tools by name, once if not named.
+
+        With `unfinished`, a turn that this one continues, its calls without a result are run
+        first, of which no model was told yet: those that were never started, those whose effect
+        allows a repeat. `check` has functions by name that ask the outside about the others;
+        what they say is settled, and without an answer OutcomeUnsettled is raised. Then `reply`
+        may be None.
 
         If interrupted: no further tool is started; a result that is not there yet is unknown.
         """
-        return AsyncToolRun(self, reply, tools, in_order=in_order)
+        plan = ToolPlan(tools, effects, unfinished, check)
+        return AsyncToolRun(self, reply, plan, in_order=in_order)
 
     async def put_blob(self, data: bytes) -> str:
         """Keep the bytes of an image or a file that came in this turn; the name for its part.
@@ -316,6 +387,15 @@ class AsyncTurn(TurnFacts):
         If interrupted: the blob is stored or it is not; unused ones are collected later.
         """
         return await self._run(self._core.put_blob(data))
+
+    async def steering(self) -> list[Message]:
+        """Take what was said to this turn with `session.steer` since it was last asked.
+
+        Call it before each model call: the messages stand in the context from here on.
+
+        If interrupted: each is taken and in the journal, or waits.
+        """
+        return await self._run(self._core.steering())
 
     async def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
@@ -372,6 +452,11 @@ class AsyncTool(AsyncBlock[ToolCore]):
 
     def __init__(self, core: ToolCore) -> None:
         self._core = core
+
+    @property
+    def key(self) -> str:
+        """The key for the outside: the one given, or one that is the same for each start."""
+        return self._core.key
 
     def output(self, text: str) -> None:
         """A piece of what the tool prints; does not wait."""

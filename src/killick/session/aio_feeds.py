@@ -5,8 +5,15 @@ from typing import Self
 from killick.session.core.session import SessionCore
 from killick.session.drive.drive_async import settle
 from killick.session.drive.steps import Flow, Pause
-from killick.session.feeds import REST_SECONDS, FedSessions, FollowedSession, Seen
+from killick.session.feeds import (
+    REST_SECONDS,
+    FedSessions,
+    FollowedSession,
+    FollowedStore,
+    Seen,
+)
 from killick.session.follow import Cursor, Fed, Followed, FollowedItem, Follower, look
+from killick.session.news import News
 from killick.session.parts import PartEvent, PartFollower, PartItem
 from killick.session.runtime import Runtime
 
@@ -110,5 +117,38 @@ class AsyncFeed(FedSessions):
         self._interest.end()
 
 
-def _rest(since: int) -> Flow[None]:
-    yield Pause(since, REST_SECONDS)
+class AsyncStoreFollowing(FollowedStore):
+    """Iterates over the feed of all sessions; it may simply be dropped, on every event loop."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> News:
+        runtime = self._interest.runtime
+        while not self._lines:
+            if self._interest.over:
+                raise StopAsyncIteration
+            since = runtime.watcher.generation
+            await settle(runtime, look(runtime, self._look))
+            if not self._lines and self._follower.live:
+                await settle(runtime, _rest(since, runtime.database.pace().news))
+        return self._take()
+
+    async def now(self) -> list[News]:
+        """Return a page of what is there now, without waiting; nothing once all was given."""
+        runtime = self._interest.runtime
+        while not self._lines:
+            await settle(runtime, look(runtime, self._look))
+            if self._follower.live:
+                break
+        if not self._lines:
+            self.cursor = self._follower.cursor if self.cursor == "end" else self.cursor
+        return [self._take() for _ in range(len(self._lines))]
+
+    async def aclose(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
+        self._interest.end()
+
+
+def _rest(since: int, seconds: float = REST_SECONDS) -> Flow[None]:
+    yield Pause(since, seconds)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from killick.model import entries as e
 from killick.model.messages import Json, Message
-from killick.model.sessions import Namer, Project, SessionNote
+from killick.model.sessions import Limits, Namer, Project, SessionNote
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import SessionCore
 from killick.session.drive.steps import Flow
@@ -43,6 +43,21 @@ class Amend:
         If interrupted: it is renamed or it is not.
         """
         return self._run(self._core.rename(title, by))
+
+    def limit(
+        self,
+        *,
+        tokens: int | None = None,
+        calls: int | None = None,
+        seconds: float | None = None,
+        cost: float | None = None,
+    ) -> Receipt:
+        """Limit what the session and its children may spend, in place of what was said before.
+
+        None limits nothing. If interrupted: it is changed or it is not.
+        """
+        limits = Limits(tokens=tokens, calls=calls, seconds=seconds, cost=cost)
+        return self._run(self._core.limit(limits))
 
     def archive(self, *, archived: bool = True) -> Receipt:
         """Put the session away, or bring it back. If interrupted: done or not."""
@@ -182,6 +197,21 @@ class AsyncAmend:
         If interrupted: it is renamed or it is not.
         """
         return await self._run(self._core.rename(title, by))
+
+    async def limit(
+        self,
+        *,
+        tokens: int | None = None,
+        calls: int | None = None,
+        seconds: float | None = None,
+        cost: float | None = None,
+    ) -> Receipt:
+        """Limit what the session and its children may spend, in place of what was said before.
+
+        None limits nothing. If interrupted: it is changed or it is not.
+        """
+        limits = Limits(tokens=tokens, calls=calls, seconds=seconds, cost=cost)
+        return await self._run(self._core.limit(limits))
 
     async def archive(self, *, archived: bool = True) -> Receipt:
         """Put the session away, or bring it back. If interrupted: done or not."""

@@ -15,6 +15,7 @@ from killick.session.follow import (
     Follower,
     look,
 )
+from killick.session.news import News, NewsFollower
 from killick.session.parts import PartEvent, PartFollower, PartItem
 from killick.session.runtime import Runtime
 from killick.stores.contract import Reader
@@ -148,4 +149,56 @@ class Feed(FedSessions):
 
     def close(self) -> None:
         """Stop; forgetting this object does the same."""
+        self._interest.end()
+
+
+class FollowedStore:
+    """A whole store as it is followed, the same on both faces."""
+
+    def __init__(self, runtime: Runtime, after: int | str, *, waiting: bool) -> None:
+        self._follower = NewsFollower(runtime.tenant, after, waiting=waiting)
+        self._lines: deque[News] = deque()
+        self._interest = Interest(runtime)
+        self.cursor = str(after)
+        """Where `after=…` goes on after the line that was given last."""
+
+    def _look(self, reader: Reader) -> None:
+        self._lines.extend(self._follower.poll(reader))
+
+    def _take(self) -> News:
+        line = self._lines.popleft()
+        self.cursor = line.cursor
+        return line
+
+
+class StoreFollowing(FollowedStore):
+    """Iterates over the feed of all sessions; it may simply be dropped."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> News:
+        runtime = self._interest.runtime
+        while not self._lines:
+            if self._interest.over:
+                raise StopIteration
+            since = runtime.watcher.generation
+            run(runtime, look(runtime, self._look))
+            if not self._lines and self._follower.live:
+                runtime.watcher.wait(since, runtime.database.pace().news)
+        return self._take()
+
+    def now(self) -> list[News]:
+        """Return a page of what is there now, without waiting; nothing once all was given."""
+        runtime = self._interest.runtime
+        while not self._lines:
+            run(runtime, look(runtime, self._look))
+            if self._follower.live:
+                break
+        if not self._lines:
+            self.cursor = self._follower.cursor if self.cursor == "end" else self.cursor
+        return [self._take() for _ in range(len(self._lines))]
+
+    def close(self) -> None:
+        """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()

@@ -13,26 +13,37 @@ from killick.journal.summary import Total
 from killick.maintenance.erase import CareCore
 from killick.maintenance.faces import Upkeep
 from killick.model import entries as e
-from killick.model import limits
+from killick.model import limits as bounds
 from killick.model.causes import Cause
+from killick.model.effects import Outcome, SettledBy
 from killick.model.messages import Json, Message, Part, Prompt
-from killick.model.sessions import Namer, Parent, Project, SessionInfo, Starts, TurnInfo
+from killick.model.sessions import (
+    Limits,
+    Namer,
+    Parent,
+    Project,
+    SessionInfo,
+    Starts,
+    TurnInfo,
+)
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.amend import Amend
-from killick.session.core import queries
+from killick.session.core import due, queries
+from killick.session.core.due import ClosedTurn, TakenWork
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import (
     AddedMessages,
     Content,
     SessionCore,
+    Steer,
     open_session,
     read_blob,
 )
 from killick.session.core.store import StoreCore, UsageBy
 from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.drive.steps import Flow, run
-from killick.session.feeds import Feed, Following, PartEvents
+from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
 from killick.session.open import Durability, StoreOptions, Url, opener
 from killick.session.runtime import Clock, IdSource, random_ids, system_clock
 from killick.session.sync_blocks import Turn
@@ -58,12 +69,12 @@ class Store(Upkeep):
         *,
         tenant: str = "default",
         durability: Durability = "full",
-        window_seconds: float = limits.WINDOW_SECONDS,
-        buffer_bytes: int = limits.STREAM_BUFFER_BYTES,
-        flush_bytes: int = limits.FLUSH_BYTES,
-        lock_wait_seconds: float = limits.LOCK_WAIT_SECONDS,
-        lease_seconds: float = limits.LEASE_SECONDS,
-        answer_seconds: float = limits.ANSWER_SECONDS,
+        window_seconds: float = bounds.WINDOW_SECONDS,
+        buffer_bytes: int = bounds.STREAM_BUFFER_BYTES,
+        flush_bytes: int = bounds.FLUSH_BYTES,
+        lock_wait_seconds: float = bounds.LOCK_WAIT_SECONDS,
+        lease_seconds: float = bounds.LEASE_SECONDS,
+        answer_seconds: float = bounds.ANSWER_SECONDS,
         network: bool = False,
         indexing: bool = True,
         clock: Clock = system_clock,
@@ -120,6 +131,7 @@ class Store(Upkeep):
         tags: Sequence[str] = (),
         extra: dict[str, Any] | None = None,
         parent: Parent | None = None,
+        limits: Limits | None = None,
     ) -> "Session":
         """Begin a session. If interrupted: it exists or it does not; a given `id` tells which."""
         flow = self._core.create_session(
@@ -131,6 +143,7 @@ class Store(Upkeep):
             tags=tags,
             extra=extra,
             parent=parent,
+            limits=limits,
         )
         return Session(self._run(flow))
 
@@ -149,6 +162,7 @@ class Store(Upkeep):
         tags: Sequence[str] = (),
         extra: dict[str, Any] | None = None,
         parent: Parent | None = None,
+        limits: Limits | None = None,
     ) -> "Session":
         """Open a session as `session` does, or begin it: the other parameters are for a new one.
 
@@ -165,6 +179,7 @@ class Store(Upkeep):
             tags=tags,
             extra=extra,
             parent=parent,
+            limits=limits,
         )
         return Session(self._run(flow))
 
@@ -274,6 +289,24 @@ class Store(Upkeep):
         )
         return self._run(flow)
 
+    def take_due(self, limit: int = 1, lease_seconds: float = 60.0) -> TakenWork:
+        """Take turns that broke by accident and may be continued, at most `limit` of them.
+
+        Each is given to one of many workers, in whatever process. What is not begun within
+        `lease_seconds`, or whose taker died, may be taken again; each taking is an attempt.
+        `damaged` of the answer names sessions that were skipped.
+
+        If interrupted: what was taken and not returned lapses.
+        """
+        return self._run(due.take_due(self._core, limit, lease_seconds))
+
+    def close_dead_turns(self) -> list[ClosedTurn]:
+        """Close running turns whose processes are gone, in all sessions, as opening each would.
+
+        If interrupted: each is closed or it is not; call it again.
+        """
+        return self._run(due.close_dead_turns(self._core))
+
     def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.
 
@@ -303,6 +336,16 @@ class Store(Upkeep):
     def counts(self) -> dict[str, int]:
         """Count rows by table."""
         return self._run(self._core.counts())
+
+    def follow(self, *, after: int | str = 0, waiting: bool = False) -> StoreFollowing:
+        """Follow all sessions of this tenant: what a person or a supervisor acts on, as it happens.
+
+        It gives turns that ended, approvals asked and decided, and outcomes that are unknown: in
+        order within a session, each once, from `after=0`, from the `.cursor` of an earlier line or
+        from the `"end"` on.
+        With `waiting=True` it begins with what waits now. Raises InvalidCursor.
+        """
+        return StoreFollowing(self._core.runtime(), after, waiting=waiting)
 
     def feed(self) -> Feed:
         """Follow many sessions, read together; it begins with none."""
@@ -361,13 +404,21 @@ class Session(Amend):
         continues: str | None = None,
         retry_of: str | None = None,
         starts: Starts = "seen",
+        limits: Limits | None = None,
+        resume: int = 0,
+        work: str | None = None,
     ) -> Turn:
         """Make a turn, a block: its prompt is durable once entered, its ending once left.
 
         `key` makes it idempotent, `if_busy` says what to do while another turn runs ("refuse",
         "wait" at most `wait_seconds`, "queue", "interrupt", "take_over"), `continues` and
         `retry_of` link it to an earlier turn. With `starts="unseen"` the caller does not see when
-        tools start: a call without a result is told as unknown, not as never run.
+        tools start: a call without a result is told as unknown, not as never run. `limits` are of
+        this turn alone.
+
+        With `resume`, workers may continue the turn so often if it breaks by accident; `work` is
+        the token of `store.take_due`, and goes with the prompt None. Raises WorkLost for a token
+        that has lapsed, or that a person's turn has voided.
         """
         options = TurnOptions(
             key=key,
@@ -376,6 +427,9 @@ class Session(Amend):
             continues=continues,
             retry_of=retry_of,
             starts=starts,
+            limits=limits,
+            resume=resume,
+            work=work,
         )
         return Turn(TurnCore(self._core, prompt, options))
 
@@ -483,9 +537,37 @@ class Session(Amend):
         """
         return self._run(self._core.stop(turn_id, reason, cause))
 
+    def pause(self, why: str | None = None) -> Receipt:
+        """Keep workers out of this session until `unpause`; what one has taken is void.
+
+        If interrupted: it is paused or it is not.
+        """
+        return self._run(self._core.pause(why, paused=True))
+
+    def unpause(self) -> Receipt:
+        """Let workers continue this session again. If interrupted: they may or they may not."""
+        return self._run(self._core.pause(None, paused=False))
+
+    def resume_at(self, time: datetime | None) -> Receipt:
+        """Let what is due be taken no earlier than this, in place of the backoff; None undoes it.
+
+        If interrupted: it is recorded or it is not.
+        """
+        return self._run(self._core.resume_at(time))
+
     def queue(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> str:
         """Keep a prompt for the next turn; its id. If interrupted: kept or not, the `key` tells."""
         return self._run(self._core.queue(prompt, key))
+
+    def steer(self, prompt: str | Sequence[Part] | Message, *, key: str | None = None) -> Steer:
+        """Say something to the running turn: its loop takes it before the next model call.
+
+        When the turn ends first, or none runs, it is a prompt that waits; `.queued` of the return
+        value says that none ran.
+
+        If interrupted: it is kept or it is not; the `key` tells.
+        """
+        return self._run(self._core.steer(prompt, key))
 
     def add_messages(
         self, messages: Sequence[Message], *, source: str, key: str | None = None
@@ -522,6 +604,36 @@ class Session(Amend):
         """
         flow = self._core.finish_tool(
             turn_id, call_id, content, is_error=is_error, structured=structured
+        )
+        return self._run(flow)
+
+    def settle(
+        self,
+        turn_id: str,
+        call_id: str,
+        outcome: Outcome,
+        *,
+        result: str | None = None,
+        by: SettledBy = "person",
+        evidence: str | None = None,
+        replaces: str | None = None,
+    ) -> Receipt:
+        """Record what was found out about a tool call whose outcome is unknown; no result of it.
+
+        "ran", with what it gave if that is known, or "did_not_run"; `evidence` says how that was
+        found out. The same again changes nothing, another outcome is a conflict unless `replaces`
+        names the settlement before. Raises SessionBusy, CallFinished, InvalidEntry.
+
+        If interrupted: it is recorded or it is not.
+        """
+        flow = self._core.settle(
+            turn_id,
+            call_id,
+            outcome,
+            result=result,
+            by=by,
+            evidence=evidence,
+            replaces=replaces,
         )
         return self._run(flow)
 

@@ -15,8 +15,10 @@ import msgspec
 
 from killick.errors import HandleClosed, ToolNotApproved, TurnEnded, TurnStopped
 from killick.journal.assembly import is_whole_object
+from killick.journal.checks import check_id
 from killick.model import entries as e
 from killick.model.causes import Cause
+from killick.model.effects import Effect, Outcome, check_effect
 from killick.model.messages import (
     File,
     Image,
@@ -32,6 +34,7 @@ from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
 from killick.session.core.turn import TurnCore
+from killick.session.core.unfinished import unfinished_calls
 from killick.session.drive.exit_guard import describe_failed_tool, leaves, says_nothing
 from killick.session.drive.steps import Flow, Write, run
 from killick.stores.engine.state import Receipt
@@ -58,19 +61,91 @@ class ToolOutcome(msgspec.Struct, frozen=True):
         return ToolResult(call_id, content, self.is_error, self.structured)
 
 
-def bind(call: ToolCall, tools: Tools) -> Callable[[], Any]:
-    """The function with its arguments. Raises LookupError or ValueError, in words for the model."""
+Effects = Mapping[str, Effect]
+"""Effects by the names of tools; a tool that is not named has the effect once."""
+
+Found = bool | str | None
+"""A check's answer: it ran, or with which result; False, it did not run; None, it is not known."""
+
+Checks = Mapping[str, Callable[..., Any]]
+"""Functions by the names of tools, which ask the outside whether a call happened.
+
+Each takes what its tool takes, and returns a `Found`.
+"""
+
+
+def bind(call: ToolCall, tools: Tools, key: str | None = None) -> Callable[[], Any]:
+    """The function with its arguments. Raises LookupError or ValueError, in words for the model.
+
+    A function that takes `idempotency_key` is given the call's.
+    """
     function = tools.get(call.name)
     if function is None:
         raise LookupError(f"there is no tool named {call.name!r}")
+    given = {} if key is None or not _takes_key(function) else {"idempotency_key": key}
     if call.tool_type == "custom":
-        return lambda: function(call.arguments)
+        return lambda: function(call.arguments, **given)
     if not call.arguments.strip():
-        return function
+        return lambda: function(**given)
     if not is_whole_object(call.arguments):
         raise ValueError("the arguments are not a JSON object")
-    arguments = json.loads(call.arguments)
+    arguments = {**json.loads(call.arguments), **given}
     return lambda: function(**arguments)
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # one that is not written in Python
+        return False
+
+
+def settlement(answer: Found) -> tuple[Outcome, str | None] | None:
+    """Return the outcome and the result that a check's answer means; None when it does not know."""
+    if answer is None:
+        return None
+    if isinstance(answer, str):
+        return "ran", answer
+    if not isinstance(answer, bool):
+        raise TypeError(
+            "a check returns True, False, the result as text, or None when it does not know, and "
+            f"this is a {type(answer).__name__}"
+        )
+    return ("ran" if answer else "did_not_run"), None
+
+
+class ToolJob(msgspec.Struct, frozen=True):
+    """A call that is to be run, the turn that made it, and whether the outside is asked first."""
+
+    call: ToolCall
+    of: str | None = None
+    needs_check: bool = False
+
+
+class ToolPlan:
+    """Which tools there are, and what is known of them: the same on both faces."""
+
+    def __init__(
+        self, tools: Tools, effects: Effects | None, unfinished: str | None, check: Checks | None
+    ) -> None:
+        self.tools = tools
+        self.effects = dict(effects or {})
+        for effect in self.effects.values():
+            check_effect(effect)
+        if unfinished is not None:
+            check_id(unfinished, "id of the unfinished turn")
+        self.unfinished = unfinished
+        self.check = dict(check or {})
+
+    def effect(self, call: ToolCall) -> Effect:
+        return self.effects.get(call.name, "once")
+
+    def jobs(self, core: TurnCore) -> Flow[list[ToolJob]]:
+        """Return what was left unfinished in the turn that is gone on with."""
+        if self.unfinished is None:
+            return []
+        left = yield from unfinished_calls(core.session, self.unfinished)
+        return [ToolJob(each.call, each.turn_id, each.needs_check) for each in left]
 
 
 def outcome(value: Any) -> ToolOutcome:
@@ -126,12 +201,12 @@ class ToolRun:
     """
 
     def __init__(
-        self, turn: "Turn", core: "TurnCore", reply: Calling, tools: Tools, *, in_order: bool
+        self, turn: "Turn", reply: Calling | None, plan: ToolPlan, *, in_order: bool
     ) -> None:
         self._turn = turn
-        self._core = core
+        self._core = turn._core
         self._reply = reply
-        self._tools = tools
+        self._plan = plan
         self._in_order = in_order
         self._changed = threading.Condition()
         self._running = 0
@@ -142,7 +217,10 @@ class ToolRun:
         """The results so far, by the ids of their calls."""
 
     def __enter__(self) -> Self:
-        self._reply.on_call(self._start)
+        for job in run(self._core.runtime, self._plan.jobs(self._core)):
+            self._begin(job)
+        if self._reply is not None:
+            self._reply.on_call(self._start)
         return self
 
     def __exit__(
@@ -180,23 +258,29 @@ class ToolRun:
     def _start(self, call: ToolCall) -> None:
         if self._waited:
             raise too_late(call)
+        self._begin(ToolJob(call))
+
+    def _begin(self, job: ToolJob) -> None:
         before = self._last if self._in_order else None
         # A daemon: a tool that hangs must not keep the process from ending.
         thread = threading.Thread(
-            target=self._run, args=(call, before), name=f"killick-tool-{call.name}", daemon=True
+            target=self._run, args=(job, before), name=f"killick-tool-{job.call.name}", daemon=True
         )
         with self._changed:
             thread.start()  # first: one that cannot be started is not waited for
             self._running += 1
             self._last = thread
 
-    def _run(self, call: ToolCall, before: threading.Thread | None) -> None:
+    def _run(self, job: ToolJob, before: threading.Thread | None) -> None:
         try:
             if before is not None:
                 before.join()
             if not self._closed and self._turn.stop_asked is None:
-                with self._turn.tool(call.id) as tool:
-                    self._perform(call, tool)
+                if job.needs_check and self._ran(job):
+                    return
+                effect = self._plan.effect(job.call)
+                with self._turn.tool(job.call.id, of=job.of, effect=effect) as tool:
+                    self._perform(job.call, tool)
         except (TurnStopped, TurnEnded):
             pass  # the turn's own block says so
         except ToolNotApproved as refused:
@@ -209,10 +293,26 @@ class ToolRun:
                 self._running -= 1
                 self._changed.notify_all()
 
+    def _ran(self, job: ToolJob) -> bool:
+        """Ask the outside about a call of unknown outcome, and settle what it says."""
+        checks = self._plan.check
+        if job.call.name not in checks or job.of is None:
+            return False
+        key = run(self._core.runtime, self._core.session.key_of(job.of, job.call.id))
+        settled = settlement(bind(job.call, checks, key)())
+        if settled is None:
+            return False
+        outcome, result = settled
+        flow = self._core.session.settle(
+            job.of, job.call.id, outcome, result=result, by="check", evidence=None, replaces=None
+        )
+        run(self._core.runtime, flow)
+        return outcome == "ran"
+
     def _perform(self, call: ToolCall, tool: "Tool") -> None:
         printed: list[str] = []
         try:
-            value = bind(call, self._tools)()
+            value = bind(call, self._plan.tools, tool.key)()
             if inspect.isgenerator(value):
                 value = _print_all(value, tool, printed)
             _refuse_asynchronous(call, value)
@@ -356,10 +456,12 @@ class Turn(TurnFacts):
         attempt: int = 1,
         retry_of: str | None = None,
         role: Role = "assistant",
+        request: dict[str, Any] | None = None,
     ) -> "Stream":
         """Make a stream, a block: one model call and its answer as it comes.
 
-        `system` and `tools`, what the model was asked with, are stored once, as blobs.
+        `system` and `tools`, what the model was asked with, are stored once, as blobs. Of the
+        `request` a hash is recorded, so that `killick verify` can show what was sent.
         """
         call = ModelCall(
             provider=provider,
@@ -370,27 +472,55 @@ class Turn(TurnFacts):
             attempt=attempt,
             retry_of=retry_of,
             role=role,
+            request=request,
         )
         return Stream(StreamCore(self._core, call))
 
-    def tool(self, call_id: str, *, of: str | None = None) -> "Tool":
+    def tool(
+        self,
+        call_id: str,
+        *,
+        of: str | None = None,
+        effect: Effect = "once",
+        key: str | None = None,
+    ) -> "Tool":
         """Make a run of a tool call, a block: its start is durable before the block runs.
 
         `of` is the turn that made the call, if this turn continues it: a call that was never
-        started there can be started here, and its result belongs to that call.
+        started there can be started here, and its result belongs to that call. One that was
+        started can be started again if its `effect` is "none" or "idempotent", or if it was
+        settled that it did not run; else OutcomeUnsettled is raised. `key` is for the outside:
+        `call.key` is that, or one that is the same for each start.
         """
-        return Tool(ToolCore(self._core, call_id, of))
+        return Tool(ToolCore(self._core, call_id, of, effect, key))
 
-    def run_tools(self, reply: Calling, tools: Tools, *, in_order: bool = False) -> "ToolRun":
+    def run_tools(
+        self,
+        reply: Calling | None,
+        tools: Tools,
+        *,
+        in_order: bool = False,
+        effects: Effects | None = None,
+        unfinished: str | None = None,
+        check: Checks | None = None,
+    ) -> "ToolRun":
         """Run the tools that a reply calls, as a block: each is started as soon as it is whole.
 
         All at once, or with `in_order` one after another. `tools` are functions by name, which
-        take the call's arguments; what a generator yields is output. Leaving the block waits. A
-        call that a person denied is not run; one that still waits raises ToolNotApproved there.
+        take the call's arguments, and `idempotency_key` if they name it; what a generator yields is
+        output. Leaving the block waits. A call that a person denied is not run; one that still
+        waits raises ToolNotApproved there. `effects` are those of tools by name, once if not named.
+
+        With `unfinished`, a turn that this one continues, its calls without a result are run
+        first, of which no model was told yet: those that were never started, those whose effect
+        allows a repeat. `check` has functions by name that ask the outside about the others;
+        what they say is settled, and without an answer OutcomeUnsettled is raised. Then `reply`
+        may be None.
 
         If interrupted: no further tool is started. One that runs is not ended: its result is late.
         """
-        return ToolRun(self, self._core, reply, tools, in_order=in_order)
+        plan = ToolPlan(tools, effects, unfinished, check)
+        return ToolRun(self, reply, plan, in_order=in_order)
 
     def put_blob(self, data: bytes) -> str:
         """Keep the bytes of an image or a file that came in this turn; the name for its part.
@@ -398,6 +528,15 @@ class Turn(TurnFacts):
         If interrupted: the blob is stored or it is not; unused ones are collected later.
         """
         return self._run(self._core.put_blob(data))
+
+    def steering(self) -> list[Message]:
+        """Take what was said to this turn with `session.steer` since it was last asked.
+
+        Call it before each model call: the messages stand in the context from here on.
+
+        If interrupted: each is taken and in the journal, or waits.
+        """
+        return self._run(self._core.steering())
 
     def ask_approval(self, call_id: str, arguments: str) -> e.ApprovalAsked:
         """Record that a call waits for a person. If interrupted: it is recorded or it is not."""
@@ -454,6 +593,11 @@ class Tool(Block[ToolCore]):
 
     def __init__(self, core: ToolCore) -> None:
         self._core = core
+
+    @property
+    def key(self) -> str:
+        """The key for the outside: the one given, or one that is the same for each start."""
+        return self._core.key
 
     def output(self, text: str) -> None:
         """A piece of what the tool prints; does not wait."""

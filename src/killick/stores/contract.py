@@ -7,11 +7,13 @@ transaction durable; what the rows mean is decided by `journal` and carried out 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from killick.errors import SessionBusy
+from killick.journal.chain import StoredEntry
+from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Derived, Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
@@ -29,10 +31,25 @@ Flush = tuple[int, int, int, bytes]
 """One flush of a stream: its session's key, its seq, the flush's number, the deltas."""
 
 
+Position = tuple[int, ...]
+"""A line's position in the feed over all sessions: numbers that only their database compares."""
+
+
+class StoredNews(msgspec.Struct, frozen=True, gc=False):
+    """One line of the feed over all sessions."""
+
+    position: Position
+    session_id: str
+    seq: int
+    kind: str
+    cause: str | None
+
+
 class SessionRow(Derived, kw_only=True):
     """The row of a session beside its journal: derived from it, so that writes are cheap.
 
-    A fork's journal begins with the entries of the session `base`, up to `base_seq`.
+    A fork's journal begins with the entries of the session `base`, up to `base_seq`. `link` is the
+    newest (`journal.chain`), saved with each entry, so that a journal whose end is cut is seen.
     """
 
     key: int
@@ -42,6 +59,16 @@ class SessionRow(Derived, kw_only=True):
     created_at_us: int
     base: int | None = None
     base_seq: int = 0
+    link: bytes | None = None
+
+
+class Held(NamedTuple):
+    """A session in use, and by whom: the holder of its running turn, or the taker of its work."""
+
+    holder: str
+    key: int
+    is_work: bool
+    """Whether its turn may be continued by workers."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +162,8 @@ class Pace(msgspec.Struct, frozen=True):
     busy: float = 0.010
     quiet: float = 0.030
     """When the mark has not moved for a while: less than a person who waits notices."""
+    news: float = 30.0
+    """Between two looks at the feed over all sessions, when the mark is not that of all."""
 
 
 class LocksNeeded(Exception):
@@ -195,6 +224,18 @@ class Reader(SearchReader, Protocol):
         """Return the sessions whose running turn was asked to stop, each with that entry's seq."""
         ...
 
+    def now_us(self) -> int:
+        """Return the time by the database's clock, in microseconds since 1970."""
+        ...
+
+    def due(self, tenant: str, now_us: int, limit: int) -> list[int]:
+        """Return sessions of which work may be taken by now, the longest due first."""
+        ...
+
+    def held(self, tenant: str) -> list[Held]:
+        """Return the sessions that a running turn's holder, or a worker, has now."""
+        ...
+
     def session_keys(self) -> list[int]:
         """Return every session there is, of any tenant, deleted ones too."""
         ...
@@ -239,12 +280,51 @@ class Reader(SearchReader, Protocol):
         ...
 
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
+    def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
+        """Return a session's own rows as they are, in order, each with what is wrong with it."""
+        ...
+
+    def saved_head(self, key: int) -> int | None:
+        """Return the head that a session's row names; None where none is kept in it."""
+        ...
+
+    def link_at(self, key: int, seq: int) -> bytes | None:
+        """Return the link of an entry, the session's own or inherited; None if it has none."""
+        ...
+
+    def was_erased(self, tenant: str, session_id: str) -> bool:
+        """True if there is a receipt that says so."""
+        ...
+
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         """Return the flushes of the stream that started at `seq`, with their numbers, in order."""
         ...
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
         """Return usage with the session's id and project, a row for each day and model."""
+        ...
+
+    def store_number(self) -> int:
+        """Return the number that tells this store from others: cursors of the feed carry it."""
+        ...
+
+    def news(self, tenant: str, after: Position, limit: int) -> list[StoredNews]:
+        """Return the lines of the feed after this position, in order; () is before the first.
+
+        None comes later with a position before one that was returned.
+        """
+        ...
+
+    def waiting_news(self, tenant: str) -> list[StoredNews]:
+        """Return the lines that still wait, those up to `news_end`."""
+        ...
+
+    def news_end(self) -> Position:
+        """Return the position behind all lines that `news` can return as of this moment."""
+        ...
+
+    def news_of(self, key: int) -> list[Told]:
+        """Return a session's lines, in order."""
         ...
 
     def holds(self, fragment: bytes) -> bool:
@@ -292,6 +372,18 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """Make the session findable by its tags and models, as they are now."""
         ...
 
+    def put_news(self, key: int, seq: int, number: int, line: Line) -> None:
+        """Add a line to the feed: number such a line of the entry at this seq."""
+        ...
+
+    def answer_news(self, key: int, kinds: Sequence[NewsKind], seqs: Sequence[int] | None) -> None:
+        """Mark waiting lines of a session as answered; None stands for every seq."""
+        ...
+
+    def drop_news(self, key: int, seq: int, number: int) -> None:
+        """Remove a line that its session's journal does not have."""
+        ...
+
     def drop_usage(self, key: int) -> None: ...
     def spend(self, key: int, spent: Spent) -> None:
         """Add to what is known of a session's model calls."""
@@ -307,8 +399,12 @@ class Transaction(Reader, SearchTransaction, Protocol):
         *,
         blob: str | None,
         mark: int | None,
+        link: bytes | None,
     ) -> bool:
-        """Append a row; False, and nothing written, if the session has this identity already."""
+        """Append a row, and make its link the session's newest.
+
+        False, and nothing written, if the session has this identity already.
+        """
         ...
 
     def erase_session(self, key: int) -> int:
@@ -425,6 +521,9 @@ class LineageReader:
     def own_entry(self, key: int, identity: str) -> Entry | None:
         raise NotImplementedError
 
+    def own_link(self, key: int, seq: int) -> bytes | None:
+        raise NotImplementedError
+
     def base_of(self, key: int) -> tuple[int, int] | None:
         """Return the session that this one was forked from, and how far it reaches."""
         raise NotImplementedError
@@ -485,3 +584,8 @@ class LineageReader:
             return None
         inherited = self.find_entry(base[0], identity)
         return inherited if inherited is not None and inherited.seq <= base[1] else None
+
+    def link_at(self, key: int, seq: int) -> bytes | None:
+        base = self.base_of(key)
+        inherited = base is not None and seq <= base[1]
+        return self.link_at(base[0], seq) if base and inherited else self.own_link(key, seq)

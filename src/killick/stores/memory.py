@@ -2,16 +2,19 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from killick.errors import UsageError
+from killick.journal.chain import StoredEntry
 from killick.journal.codec import decode_body, decode_deltas
+from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
@@ -22,10 +25,13 @@ from killick.search.words import unbroken, words
 from killick.stores.contract import (
     BackupReceipt,
     Flush,
+    Held,
     LineageReader,
     Listing,
     Pace,
+    Position,
     SessionRow,
+    StoredNews,
     Traces,
     UsageQuery,
 )
@@ -145,15 +151,20 @@ def _worth(made: Document, search: Search) -> float:
     return times / (1 + sum(map(len, lists)))
 
 
+_DISKS: Final = itertools.count(1)
+
+
 class MemoryDisk:
     """Rows that outlive an opening. Not for use across processes."""
 
     def __init__(self) -> None:
         self.rows: dict[int, SessionRow] = {}
-        self.entries: dict[int, list[tuple[int | None, int, bytes]]] = {}
+        self.entries: dict[int, list[tuple[int | None, int, bytes, bytes | None]]] = {}
+        self.links: dict[int, bytes | None] = {}
         self.erasures: list[list[Any]] = []
         self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
+        self.news: dict[int, tuple[int, Told]] = {}
         self.order: list[tuple[int, int]] = []
         self.deltas: dict[tuple[int, int], dict[int, bytes]] = {}
         self.blobs: dict[tuple[str, str], tuple[str, bytes]] = {}
@@ -162,6 +173,8 @@ class MemoryDisk:
         self.commits = 0
         self.lock = threading.RLock()
         self.keys: Iterator[int] = itertools.count(1)
+        self.last_news = 0
+        self.number = next(_DISKS)
         self._numbers = itertools.count(1)
 
     def open(self) -> "MemoryDatabase":
@@ -188,7 +201,11 @@ class MemoryReader(MemorySearch, LineageReader):
 
     def session(self, key: int) -> SessionRow | None:
         row = self._disk.rows.get(key)
-        return None if row is None else msgspec.structs.replace(row, head=self._reach(key)[1])
+        if row is None:
+            return None
+        head, link = self._reach(key)[1], self._disk.links.get(key)
+        kept: SessionRow = msgspec.structs.replace(row, head=head, link=link)
+        return kept
 
     def stopping(self) -> list[tuple[int, int]]:
         rows = self._disk.rows.items()
@@ -207,6 +224,8 @@ class MemoryReader(MemorySearch, LineageReader):
             created_at_us=row.created_at_us,
             base=row.base,
             base_seq=row.base_seq,
+            imported=row.imported,
+            link=self._disk.links.get(key),
         )
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
@@ -215,6 +234,18 @@ class MemoryReader(MemorySearch, LineageReader):
 
     def head_of(self, key: int) -> int:
         return self._reach(key)[1]
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+    def due(self, tenant: str, now_us: int, limit: int) -> list[int]:
+        rows = [row for row in self._disk.rows.values() if row.tenant == tenant]
+        ready = [(row.due_us, row.key) for row in rows if row.due_us is not None]
+        return [key for at_us, key in sorted(ready) if at_us <= now_us][:limit]
+
+    def held(self, tenant: str) -> list[Held]:
+        rows = [row for row in self._disk.rows.values() if row.tenant == tenant]
+        return [Held(row.holder, row.key, row.due is not None) for row in rows if row.holder]
 
     def labels(self, key: int) -> list[tuple[str, str]]:
         return labels_of(self._disk.rows[key])
@@ -275,11 +306,28 @@ class MemoryReader(MemorySearch, LineageReader):
     def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
         first, _ = self._reach(key)
         rows = enumerate(self._disk.entries.get(key, []), start=first + 1)
-        return [self._entry(key, n) for n, (has, _, _) in rows if has == mark and n > after]
+        return [self._entry(key, n) for n, (has, *_) in rows if has == mark and n > after]
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
         seq = self._disk.places.get((key, identity))
         return None if seq is None else self._entry(key, seq)
+
+    def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
+        first = self._reach(key)[0]
+        rows = enumerate(self._disk.entries.get(key, []), start=first + 1)
+        stored = [StoredEntry(seq, at_us, body, link) for seq, (_, at_us, body, link) in rows]
+        return [entry for entry in stored if entry.seq > after][:limit]
+
+    def saved_head(self, _key: int) -> int | None:
+        return None
+
+    def own_link(self, key: int, seq: int) -> bytes | None:
+        rows = self._disk.entries.get(key, [])
+        at = seq - self._reach(key)[0] - 1
+        return rows[at][3] if 0 <= at < len(rows) else None
+
+    def was_erased(self, tenant: str, session_id: str) -> bool:
+        return any(erasure[:2] == [tenant, session_id] for erasure in self._disk.erasures)
 
     def base_of(self, key: int) -> tuple[int, int] | None:
         row = self._disk.rows.get(key)
@@ -301,12 +349,36 @@ class MemoryReader(MemorySearch, LineageReader):
                 rows.append((row.id, project, spent))
         return sorted(rows, key=lambda row: (row[2].day, row[0], row[2].provider, row[2].model))
 
+    def store_number(self) -> int:
+        number: int = self._disk.number
+        return number
+
+    def news(self, tenant: str, after: Position, limit: int) -> list[StoredNews]:
+        (first,) = after or (0,)
+        return [line for line, _ in self._news(tenant) if line.position[0] > first][:limit]
+
+    def waiting_news(self, tenant: str) -> list[StoredNews]:
+        return [line for line, waits in self._news(tenant) if waits]
+
+    def _news(self, tenant: str) -> Iterator[tuple[StoredNews, bool]]:
+        for number, (key, stored_line) in sorted(self._disk.news.items()):
+            row, line = self._disk.rows[key], stored_line.line
+            if row.tenant == tenant:
+                stored = StoredNews((number,), row.id, stored_line.seq, line.kind, line.cause)
+                yield stored, line.waits
+
+    def news_end(self) -> Position:
+        return (self._disk.last_news,)
+
+    def news_of(self, key: int) -> list[Told]:
+        return sorted(stored_line for of, stored_line in self._disk.news.values() if of == key)
+
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         flushes = self._disk.deltas.get((key, seq), {})
         return [(n, decode_deltas(flushes[n])) for n in sorted(flushes) if n > after]
 
     def holds(self, fragment: bytes) -> bool:
-        bodies = [body for rows in self._disk.entries.values() for _, _, body in rows]
+        bodies = [body for rows in self._disk.entries.values() for _, _, body, _ in rows]
         return any(fragment in body for body in bodies)
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
@@ -332,7 +404,7 @@ class MemoryReader(MemorySearch, LineageReader):
         return first, first + len(self._disk.entries.get(key, []))
 
     def _entry(self, key: int, seq: int) -> Entry:
-        _, at_us, body = self._disk.entries[key][seq - self._reach(key)[0] - 1]
+        _, at_us, body, _ = self._disk.entries[key][seq - self._reach(key)[0] - 1]
         return Entry(seq, at_us, decode_body(body))
 
 
@@ -374,6 +446,30 @@ class MemoryTransaction(MemoryReader):
     def save_labels(self, row: SessionRow) -> None:
         """Do nothing: tags and models are looked up in the row itself."""
 
+    def put_news(self, key: int, seq: int, number: int, line: Line) -> None:
+        self._disk.last_news = at = self._disk.last_news + 1
+        self._disk.news[at] = key, Told(seq, number, line)
+        self.undo.append(lambda: self._disk.news.pop(at))
+
+    def answer_news(self, key: int, kinds: Sequence[NewsKind], seqs: Sequence[int] | None) -> None:
+        for at, (of, stored_line) in self._disk.news.items():
+            line = stored_line.line
+            if of != key or line.kind not in kinds or not line.waits:
+                continue
+            if seqs is None or stored_line.seq in seqs:
+                self.undo.append(partial(self._disk.news.__setitem__, at, (of, stored_line)))
+                self._disk.news[at] = of, stored_line._replace(line=line._replace(waits=False))
+
+    def drop_news(self, key: int, seq: int, number: int) -> None:
+        self._pop(
+            self._disk.news,
+            [
+                at
+                for at, (of, stored_line) in self._disk.news.items()
+                if (of, stored_line.seq, stored_line.number) == (key, seq, number)
+            ],
+        )
+
     def drop_usage(self, key: int) -> None:
         self._pop(self._disk.usage, [name for name in self._disk.usage if name[0] == key])
 
@@ -396,6 +492,7 @@ class MemoryTransaction(MemoryReader):
         *,
         blob: str | None,
         mark: int | None,
+        link: bytes | None,
     ) -> bool:
         if (key, identity) in self._disk.places:
             return False
@@ -404,7 +501,8 @@ class MemoryTransaction(MemoryReader):
             stored = self.blob(self._disk.rows[key].tenant, blob)
             assert stored is not None
             body = stored
-        self._disk.entries[key].append((mark, at_us, body))
+        self._disk.entries[key].append((mark, at_us, body, link))
+        before, self._disk.links[key] = self._disk.links.get(key), link
         self._disk.places[key, identity] = seq
         self._disk.order.append((key, seq))
         self.undo.append(
@@ -412,6 +510,7 @@ class MemoryTransaction(MemoryReader):
                 self._disk.entries[key].pop(),
                 self._disk.places.pop((key, identity)),
                 self._disk.order.pop(),
+                self._disk.links.__setitem__(key, before),
             )
         )
         return True
@@ -421,9 +520,11 @@ class MemoryTransaction(MemoryReader):
         entries = len(disk.entries[key])
         self._pop(disk.rows, [key])
         self._pop(disk.entries, [key])
+        self._pop(disk.links, [key])
         self._pop(disk.places, [name for name in disk.places if name[0] == key])
         self._pop(disk.deltas, [name for name in disk.deltas if name[0] == key])
         self._pop(disk.usage, [name for name in disk.usage if name[0] == key])
+        self._pop(disk.news, [at for at, (of, _) in disk.news.items() if of == key])
         order, disk.order = disk.order, [name for name in disk.order if name[0] != key]
         self.undo.append(partial(setattr, disk, "order", order))
         return entries

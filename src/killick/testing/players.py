@@ -5,14 +5,17 @@ same database, so that turns can be taken over and stopped from elsewhere. Ids a
 counters: two players that are given the same steps write the same journal, whatever the store.
 """
 
+import json
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 
 from killick.errors import KillickError
 from killick.model import entries as e
-from killick.model.messages import Message, Part, Text, ToolCall
+from killick.model.effects import Effect, Outcome, SettledBy
+from killick.model.messages import Message, Opaque, Part, Text, ToolCall
 from killick.session.runtime import Prefix
 from killick.session.sync import Session, Store
 from killick.session.sync_blocks import Stream, Tool, Turn
@@ -21,6 +24,75 @@ from killick.stores.engine.state import Op
 from killick.testing.faults import crash
 
 _NEVER_SECONDS = 1_000.0
+
+T = TypeVar("T")
+
+
+_EXIT = {"stdout": "a.txt", "outcome": {"type": "exit", "exit_code": 0}}
+_KILLED = {"stdout": "", "outcome": {"type": "timeout"}}
+_SERVED: list[tuple[str, list[dict[str, Any]]]] = [
+    ("openai", [{"type": "web_search_call", "id": "ws_#", "status": "completed"}]),
+    ("openai", [{"unfinished": {"type": "web_search_call", "id": "ws_#"}}]),
+    (
+        "openai",
+        [{"type": "mcp_call", "id": "mcp_#", "name": "pay", "arguments": "{}", "error": "no"}],
+    ),
+    (
+        "openai",
+        [
+            {"type": "shell_call", "id": "sh_#", "call_id": "c#", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "id": "so_#", "call_id": "c#", "output": [_EXIT]},
+        ],
+    ),
+    (
+        "openai",
+        [
+            {"type": "shell_call", "id": "sh_#", "call_id": "c#", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "id": "so_#", "call_id": "c#", "output": [_KILLED]},
+        ],
+    ),
+    ("openai", [{"type": "shell_call", "id": "sh_#", "call_id": "c#", "action": {"commands": []}}]),
+    (
+        "anthropic",
+        [
+            {"type": "server_tool_use", "id": "srv_#", "name": "web_search", "input": {"q": "x"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srv_#", "content": []},
+        ],
+    ),
+    (
+        "anthropic",
+        [
+            {"type": "mcp_tool_use", "id": "mcp_#", "name": "pay", "server_name": "s", "input": {}},
+            {"type": "mcp_tool_result", "tool_use_id": "mcp_#", "is_error": True, "content": []},
+        ],
+    ),
+    ("anthropic", [{"type": "server_tool_use", "id": "srv_#", "name": "web_fetch", "input": {}}]),
+    ("anthropic", [{"type": "web_fetch_tool_result", "tool_use_id": "srv_#", "content": []}]),
+    (
+        "gemini",
+        [
+            {"executable_code": {"language": "PYTHON", "code": "print(#)"}},
+            {"code_execution_result": {"outcome": "OUTCOME_FAILED", "output": "#"}},
+        ],
+    ),
+    (
+        "gemini",
+        [
+            {"tool_call": {"id": "t#", "tool_type": "GOOGLE_SEARCH_WEB", "args": {"q": "x"}}},
+            {"tool_response": {"id": "t#", "tool_type": "GOOGLE_SEARCH_WEB", "response": {}}},
+        ],
+    ),
+    ("gemini", [{"tool_call": {"id": "t#", "tool_type": "URL_CONTEXT", "args": {}}}]),
+    ("gemini", [{"tool_response": {"id": "t#", "tool_type": "URL_CONTEXT", "response": {}}}]),
+]
+"""Tools that providers run themselves, with and without the other half of the run."""
+
+
+def served(which: int, number: int) -> list[Opaque]:
+    """Return what a provider sends of a tool that it runs itself; `number` makes its ids."""
+    provider, values = _SERVED[which % len(_SERVED)]
+    encoded = [json.dumps(value).replace("#", str(number)) for value in values]
+    return [Opaque(provider, value.encode()) for value in encoded]
 
 
 class Failed(Exception):
@@ -46,10 +118,12 @@ class Player:
         self._make = make
         self._time = 0
         self._minted = 0
+        self._served = 0
         self._sides = [self._open(), self._open()]
         self.session_id = self._sides[0].store.create_session().id
         self.turn_ids: list[str] = []
         self.message_turns: dict[str, str] = {}
+        self.tokens: list[str] = []
         for side in self._sides:
             side.session = side.store.session(self.session_id)
 
@@ -91,15 +165,27 @@ class Player:
         side = self._sides[number]
         if side.turn is None:
             late = ["late_result", "late_text"] if self.turn_ids else []
+            late += ["settle", "continue_turn", "continue_turn"] if self.turn_ids else []
+            late += ["take_due", "take_due"] if self.turn_ids else []
+            late += ["work", "work", "work"] if self.tokens else []
             history = ["compact", "rewind", "undo", "see", "fork"] if self.turn_ids else []
             return ["start_turn", "start_turn", *(["start_turn"] * len(history)), *late, *history]
-        names = ["end_turn", "record", *(["open_stream"] * (3 - len(side.streams)))]
+        names = [
+            "end_turn",
+            "record",
+            "steer",
+            "take_steering",
+            *(["open_stream"] * (3 - len(side.streams))),
+        ]
         if side.streams:
-            names += ["say", "say", "think", "call", "call", "call", "end_stream", "end_stream"]
+            names += ["say", "say", "think", "call", "call", "call", "serve", "end_stream"]
+            names += ["end_stream"]
         if side.tool is not None:
             names += ["print", "print", "finish_tool", "finish_tool", "end_tool"]
         elif side.called:
             names += ["start_tool"] * 4
+        elif len(self.turn_ids) > 1:
+            names += ["repeat_tool", "repeat_tool"]
         return names
 
     # -- steps ---------------------------------------------------------------------------------
@@ -117,9 +203,11 @@ class Player:
                 side.store._core.runtime()._look_for_stops()
         return outcome
 
-    def _start_turn(self, side: _Side, prompt: str, key: str | None, if_busy: str) -> Any:
+    def _start_turn(
+        self, side: _Side, prompt: str, key: str | None, if_busy: str, resume: int = 0
+    ) -> Any:
         assert side.session is not None
-        turn = side.session.turn(prompt, key=key, if_busy=if_busy)  # type: ignore[arg-type]
+        turn = side.session.turn(prompt, key=key, if_busy=if_busy, resume=resume)  # type: ignore[arg-type]
         turn.__enter__()
         if not turn.repeated:
             side.turn, side.streams, side.tool, side.called = turn, [], None, False
@@ -154,16 +242,86 @@ class Player:
             side.called = True
             side.streams[-1].tool_call(call_id, name="shell", arguments=arguments)
 
+    def _serve(self, side: _Side, which: int) -> Any:
+        """Let the provider run a tool of its own, in the answer that it streams."""
+        if side.streams:
+            self._served += 1
+            for part in served(which, self._served):
+                side.streams[-1].part(part)
+
     def _end_stream(self, side: _Side, how: str) -> Any:
         if side.streams:
             self._leave(side.streams.pop(0), how)
 
-    def _start_tool(self, side: _Side, call_id: str) -> Any:
+    def _continue_turn(self, side: _Side, which: int) -> Any:
+        """Begin a turn that goes on with one of the last two."""
+        if not self.turn_ids:
+            return None
+        assert side.session is not None
+        turn = side.session.turn(None, continues=self.turn_ids[-2:][which % 2 - 1])
+        turn.__enter__()
+        side.turn, side.streams, side.tool, side.called = turn, [], None, False
+        self.turn_ids.append(turn.id)
+        return turn.id
+
+    def _take_due(self, side: _Side, lease_seconds: float) -> Any:
+        taken = side.store.take_due(limit=2, lease_seconds=lease_seconds)
+        self.tokens += [work.token for work in taken]
+        return [(work.session_id, work.turn_id, work.attempt, work.token) for work in taken]
+
+    def _work(self, side: _Side, which: int) -> Any:
+        """Begin with work that was taken, here or in the other opening, now or long ago."""
+        if not self.tokens:
+            return None
+        assert side.session is not None
+        turn = side.session.turn(None, work=_one_of(self.tokens, -1 - which))
+        turn.__enter__()
+        side.turn, side.streams, side.tool, side.called = turn, [], None, False
+        self.turn_ids.append(turn.id)
+        return turn.id
+
+    def _pause(self, side: _Side, paused: bool) -> Any:  # noqa: FBT001  (a step's argument)
+        assert side.session is not None
+        return side.session.pause("enough") if paused else side.session.unpause()
+
+    def _resume_at(self, side: _Side, year: int | None) -> Any:
+        assert side.session is not None
+        return side.session.resume_at(None if year is None else datetime(year, 1, 1, tzinfo=UTC))
+
+    def _close_dead(self, side: _Side) -> Any:
+        return [(each.session_id, each.turn_id) for each in side.store.close_dead_turns()]
+
+    def _start_tool(self, side: _Side, call_id: str, effect: Effect) -> Any:
         if side.turn is None or side.tool is not None:
-            return
-        tool = side.turn.tool(call_id)
+            return None
+        tool = side.turn.tool(call_id, effect=effect)
         tool.__enter__()
         side.tool = tool
+        return tool.key
+
+    def _repeat_tool(self, side: _Side, turn: int, call_id: str) -> Any:
+        """Start a call of an earlier turn, for the first time or again."""
+        if side.turn is None or side.tool is not None:
+            return None
+        tool = side.turn.tool(call_id, of=_one_of(self.turn_ids, -1 - turn))
+        tool.__enter__()
+        side.tool = tool
+        return tool.key
+
+    def _settle(self, side: _Side, turn: int, call_id: str, outcome: Outcome, by: SettledBy) -> Any:
+        """Settle a call; another time the other way, in place of what was settled before."""
+        if not self.turn_ids:
+            return None
+        assert side.session is not None
+        turn_id = _one_of(self.turn_ids, -1 - turn)
+        before = [
+            entry.body
+            for entry in side.session.entries()
+            if isinstance(entry.body, e.Settled)
+            and (entry.body.turn_id, entry.body.call_id) == (turn_id, call_id)
+        ]
+        replaces = before[-1].id if before and turn % 2 else None
+        return side.session.settle(turn_id, call_id, outcome, by=by, replaces=replaces)
 
     def _print(self, side: _Side, text: str) -> Any:
         if side.tool is not None:
@@ -210,6 +368,13 @@ class Player:
         assert side.session is not None
         return side.session.queue(prompt, key=key)
 
+    def _steer(self, side: _Side, words: str, key: str | None) -> Any:
+        assert side.session is not None
+        return side.session.steer(words, key=key)
+
+    def _take_steering(self, side: _Side) -> Any:
+        return None if side.turn is None else side.turn.steering()
+
     def _withdraw(self, side: _Side, number: int) -> Any:
         assert side.session is not None
         waiting = side.session.queued()
@@ -219,6 +384,10 @@ class Player:
         assert side.session is not None
         side.session.rename(title, by=by)  # type: ignore[arg-type]
         return side.session.title
+
+    def _limit(self, side: _Side, calls: int | None) -> Any:
+        assert side.session is not None
+        return side.session.limit(calls=calls)
 
     def _tag(self, side: _Side, add: str, remove: str) -> Any:
         assert side.session is not None
@@ -293,8 +462,12 @@ class Player:
         return [] if session is None else session.messages()
 
     def findings(self) -> list[Any]:
-        """Return what an examination finds wrong with the session."""
-        return self._sides[0].store.examine_session(self.session_id)
+        """Return what an examination finds wrong with the session, and a proof of its links."""
+        store = self._sides[0].store
+        return [
+            *store.examine_session(self.session_id),
+            *store.verify_session(self.session_id).findings,
+        ]
 
     def transcript(self) -> list[Any]:
         session = self._visible()
@@ -308,6 +481,12 @@ class Player:
         session = self._visible()
         return [] if session is None else session.turns()
 
+    def news(self) -> list[tuple[Any, ...]]:
+        """The feed over all sessions, all of it and what waits, without cursors."""
+        store = self._sides[0].store
+        lines = [*store.follow().now(), *store.follow(waiting=True).now()]
+        return [(line.session_id, line.seq, line.kind, line.cause) for line in lines]
+
     def counts(self) -> dict[str, int]:
         return self._sides[0].store.counts()
 
@@ -318,7 +497,7 @@ class Player:
         return self._sides[0].session
 
 
-def _one_of(places: list[int], which: int) -> int:
+def _one_of(places: list[T], which: int) -> T:
     return places[which % len(places)]
 
 
@@ -326,4 +505,7 @@ def _without_holder(entry: e.Entry) -> e.Entry:
     if isinstance(entry.body, e.TurnStarted):
         body = msgspec.structs.replace(entry.body, holder="")
         return e.Entry(entry.seq, entry.at_us, body)
+    if isinstance(entry.body, e.WorkTaken):
+        taken = msgspec.structs.replace(entry.body, taker="", until_us=0)
+        return e.Entry(entry.seq, entry.at_us, taken)
     return entry

@@ -36,8 +36,8 @@ def for_model(
             continue
         if history.compactions and history.compacted_by(entry.seq) is not None:
             gone.take(entry, rewound=False)
-            if isinstance(entry.body, e.TurnStarted):
-                yield entry  # the turn may go on behind the summary
+            if isinstance(entry.body, e.TurnStarted | e.TurnEnding):
+                yield entry  # it may go on behind the summary, or a tool that stays may end with it
         else:
             seen = hiding.see(entry)
             if seen is not None:
@@ -142,11 +142,15 @@ class _Asked:
         self._answered: set[str] = set()
         self._prompts: list[int] = []
         self._summaries: list[int] = []
+        self._first: dict[str, str] = {}
 
     def watch(self, entries: Iterable[e.Entry]) -> Iterator[e.Entry]:
         for entry in entries:
             match entry.body:
+                case e.TurnStarted(continues=str() as first, starts="unseen") as body:
+                    self._first[body.turn_id] = self._first.get(first, first)
                 case e.MessageRecorded(role="user", turn_id=turn_id):
+                    turn_id = self._first.get(turn_id, turn_id)
                     self._turns[entry.seq] = turn_id
                     if turn_id not in self._answered:
                         self._prompts.append(entry.seq)

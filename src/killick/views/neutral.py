@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from killick.journal.assembly import assemble, is_whole_object
-from killick.journal.closing import keeps_waiting
+from killick.journal.closing import broke_off, keeps_waiting
 from killick.journal.redaction import MASK, unsigned
 from killick.model import entries as e
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
@@ -44,7 +44,8 @@ class Neutral(msgspec.Struct, frozen=True):
 
     `seqs` are the entries it comes from; it is `synthetic` when Killick made it up. `provider` gave
     the answer, and alone may be given its signatures and opaque data back. An answer that is
-    `cut_off` may lack the other half of something. `made_up` are the calls whose results were.
+    `cut_off` may lack the other half of something. `made_up` are the calls whose results
+    were made up, or are told with a sentence that says what became of the call.
     """
 
     role: Role
@@ -57,13 +58,17 @@ class Neutral(msgspec.Struct, frozen=True):
     made_up: frozenset[str] = frozenset()
 
 
-CallState = Literal["not run", "denied", "running", "unknown", "finished"]
+CallState = Literal[
+    "not run", "denied", "running", "unknown", "settled ran", "settled not run", "finished"
+]
 
 _REPAIRED: Final[dict[CallState, str]] = {
     "not run": "it did not run",
     "denied": "it was denied",
     "running": "it is still running",
     "unknown": "its outcome is unknown",
+    "settled ran": "it was settled that it ran",
+    "settled not run": "it was settled that it did not run",
 }
 """The same in the repairs as in the text that a model is sent."""
 
@@ -77,6 +82,7 @@ class Known(msgspec.Struct, frozen=True):
     state: CallState
     detail: str = ""
     started: bool = False
+    settled: e.Settled | None = None
 
 
 class Gone:
@@ -85,6 +91,7 @@ class Gone:
     def __init__(self) -> None:
         self.tools: dict[tuple[str, str], str] = {}
         self.rewound: set[str] = set()
+        self.endings: set[str] = set()
 
     def take(self, entry: e.Entry, *, rewound: bool) -> None:
         match entry.body:
@@ -93,6 +100,8 @@ class Gone:
                 self.tools.update({(body.id, call.id): call.name for call in calls})
             case e.ToolCalled() as body:
                 self.tools[body.message_id, body.call_id] = body.name
+            case e.TurnEnding() as body:
+                self.endings.add(body.turn_id)
             case _:
                 pass
         message_id = begun(entry.body)
@@ -115,18 +124,25 @@ class _Call:
         self.started = self.left = False
         self.asked: str | None = None
         self.denied: str | None = None
+        self.denial_told = False
         self.output = ""
+        self.settled: e.Settled | None = None
         self.result: ToolResult | None = None
         self.sent: ToolResult | None = None
-        self.sent_made_up = False
+        self.sent_made_up = self.sent_as_denied = False
         self.told: Known | None = None
         self.note: _Saying | None = None
+        self.noted: Known | None = None  # what the note says
         self.seqs: list[int] = []
 
     @property
     def known(self) -> Known:
         if self.result is not None:
             return Known("finished")
+        if self.settled is not None:
+            did = self.settled.outcome == "did_not_run"
+            state: CallState = "settled not run" if did else "settled ran"
+            return Known(state, self.output, self.started, self.settled)
         if self.started:
             return Known("unknown" if self.left else "running", self.output, started=True)
         if self.denied is not None:
@@ -136,17 +152,36 @@ class _Call:
         return Known("not run" if proven else "unknown", self.output)
 
     @property
+    def is_denied(self) -> bool:
+        """True if the result that is sent says that the call was denied."""
+        return self.refusal is not None if self.sent is None else self.sent_as_denied
+
+    @property
     def is_made_up(self) -> bool:
         return self.result is None if self.sent is None else self.sent_made_up
+
+    @property
+    def refusal(self) -> str | None:
+        """The reason of a denial that is told with the result, which does not say it."""
+        if self.result is None or self.started or self.denial_told:
+            return None
+        return self.denied
 
     def answer(self) -> ToolResult:
         """Return what the model was told before, the result, or what is known."""
         if self.sent is not None:
             return self.sent
         if self.result is not None:
-            return msgspec.structs.replace(self.result, call_id=self.unique_id)
+            content = self.result.content
+            if self.refusal is not None:
+                told = phrases.denied_result(self.refusal, _text_of(self.result))
+                content = (Text(told), *_media(self.result)) if _media(self.result) else told
+            return msgspec.structs.replace(self.result, call_id=self.unique_id, content=content)
         known = self.known
-        text = phrases.outcome(known.state, known.detail, started=known.started)
+        if known.settled is not None:
+            text = phrases.settled(known.settled, known.detail)
+        else:
+            text = phrases.outcome(known.state, known.detail, started=known.started)
         return ToolResult(self.unique_id, text, is_error=True)
 
 
@@ -154,8 +189,8 @@ class _Saying:
     """A message under construction, with the calls it makes."""
 
     __slots__ = (
-        "begins", "calls", "cut_off", "frozen", "message_id", "model_call_id", "partial", "parts",
-        "provider", "raw", "role", "seen", "seqs", "synthetic",
+        "begins", "calls", "cut_off", "freezes", "frozen", "message_id", "model_call_id",
+        "partial", "parts", "provider", "raw", "role", "seen", "seqs", "synthetic",
     )  # fmt: skip
 
     def __init__(self, role: Role, seq: int) -> None:
@@ -167,6 +202,7 @@ class _Saying:
         self.calls: list[_Call] = []
         self.synthetic = False
         self.frozen = False
+        self.freezes = 0
         self.partial = False
         self.cut_off = False
         self.seen = True
@@ -207,7 +243,9 @@ class Builder:
         self._noted: list[_Call] = []
         self._models: dict[str | None, str | None] = {}
         self._cut: _Saying | None = None
+        self._endings: dict[str, tuple[_Saying, e.TurnEnding, bool]] = {}
         self._cut_calls: list[str] = []
+        self._broke: dict[str, _Saying] = {}
         self._freezes = 0
         self._frozen = 0
         self.repairs: list[Repair] = []
@@ -227,10 +265,14 @@ class Builder:
                 self._make_call(body.message_id, call)
             case e.ToolStarted() | e.ToolOutput():
                 self._take_tool(seq, body)
+            case e.LateResult(second=second) if second:
+                self._repair(seq, "left out", "another start of the call has given its result")
             case e.ToolFinished() | e.LateResult():
                 place_of_call = (body.message_id, body.result.call_id)
                 call_state = self._calls.get(place_of_call)
                 self._answer(seq, call_state, body.result, self._gone.tools.get(place_of_call))
+            case e.Settled():
+                self._take_settled(seq, body)
             case e.LateText():
                 self._take_late_text(seq, body)
             case e.Compacted():
@@ -289,6 +331,7 @@ class Builder:
         saying.message_id, saying.model_call_id = body.id, opened.body.model_call_id
         saying.provider = self._provider(opened.body.model_call_id)
         saying.seen = body.turn_id not in self._unseen
+        saying.freezes = self._freezes
         saying.partial = saying.cut_off = body.state == "partial"
         saying.raw = body.parts
         self._fill(saying)
@@ -349,20 +392,40 @@ class Builder:
         if body.message_id in self._gone.rewound:
             return
         saying = self._messages.get(body.message_id)
-        if saying is None or saying.frozen:
-            spoken = [delta.text for delta in body.deltas if delta.type == "text"]
-            self._say(seq, phrases.late_text("".join(spoken)))
-            self._repair(seq, "told as text", "a model was sent the answer without it")
+        empty_before = saying is not None and not saying.parts and not saying.calls
+        late = empty_before and saying is not None and saying.freezes != self._freezes
+        if saying is None or saying.frozen or late:
+            self._tell_late(seq, body)
             return
         saying.raw = assemble(body.deltas, onto=saying.raw)
         saying.partial = saying.partial and not body.whole
         saying.seqs.append(seq)
-        empty_before = not saying.parts and not saying.calls
-        cut = list(self._cut_calls)
-        self._fill(saying)
-        self._cut_calls = cut  # where its turn ended it was said already
+        self._fill_again(saying)
         if empty_before and saying.parts:
             self._insert(saying)
+
+    def _tell_late(self, seq: int, body: e.LateText) -> None:
+        """Tell as text what came of an answer that a model was sent without it."""
+        spoken = [delta.text for delta in body.deltas if delta.type == "text"]
+        called = [delta.head for delta in body.deltas if isinstance(delta.head, ToolCall)]
+        seen = body.turn_id not in self._unseen
+        calls = [phrases.late_call(_safe_name(call.name), seen=seen) for call in called]
+        self._say(seq, phrases.late_text("".join(spoken), calls))
+        self._repair(seq, "told as text", "a model was sent the answer without it")
+
+    def _fill_again(self, saying: _Saying) -> None:
+        """Fill a message that was filled before: a call that was cut off may be whole now."""
+        first = saying.seqs[0]
+        self.repairs = [repair for repair in self.repairs if repair.seq != first]
+        waiting, self._cut_calls = self._cut_calls, []
+        self._fill(saying)
+        cut = self._cut_calls
+        self._cut_calls = cut if self._cut is saying else waiting
+        if saying.message_id in self._endings:
+            note, body, waits = self._endings[saying.message_id]
+            text = phrases.ended(body, cut, waits=waits, errors=self._errors)
+            note.raw = (Text(text),)
+            note.parts = list(note.raw)
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -380,20 +443,34 @@ class Builder:
         if isinstance(body, e.ToolOutput):
             call.output, call.left = body.output, True
         else:  # by the turn that runs, which may be a later one than that which made the call
+            call.left, call.settled = False, None
             self._running.append(call)
         self._renew(seq, call)
+
+    def _take_settled(self, seq: int, body: e.Settled) -> None:
+        """Take what was found out about a call: it is told as such, and is no result."""
+        made_by = (body.message_id, body.call_id)
+        call = self._calls.get(made_by)
+        if call is not None:
+            call.settled = body
+            self._renew(seq, call)
+        elif made_by in self._gone.tools:
+            name = _safe_name(self._gone.tools[made_by])
+            self._say(seq, phrases.gone_settled(body, name))
+            self._repair(seq, "told as text", "the call that was settled is not shown")
 
     def _take_approval(self, seq: int, body: e.ApprovalAsked | e.ApprovalDecided) -> None:
         if isinstance(body, e.ApprovalAsked):
             self._waiting.add(body.id)
             call = self._asked[body.id] = self._calls.get((body.message_id, body.call_id))
-            if call is not None:
-                call.asked, call.denied = body.id, None
+            if call is not None and call.result is None:
+                call.asked, call.denied, call.denial_told = body.id, None, False
         else:
             self._waiting.discard(body.id)
             call = self._asked.get(body.id)
-            if call is not None and call.asked == body.id and not body.approved:
-                call.denied = body.reason or ""
+            asked = call is not None and call.asked == body.id and call.result is None
+            if call is not None and asked and not body.approved:
+                call.denied = body.reason or ""  # what has a result by then, a denial did not stop
         if call is not None:
             self._renew(seq, call)
 
@@ -401,17 +478,22 @@ class Builder:
         """Tell what has become true of a call since a model was sent something else of it."""
         if call.sent is None or call.told is None:
             return  # what is told of it is made when it is sent
+        known = call.known
         if call.note is not None:
+            if known == call.noted:
+                return
             self._sayings.remove(call.note)
             call.note = None
-        known = call.known
         if known == call.told:
             return
         name = _safe_name(call.call.name)
         if call.result is None:
-            text = phrases.since(
-                name, call.unique_id, known.state, known.detail, started=known.started
-            )
+            if known.settled is not None:
+                text = phrases.settled_since(known.settled, name, call.unique_id, known.detail)
+            else:
+                text = phrases.since(
+                    name, call.unique_id, known.state, known.detail, started=known.started
+                )
             self._say(seq, text)
             self._repair(
                 seq,
@@ -423,9 +505,13 @@ class Builder:
             text = phrases.late_result(
                 name, call.unique_id, _text_of(result), is_error=result.is_error
             )
+            if call.refusal is not None:
+                text = phrases.denied_result_since(
+                    name, call.unique_id, call.refusal, _text_of(result)
+                )
             self._say(seq, text, *_media(result))
             self._repair(seq, "told as text", "a model was told before that it had no result")
-        call.note = self._sayings[-1]
+        call.note, call.noted = self._sayings[-1], known
         self._noted.append(call)
 
     def _unique(self, call_id: str) -> str:
@@ -447,10 +533,14 @@ class Builder:
         elif call.result is not None:
             self._repair(seq, "left out", f"call {call.call.id!r} has a result already")
         else:
+            was_told = call.told is not None and call.told.settled == call.settled
             call.result = result
             if call.sent is None:
                 call.seqs.append(seq)
             self._renew(seq, call)
+            if call.settled is not None and not was_told:
+                name = _safe_name(call.call.name)
+                self._say(seq, phrases.had_settled(call.settled, name, call.unique_id))
 
     # -- turns and model calls -------------------------------------------------------------------
 
@@ -460,10 +550,12 @@ class Builder:
         for saying in self._sayings[self._frozen :]:
             saying.frozen = True
             for call in saying.calls:
-                call.sent_made_up = call.is_made_up
+                call.sent_made_up, call.sent_as_denied = call.is_made_up, call.is_denied
                 call.sent, call.told = call.answer(), call.known
+                call.denial_told = call.told.state == "denied"
         for call in self._noted:
             call.told, call.note = call.known, None
+            call.denial_told = call.told.state == "denied"
         self._noted.clear()
         self._frozen = len(self._sayings)
         self._freezes += 1
@@ -474,17 +566,31 @@ class Builder:
         self._stop_tools(seq)  # those of a turn whose ending is not in view
         if body.starts == "unseen":
             self._unseen.add(body.turn_id)
+            self._forget_break(body.continues)
+
+    def _forget_break(self, turn_id: str | None) -> None:
+        """Take back that a turn broke off, when its source went on with it as if nothing were."""
+        broke = self._broke.pop(turn_id or "", None)
+        if broke is not None and not broke.frozen and self._sayings[-1:] == [broke]:
+            self._sayings.pop()
 
     def _end_turn(self, seq: int, body: e.TurnEnding) -> None:
         self._stop_tools(seq)
+        if body.turn_id in self._gone.endings:
+            return  # a summary stands for it
         for opened in [each for each in self._open.values() if each.body.turn_id == body.turn_id]:
             del self._open[opened.body.id]
-        if body.status == "completed":
+        if body.status == "completed" or body.cause == "forked":
             self._settle_cut(seq)
-        cut, self._cut, self._cut_calls = self._cut_calls, None, []
+        answer, self._cut = self._cut, None
+        cut, self._cut_calls = self._cut_calls, []
         if body.status != "completed" and body.cause != "forked":
             waits = bool(self._waiting) and keeps_waiting(body)
             self._say(seq, phrases.ended(body, cut, waits=waits, errors=self._errors))
+            if answer is not None:
+                self._endings[answer.message_id] = (self._sayings[-1], body, waits)
+            if body.turn_id in self._unseen and broke_off(body):
+                self._broke[body.turn_id] = self._sayings[-1]
 
     def _end_everything(self, seq: int) -> None:
         """End what is in view before a rewind, though its ending may not be in view."""
@@ -540,12 +646,13 @@ class Builder:
             results = tuple(call.answer() for call in saying.calls)
             seqs = tuple(seq for call in saying.calls for seq in call.seqs)
             made_up = frozenset(call.unique_id for call in saying.calls if call.is_made_up)
+            denied = frozenset(call.unique_id for call in saying.calls if call.is_denied)
             yield Neutral(
                 "tool",
                 results,
                 seqs or tuple(saying.seqs),
                 synthetic=len(made_up) == len(results),
-                made_up=made_up,
+                made_up=made_up | denied,
             )
 
     def _repair(self, seq: int, action: str, reason: str) -> None:

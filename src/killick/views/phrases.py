@@ -5,7 +5,7 @@ They are in brackets, so that neither a model nor a person takes them for the wo
 
 from typing import Final
 
-from killick.model.entries import TurnEnding
+from killick.model.entries import Settled, TurnEnding
 
 _CAUSES: dict[str | None, str] = {
     "cancelled": "it was cancelled",
@@ -52,6 +52,7 @@ def cut_call(name: str, *, seen: bool) -> str:
 
 
 _CHECK: Final = "Check what it did before repeating it."
+_RECORDED: Final = "[Recorded as its result:]"
 _UNSEEN: Final = "it left no result, and whether it ran was not seen"
 
 
@@ -84,6 +85,56 @@ def since(name: str, call_id: str, state: str, detail: str, *, started: bool) ->
             why = "was started and left no result" if started else _UNSEEN
             sentence = f"{call} {why}, so its outcome is unknown. {_CHECK}"
     return _with_output(f"[{sentence}]", detail)
+
+
+def denied_result(reason: str, content: str) -> str:
+    """Say that a call was denied for which a result was recorded all the same."""
+    return f"{_denied('[This tool call was denied.]', reason)}\n{_RECORDED}\n{content}"
+
+
+def denied_result_since(name: str, call_id: str, reason: str, content: str) -> str:
+    """Say the same of a call of which a model was told before."""
+    sentence = f"[The tool call {call_id} ({name}) above was denied since.]"
+    return f"{_denied(sentence, reason)}\n{_RECORDED}\n{content}"
+
+
+def settled(finding: Settled, output: str) -> str:
+    """Say in place of a call's result what was found out about its unknown outcome."""
+    sentence = f"[The outcome of this tool call was unknown. {_finding(finding)}.]"
+    return _with_output(_with_findings(sentence, finding), output)
+
+
+def settled_since(finding: Settled, name: str, call_id: str, output: str) -> str:
+    """Say that a call was settled after a model was sent something else in its place."""
+    call = f"The tool call {call_id} ({name}) above"
+    sentence = f"[{call} was settled since. {_finding(finding)}.]"
+    return _with_output(_with_findings(sentence, finding), output)
+
+
+def had_settled(finding: Settled, name: str, call_id: str) -> str:
+    """Say, beside a result that came after all, what had been found out before."""
+    call = f"The tool call {call_id} ({name}) above"
+    sentence = f"[{call} was settled before its result came. {_finding(finding)}.]"
+    return _with_findings(sentence, finding)
+
+
+def gone_settled(finding: Settled, name: str) -> str:
+    """Say what was found out about a call that is not shown."""
+    call = f"A tool call that is not shown here, {finding.call_id} ({name}),"
+    return _with_findings(f"[{call} was settled since. {_finding(finding)}.]", finding)
+
+
+def _finding(finding: Settled) -> str:
+    who = "A check found out" if finding.by == "check" else "A person found out"
+    return f"{who} that it {'did not run' if finding.outcome == 'did_not_run' else 'ran'}"
+
+
+def _with_findings(sentence: str, finding: Settled) -> str:
+    if finding.result:
+        sentence = f"{sentence}\nWhat it gave, as was found out:\n{finding.result}"
+    if finding.evidence:
+        sentence = f"{sentence}\nThe evidence given:\n{finding.evidence}"
+    return sentence
 
 
 def _denied(sentence: str, reason: str) -> str:
@@ -121,8 +172,17 @@ def hosted_result(*, failed: bool) -> str:
     return f"[A tool that the model's provider ran itself {state} here.]"
 
 
-def late_text(text: str) -> str:
-    return f"[The answer that was cut off above went on:]\n{text}"
+def late_text(text: str, calls: list[str]) -> str:
+    """Say what came of an answer after it was over; nobody could run what it called by then."""
+    if not text:
+        return f"[The answer that was cut off above went on.{''.join(calls)}]"
+    spoken = f"[The answer that was cut off above went on:]\n{text}"
+    return f"{spoken}\n[{''.join(calls).strip()}]" if calls else spoken
+
+
+def late_call(name: str, *, seen: bool) -> str:
+    so = "so it did not run" if seen else "and whether it ran was not seen"
+    return f" A call to {name} came after the answer was over, {so}."
 
 
 def orphan_result(call_id: str, name: str | None, content: str, *, is_error: bool) -> str:

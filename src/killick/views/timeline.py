@@ -94,9 +94,11 @@ def _take(turn: TimedTurn, entry: e.Entry) -> None:
         case e.ToolStarted():
             turn.tools.append(TimedTool(body.message_id, body.call_id, at_us))
         case e.ToolFinished() | e.LateResult():
-            turn.tools = [
-                _end_tool(tool, at_us, body) if _is_of(body, tool) else tool for tool in turn.tools
-            ]
+            # The newest start that is open: one that gave nothing is not ended by a repeat's end.
+            for index in reversed(range(len(turn.tools))):
+                if _is_of(body, turn.tools[index]) and turn.tools[index].seconds is None:
+                    turn.tools[index] = _end_tool(turn.tools[index], at_us, body)
+                    break
         case e.TurnEnding():
             turn.status, turn.reason, turn.cause = body.status, body.reason, body.cause
             turn.seconds = _seconds(turn.started_at_us, at_us)

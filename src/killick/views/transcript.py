@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from killick.journal.assembly import is_whole_object, output_text
+from killick.journal.closing import broke_off
 from killick.journal.fold import Messages
 from killick.journal.visibility import Compaction, Hidden, Hiding, History, in_view
 from killick.model import entries as e
@@ -26,6 +27,23 @@ class ShownTool(msgspec.Struct, frozen=True):
     state: ToolState
     result: ToolResult | None = None
     output: str | None = None
+    settled: "ShownSettlement | None" = None
+
+
+class ShownSettlement(msgspec.Struct, frozen=True):
+    """A finding of a person or a check about a call whose outcome was unknown."""
+
+    id: str
+    outcome: str
+    by: str
+    result: str | None = None
+    evidence: str | None = None
+
+    @property
+    def words(self) -> str:
+        """Say in a few words what was found out, and by whom."""
+        did = "did not run" if self.outcome == "did_not_run" else "ran"
+        return f"{did}, as a {self.by} found out"
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -67,6 +85,7 @@ class _Tool:
         self.hidden = False
         self.asked: str | None = None
         self.denied = self.left = False
+        self.settled: e.Settled | None = None
 
 
 class _Facts:
@@ -88,9 +107,14 @@ class _Facts:
             case e.ToolStarted() as body:
                 tool = self._tool(body.message_id, body.call_id)
                 tool.started, tool.hidden = entry.seq, self._hidden.has_result(body)
+                tool.settled, tool.left = None, False
             case e.ToolOutput() as body:
                 tool = self._tool(body.message_id, body.call_id)
                 tool.output, tool.left = body.output, True
+            case e.LateResult(second=second) if second:
+                pass  # the first is the result
+            case e.Settled() as body:
+                self._tool(body.message_id, body.call_id).settled = body
             case e.ToolFinished() | e.LateResult() as body:
                 tool = self._tool(body.message_id, body.result.call_id)
                 tool.result, tool.output = body.result, body.output or tool.output
@@ -107,9 +131,10 @@ class _Facts:
                 tool.asked, tool.denied = body.id, False
             case e.ApprovalDecided(approved=False) as body if body.id in self.asked:
                 tool = self.asked[body.id]
-                tool.denied = tool.asked == body.id
+                tool.denied = tool.asked == body.id and tool.result is None
             case e.TurnStarted(starts="unseen") as body:
                 self.unseen.add(body.turn_id)
+                self._forget_break(body.continues)
             case e.TurnEnding() as body:
                 self.over = entry.seq
                 self.endings.append((entry, body))
@@ -117,6 +142,13 @@ class _Facts:
                 self.over = entry.seq
             case _:
                 pass
+
+    def _forget_break(self, turn_id: str | None) -> None:
+        """Show two turns as one whose source went on as if nothing had been."""
+        if self.endings and turn_id in self.unseen:
+            ending = self.endings[-1][1]
+            if ending.turn_id == turn_id and broke_off(ending):
+                self.endings.pop()
 
     def _tool(self, message_id: str, call_id: str) -> _Tool:
         return self.tools.setdefault((message_id, call_id), _Tool())
@@ -138,7 +170,14 @@ class _Facts:
             ),
             result=None if tool.hidden else result,
             output=None if tool.hidden else output,
+            settled=_settlement(tool.settled),
         )
+
+
+def _settlement(body: e.Settled | None) -> ShownSettlement | None:
+    if body is None:
+        return None
+    return ShownSettlement(body.id, body.outcome, body.by, body.result, body.evidence)
 
 
 def transcript(

@@ -29,6 +29,13 @@ STORED: list[tuple[e.Body, str, str, str | None]] = [
     (e.SessionCreated(), "session", "session_created", None),
     (e.SessionCreated(fork=Fork("s/1", 7)), "s%2F1/fork/7", "session_created", None),
     (e.Renamed(id="x/1", title="t"), "x%2F1/renamed", "x/1", None),
+    (e.LimitsSet(id="x/1"), "x%2F1/limits", "x/1", None),
+    (
+        e.LimitHit(id="x/1", turn_id="t/1", limit="calls", amount=1, spent=1),
+        "x%2F1/limit_reached",
+        "x/1",
+        None,
+    ),
     (e.Archived(id="x/1"), "x%2F1/archived", "x/1", None),
     (e.Pinned(id="x/1"), "x%2F1/pinned", "x/1", None),
     (e.Tagged(id="x/1", add=("a",)), "x%2F1/tagged", "x/1", None),
@@ -40,6 +47,15 @@ STORED: list[tuple[e.Body, str, str, str | None]] = [
     (e.TurnStarted(turn_id="t/1", fence=1, holder="h"), "t%2F1/turn", "t/1", None),
     (e.StopAsked(id="x/1", turn_id="t/1", reason="r"), "x%2F1/stop_asked", "x/1", None),
     (e.TurnEnding(turn_id="t/1", status="failed"), "t%2F1/turn-end", "t/1", None),
+    (
+        e.WorkTaken(id="x/1", turn_id="t/1", attempt=1, taker="h", until_us=1),
+        "x%2F1/work_taken",
+        "x/1",
+        None,
+    ),
+    (e.AttemptsUsed(turn_id="t/1", attempts=1), "t%2F1/attempts_used", "t/1", None),
+    (e.ResumeAt(id="x/1", at_us=1), "x%2F1/resume_at", "x/1", None),
+    (e.Paused(id="x/1", why="w"), "x%2F1/paused", "x/1", None),
     (e.PromptWaiting(id="x/1", role="user", parts=PARTS), "x%2F1/prompt_queued", "x/1", None),
     (e.PromptTaken(id="x/1", turn_id="t/1"), "x%2F1/prompt_taken", "x/1", None),
     (e.PromptWithdrawn(id="x/1"), "x%2F1/prompt_withdrawn", "x/1", None),
@@ -72,6 +88,24 @@ STORED: list[tuple[e.Body, str, str, str | None]] = [
     (
         e.ToolStarted(turn_id="t/1", message_id="m%1", call_id="c/1"),
         "m%251/tool_started/c%2F1",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.ToolStarted(turn_id="t/1", message_id="m%1", call_id="c/1", effect="none", number=2),
+        "m%251/tool_started/c%2F1/2",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.Settled(id="x/1", turn_id="t/1", message_id="m%1", call_id="c/1", outcome="ran"),
+        "x%2F1/settled",
+        "c/1",
+        "m%1",
+    ),
+    (
+        e.LateResult(turn_id="t/1", message_id="m%1", result=RESULT, second=2),
+        "m%251/result/c%2F1/2",
         "c/1",
         "m%1",
     ),
@@ -129,7 +163,7 @@ STORED: list[tuple[e.Body, str, str, str | None]] = [
 
 WRITTEN = (
     *("parts", "result", "output", "deltas", "title", "summary", "data", "extra", "settings"),
-    *("reason", "detail", "error", "report", "tags", "add", "remove"),
+    *("reason", "detail", "error", "report", "tags", "add", "remove", "evidence", "why"),
 )
 """The names of fields that hold text from outside, in whichever kind they occur."""
 

@@ -102,6 +102,17 @@ def test_older_messages_go_before_newer_ones_and_summaries_first(session: Sessio
     assert any("Question 2." in line for line in kept)
 
 
+def test_a_summary_is_sent_where_it_fits_though_an_older_message_did_not(session: Session) -> None:
+    send(session, "Zero.", "Nought.")
+    send(session, "First.", "x" * 2_000)
+    send(session, "Second.", "Short.")
+    session.compact(summary="In short.", through=session.messages()[1].seq)
+    kept = lines(session.context("neutral", max_bytes=1_000))
+    assert not any("xxx" in line for line in kept)
+    assert any("In short." in line for line in kept)
+    assert any("Second." in line for line in kept)
+
+
 def test_a_summary_that_stands_for_the_running_prompt_is_kept(session: Session) -> None:
     with session.turn(PROMPT) as turn:
         step(turn, "c0", "12")

@@ -3,7 +3,7 @@
 import pytest
 
 from killick import Message, Session, Text, ToolCall, ToolResult
-from tests.unit.views.talking import stopped
+from tests.unit.views.talking import UNKNOWN, lines, stopped
 from tests.waiting import until
 
 HIDDEN = "nobody may see this"
@@ -43,6 +43,23 @@ def test_what_a_tool_printed_that_was_left(session: Session) -> None:
     assert seen(session) == (False, False)
     session.show(started(session))
     assert seen(session) == (True, True)
+
+
+def test_a_tool_that_was_left_is_not_said_to_run_because_its_output_is_hidden(
+    session: Session,
+) -> None:
+    with session.turn("go") as turn:
+        turn.record(Message("assistant", [CALL]))
+        call = turn.tool("c1")
+        call.__enter__()
+        call.output(HIDDEN)
+        call.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        session.hide(started(session))
+        assert seen(session) == (False, False)
+        assert lines(session)[-1] == (
+            f"result c1 failed: {UNKNOWN}\nOutput so far:\n[What this tool returned is hidden.]"
+        )
+        assert [tool.state for item in session.transcript() for tool in item.tools] == ["unknown"]
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])

@@ -3,15 +3,27 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
-from killick import Message, Opaque, Reasoning, Session, Text, ToolCall, Turn
+from killick import (
+    Message,
+    Opaque,
+    Reasoning,
+    Session,
+    StaleFence,
+    Store,
+    Text,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
 from killick.model import entries as e
 from killick.model.messages import Part
 from killick.recorders import record
-from killick.views.context import Format
+from killick.views.context import Format, compute
 from tests.unit.journal.making import TURN, begun, ended, ran, said
 from tests.unit.views.talking import (
     DID_NOT_RUN,
@@ -19,6 +31,7 @@ from tests.unit.views.talking import (
     UNKNOWN,
     asks,
     by_hand,
+    dropped,
     lines,
     repairs,
     send,
@@ -119,14 +132,19 @@ def test_a_call_that_starts_in_a_later_turn_runs_until_that_ends(session: Sessio
     assert tools(session) == [f"result c1 failed: {UNKNOWN}"]
 
 
-def test_a_tool_that_was_left_does_not_run_though_its_turn_does(session: Session) -> None:
+@pytest.mark.parametrize(("printed", "told"), [("half", "\nOutput so far:\nhalf"), ("", "")])
+def test_a_tool_that_was_left_does_not_run_though_its_turn_does(
+    session: Session, printed: str, told: str
+) -> None:
+    """A tool that took too long, say: the loop goes on and calls the model."""
     with session.turn("Go.") as turn:
         asks(turn, "c1")
         call = turn.tool("c1")
         call.__enter__()
-        call.output("half")
+        call.output(printed)
         call.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-        assert tools(session) == [f"result c1 failed: {UNKNOWN}\nOutput so far:\nhalf"]
+        assert tools(session) == [f"result c1 failed: {UNKNOWN}{told}"]
+        assert [tool.state for item in session.transcript() for tool in item.tools] == ["unknown"]
 
 
 @pytest.mark.parametrize("state", ["not run", "running", "unknown"])
@@ -170,6 +188,24 @@ def test_a_summary_does_not_hide_that_starts_were_not_seen(session: Session) -> 
     assert tools(session) == [f"result c1 failed: {UNSEEN}"]
 
 
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_summary_does_not_hide_that_the_turn_of_a_kept_tool_is_over(
+    session: Session, *, sent: bool
+) -> None:
+    """A later turn than that of its call has started it, and the ending of that one is gone."""
+    with stopped(session) as earlier:
+        asks(earlier, "c1")
+    place = session.messages()[1].seq
+    with again(session, earlier) as turn, turn.tool("c1", of=earlier.id):
+        raise KeyboardInterrupt
+    session.compact("In short.", through=session.head, keep=[place])
+    if sent:
+        send(session)
+    assert tools(session) == [f"result c1 failed: {UNKNOWN}"]
+    journal = compute(session.entries(), "neutral", blobs=lambda _: None)
+    assert lines(journal) == lines(session)
+
+
 def test_a_denial_and_its_reason_are_told(session: Session) -> None:
     with session.turn("Go.") as turn:
         asks(turn, "c1")
@@ -178,6 +214,51 @@ def test_a_denial_and_its_reason_are_told(session: Session) -> None:
     denied = "[This tool call was denied, so it did not run.]\nThe reason given:\ntoo dangerous"
     assert tools(session) == [f"result c1 failed: {denied}"]
     assert repairs(session) == [("made up a result", "'c1': it was denied")]
+
+
+REFUSED = (
+    "[This tool call was denied.]\nThe reason given:\ntoo risky\n[Recorded as its result:]\nrefused"
+)
+
+
+@pytest.mark.parametrize("format_", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+def test_a_denial_is_told_though_a_result_was_recorded(session: Session, format_: Format) -> None:
+    """Programs record a result of their own for a call that was denied; it did not fail."""
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        session.decide_approval(asked, approved=False, reason="too risky")
+        turn.record(Message(role="tool", parts=[ToolResult("c1", "refused", is_error=True)]))
+        before = tools(session)
+        assert before == [f"result c1 failed: {REFUSED}"]
+        judge(turn)
+        assert tools(session) == before
+    sent = json.dumps(session.context(format_).messages)
+    assert "too risky" in sent
+    assert "This tool call failed" not in sent
+
+
+def test_a_denial_and_a_result_since_are_told_together(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        judge(turn)
+        asked = turn.ask_approval("c1", "{}")
+        session.decide_approval(asked, approved=False, reason="too risky")
+        session.finish_tool(turn.id, "c1", "refused", is_error=True)
+        since = REFUSED.replace("[This tool call was", "[The tool call c1 (shell) above was")
+        since = since.replace("denied.]", "denied since.]")
+        assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}", f"user: {since}"]
+
+
+def test_a_result_behind_a_denial_that_was_told_is_told_alone(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        session.decide_approval(asked, approved=False, reason="too risky")
+        judge(turn)
+        session.finish_tool(turn.id, "c1", "refused", is_error=True)
+        assert "denied" not in tools(session)[1]
+        assert tools(session)[1].endswith("has failed since. Its result:]\nrefused")
 
 
 def test_a_denial_that_comes_later_is_told_at_its_place(session: Session) -> None:
@@ -214,6 +295,19 @@ def test_a_made_up_result_is_not_said_to_have_failed(session: Session) -> None:
     with stopped(session) as turn:
         asks(turn, "c1")
     assert "failed" not in str(session.context("openai-chat").messages)
+
+
+def test_a_made_up_result_that_was_sent_is_sent_again_though_more_is_known(
+    session: Session,
+) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+    send(session)
+    before = session.context("openai-chat").messages
+    session.finish_tool(turn.id, "c1", "done")
+    send(session)
+    after = session.context("openai-chat").messages
+    assert after[: len(before)] == before
 
 
 def test_of_an_exception_its_type_is_told_and_its_text_on_request(session: Session) -> None:
@@ -281,6 +375,14 @@ SERVED_ERROR = {
 }
 CODE = {"executable_code": {"language": "PYTHON", "code": "print(1)"}}
 CODE_RESULT = {"code_execution_result": {"outcome": "OUTCOME_FAILED", "output": "no"}}
+LOOKUP = {"tool_call": {"id": "t1", "tool_type": "GOOGLE_SEARCH_WEB", "args": {"q": "sea"}}}
+LOOKUP_RESULT = {"tool_response": {"id": "t1", "tool_type": "GOOGLE_SEARCH_WEB", "response": {}}}
+SHELL_FAILED = {
+    "type": "shell_call_output",
+    "id": "sho_1",
+    "call_id": "c1",
+    "output": [{"outcome": {"type": "exit", "exit_code": 2}}],
+}
 RAN: dict[str, tuple[list[Any], str, str]] = {
     "openai": ([SEARCH], "ran its own tool web_search with", "finished"),
     "openai failing": ([FAILED], "ran its own tool pay with {}", "failed"),
@@ -288,7 +390,16 @@ RAN: dict[str, tuple[list[Any], str, str]] = {
     "anthropic failing": ([SERVED, SERVED_ERROR], "ran its own tool web_search with", "failed"),
     "anthropic paused": ([SERVED], "began to run its own tool web_search", "no result"),
     "anthropic resumed": ([SERVED_RESULT], "A tool that the model's provider ran", "finished"),
+    "openai output": ([SHELL_FAILED], "A tool that the model's provider ran", "failed"),
     "gemini": ([CODE, CODE_RESULT], "ran its own tool code_execution with print(1)", "failed"),
+    "gemini paused": (
+        [CODE],
+        "began to run its own tool code_execution with print(1)",
+        "no result",
+    ),
+    "gemini tool": ([LOOKUP, LOOKUP_RESULT], "ran its own tool google_search_web with", "finished"),
+    "gemini tool paused": ([LOOKUP], "began to run its own tool google_search_web", "no result"),
+    "gemini resumed": ([LOOKUP_RESULT], "A tool that the model's provider ran", "finished"),
 }
 FORMATS: list[Format] = ["openai-chat", "openai-responses", "anthropic", "gemini"]
 
@@ -305,9 +416,45 @@ def test_a_tool_that_a_provider_ran_is_told_to_the_others_in_one_sentence(
         turn.record(Message(role="assistant", parts=[*parts, Text("Well.")]))
     sent = json.dumps(session.context(format_).messages, ensure_ascii=False).replace("\\", "")
     own = {"openai": "openai-responses"}.get(provider, provider) == format_
-    own = own and case != "anthropic resumed"  # a result without its call is refused
+    halves = ("anthropic resumed", "openai output", "gemini resumed", "gemini tool paused")
+    own = own and case not in halves  # one without the other is refused
     assert sent.count("provider ") == (0 if own else 1), sent
     assert own or (told in sent and outcome in sent)
+
+
+@pytest.mark.parametrize("wire", [False, True])
+def test_tools_that_gemini_ran_itself_are_recorded_told_and_sent_back(
+    session: Session, *, wire: bool
+) -> None:
+    """Two at once, and the response of the second alone has come; as the SDK or the wire has it."""
+    calls = [
+        {"tool_call": {"id": f"t{n}", "tool_type": "GOOGLE_SEARCH_WEB", "args": {"q": f"sea {n}"}}}
+        for n in (1, 2)
+    ]
+    response = {
+        "tool_response": {"id": "t2", "tool_type": "GOOGLE_SEARCH_WEB", "response": {"a": [1]}}
+    }
+    parts: list[Any] = [*calls, response, {"text": "Blue."}]
+    if wire:
+        parts = json.loads(
+            json.dumps(parts)
+            .replace("tool_call", "toolCall")
+            .replace("tool_response", "toolResponse")
+            .replace("tool_type", "toolType")
+        )
+    chunk = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    with session.turn("Go.") as turn:
+        reply = record(turn, "gemini", iter([chunk]))
+        assert list(reply) == [chunk]
+        assert reply.tool_calls == []
+    for format_ in FORMATS:
+        sent = json.dumps(session.context(format_).messages, ensure_ascii=False).replace("\\", "")
+        began = 'began to run its own tool google_search_web with {"q": "sea 1"} here; no result'
+        ran = 'ran its own tool google_search_web with {"q": "sea 2"} here, and it finished'
+        assert sent.count(began) == 1, format_
+        assert sent.count(ran) == (0 if format_ == "gemini" else 1), format_
+    answer = session.context("gemini").messages[1]["parts"]
+    assert [part for part in answer if "text" not in part] == [calls[1], response]
 
 
 def test_what_openai_ran_is_told_to_it_when_it_cannot_be_sent_back(session: Session) -> None:
@@ -358,6 +505,105 @@ def test_a_shell_that_openai_ran_in_its_container_is_not_ours(
     sent = str(session.context("anthropic").messages)
     assert ("own tool shell" in sent) == (not ours)
     assert ("did not run" in sent) == (ours is not False)
+
+
+def taken_over(*, starts: Literal["seen", "unseen"] = "seen") -> list[e.Body]:
+    """An answer whose holder was fenced out in the middle of a call's arguments."""
+    first = msgspec.structs.replace(begun(), starts=starts)
+    answer = e.MessageStarted(id="m1", turn_id=TURN, role="assistant", model_call_id=None)
+    parts = (Text("Let me look."), ToolCall("c1", "shell", '{"a"'))
+    cut = e.MessageEnded(id="m1", turn_id=TURN, state="partial", parts=parts)
+    return [first, answer, cut, ended("interrupted", "taken_over")]
+
+
+def late(*deltas: e.Delta) -> e.LateText:
+    return e.LateText(turn_id=TURN, message_id="m1", deltas=deltas)
+
+
+REST = e.Delta(1, 4, "arguments", ": 1}")
+SECOND = e.Delta(2, 0, "arguments", "{}", head=ToolCall("c2", "files"))
+LATER: list[e.Body] = [
+    e.TurnStarted(turn_id="later", fence=2, holder="here"),
+    e.ModelCallStarted(id="x", turn_id="later"),
+]
+
+
+def test_a_call_that_came_late_before_a_model_was_called_is_a_call_that_did_not_run() -> None:
+    told = lines(by_hand(*taken_over(), late(REST, SECOND)))
+    assert told[1:5] == [
+        'call c1 shell {"a": 1}',
+        "call c2 files {}",
+        f"result c1 failed: {DID_NOT_RUN}",
+        f"result c2 failed: {DID_NOT_RUN}",
+    ]
+    assert "cut off" not in str(told)
+
+
+def test_a_call_that_came_after_a_model_was_sent_the_answer_is_told_as_text() -> None:
+    sent = [*taken_over(), *LATER]
+    before, after = (lines(by_hand(*given)) for given in (sent, [*sent, late(REST, SECOND)]))
+    assert after[: len(before)] == before
+    assert "A call to shell was cut off while its arguments were written, so it" in str(before)
+    assert after[len(before) :] == [
+        "user: [The answer that was cut off above went on. A call to files came after the answer "
+        "was over, so it did not run.]"
+    ]
+
+
+def test_a_call_that_came_late_of_a_turn_whose_starts_were_unseen_may_have_run() -> None:
+    text = e.Delta(0, 12, "text", " There.")
+    told = lines(by_hand(*taken_over(starts="unseen"), *LATER, late(text, SECOND)))
+    assert told[-1] == (
+        "user: [The answer that was cut off above went on:]\n There.\n[A call to files came after "
+        "the answer was over, and whether it ran was not seen.]"
+    )
+
+
+def test_a_call_that_came_late_is_told_as_unseen_behind_a_summary(
+    store: Store, session: Session
+) -> None:
+    """The start of its turn is compacted, and says that nothing of it was seen."""
+    turn = session.turn("Go.", starts="unseen")
+    turn.__enter__()
+    reply = turn.stream()
+    reply.__enter__()
+    with session.turn("Mine.", if_busy="take_over"):
+        pass
+    session.compact("In short.", through=session.head)
+    reply.tool_call("c1", name="shell", arguments="{}", done=True)
+    for block in (reply, turn):
+        with suppress(StaleFence):
+            block.__exit__(None, None, None)
+    assert lines(store.session(session.id))[-1] == (
+        "user: [The answer that was cut off above went on. A call to shell came after the answer "
+        "was over, and whether it ran was not seen.]"
+    )
+
+
+def test_a_call_that_came_late_is_whole_though_a_summary_has_the_ending() -> None:
+    """The answer is kept, so what broke off in it is told before what comes next."""
+    summary = e.Compacted(id="s", summary="In short.", first=1, through=4, keep=(2, 3))
+    told = lines(by_hand(*taken_over(), late(REST), summary))
+    assert 'call c1 shell {"a": 1}' in told
+    assert "A call to shell was cut off" not in str(told)
+
+
+def test_the_rest_of_an_answer_that_said_nothing_is_no_answer_to_a_later_prompt() -> None:
+    """Nothing of it was sent, and a model was called since: it is told as what came late."""
+    answer = e.MessageStarted(id="m1", turn_id=TURN, role="assistant", model_call_id=None)
+    empty = e.MessageEnded(id="m1", turn_id=TURN, state="partial", parts=())
+    sent = [begun(), answer, empty, ended("interrupted", "taken_over"), *LATER]
+    told = lines(by_hand(*sent, late(e.Delta(0, 0, "text", "Yes."))))
+    assert told[-1] == "user: [The answer that was cut off above went on:]\nYes."
+
+
+def test_a_fork_says_what_was_cut_off_where_it_begins(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        with dropped(turn) as reply:
+            reply.tool_call("c1", name="shell", arguments='{"a')
+        judge(turn)
+    fork = session.fork(at=session.messages()[1].seq)
+    assert "A call to shell was cut off" in str(lines(fork))
 
 
 def test_output_that_comes_after_a_model_was_sent_the_unknown_is_told() -> None:

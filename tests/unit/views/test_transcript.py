@@ -234,6 +234,17 @@ def test_a_denied_call_is_denied_and_not_failed(session: Session, *, told: bool)
     assert [tool.state for item in session.transcript() for tool in item.tools] == ["denied"]
 
 
+def test_a_denial_behind_the_result_changes_nothing(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        asked = turn.ask_approval("c1", "{}")
+        session.finish_tool(turn.id, "c1", "paid")
+        before = session.context("neutral").messages
+        session.decide_approval(asked, approved=False, reason="no")
+        assert session.context("neutral").messages == before
+    assert [tool.state for item in session.transcript() for tool in item.tools] == ["finished"]
+
+
 def test_a_call_whose_start_was_not_seen_is_unknown(session: Session) -> None:
     with session.turn("Go.", starts="unseen") as turn:
         asks(turn, "c1")

@@ -306,8 +306,11 @@ def show_context(
     """Return what a model would be sent now."""
     from killick.views.budget import Budget, estimate_tokens
     from killick.views.context import compute
+    from killick.views.sent import VIEW_VERSION, Made
 
     budget = Budget(max_messages, max_tokens, max_bytes, count_tokens or estimate_tokens)
+    name = None if count_tokens is None else getattr(count_tokens, "__qualname__", None)
+    counter = None if count_tokens is None else str(name or type(count_tokens).__qualname__)
 
     def view(reader: Reader) -> "Context":
         row = session.row(reader)
@@ -317,7 +320,7 @@ def show_context(
         else:
             history, entries, through = _before(reader, session, before_turn)
         with _paused:
-            return compute(
+            made = compute(
                 entries,
                 format_,
                 blobs=lambda name: reader.blob(row.tenant, name),
@@ -329,6 +332,22 @@ def show_context(
                 reasoning=reasoning,
                 errors=errors,
             )
+        shown = e.SentView(
+            version=VIEW_VERSION,
+            through=row.head,
+            profile=profile,
+            before_turn=before_turn,
+            max_messages=max_messages,
+            max_tokens=max_tokens,
+            max_bytes=max_bytes,
+            counter=counter,
+            partial=partial_answers,
+            reasoning=reasoning,
+            errors=errors,
+        )
+        # A copy: callers may add to their list.
+        session.made = Made(format_, list(made.messages), shown)
+        return made
 
     return (yield from read(view))
 
@@ -356,7 +375,8 @@ def _before(
         if isinstance(entry.body, e.TurnStarted) and entry.seq <= reach
     }
     for entry in reader.entries(session.key, after=reach):
-        if isinstance(entry.body, e.LateResult | e.LateText) and entry.body.turn_id in earlier:
+        body = entry.body
+        if isinstance(body, e.LateResult | e.LateText | e.Settled) and body.turn_id in earlier:
             entries.append(entry)
     return history, entries, reach
 

@@ -2,27 +2,37 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from killick.errors import BlobNotFound, InvalidEntry, SessionNotFound
+from killick.errors import (
+    BlobNotFound,
+    CallNotFound,
+    InvalidEntry,
+    SessionNotFound,
+    TurnNotFound,
+)
 from killick.journal import checks
 from killick.journal.checks import check_count, check_counts, check_is
 from killick.journal.fold import Messages, fold_messages, fold_turns
 from killick.journal.kinds import (
     HISTORY,
     TURNS,
+    call_key,
     keyed_id,
     message_end_identity,
     message_identity,
     named_identity,
     turn_identity,
 )
+from killick.journal.turn_state import fold_turn
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
+from killick.model.effects import Outcome, SettledBy, check_settlement
 from killick.model.messages import (
     File,
     Image,
@@ -34,7 +44,15 @@ from killick.model.messages import (
     ToolResult,
     as_message,
 )
-from killick.model.sessions import Namer, Project, SessionInfo, SessionNote, TurnInfo
+from killick.model.sessions import (
+    Limits,
+    Namer,
+    Project,
+    SessionInfo,
+    SessionNote,
+    TurnInfo,
+    microseconds,
+)
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
@@ -42,6 +60,9 @@ from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.engine.import_ops import AddedUnit
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.log import log
+
+if TYPE_CHECKING:  # the views are loaded when one is asked for
+    from killick.views.sent import Made
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
@@ -141,7 +162,22 @@ def read_for_model(
     entries = [*stay, *reader.entries(key, after=reach, through=through)]
     if not reach:
         return entries
-    return sorted([*_referred_to(reader, key, entries), *entries], key=lambda entry: entry.seq)
+    known = {entry.seq for entry in entries}
+    wanted = [*_referred_to(reader, key, entries), *_boundaries(reader, key, stay, reach)]
+    others = {entry.seq: entry for entry in wanted if entry.seq not in known}
+    return sorted([*others.values(), *entries], key=lambda entry: entry.seq)
+
+
+def _boundaries(reader: Reader, key: int, stay: list[e.Entry], reach: int) -> list[e.Entry]:
+    """Return the starts and endings of turns that say whether a tool that stays still runs."""
+    results = [entry.body for entry in stay if isinstance(entry.body, e.ToolFinished)]
+    over = {result.started for result in results}
+    started = [entry.seq for entry in stay if isinstance(entry.body, e.ToolStarted)]
+    started = [seq for seq in started if seq not in over]
+    if not started:
+        return []
+    turns = reader.marked_entries(key, TURNS, after=min(started))
+    return [entry for entry in turns if entry.seq <= reach]
 
 
 def _referred_to(reader: Reader, key: int, entries: list[e.Entry]) -> list[e.Entry]:
@@ -151,8 +187,10 @@ def _referred_to(reader: Reader, key: int, entries: list[e.Entry]) -> list[e.Ent
         body = entry.body
         if isinstance(body, e.MessageRecorded | e.MessageStarted | e.ToolStarted | e.MessageEnded):
             turns[body.turn_id] = None
-        elif isinstance(body, e.ToolFinished | e.LateResult | e.LateText):
+        elif isinstance(body, e.ToolFinished | e.LateResult | e.LateText | e.Settled):
             messages[body.message_id] = None
+            if isinstance(body, e.LateText):
+                turns[body.turn_id] = None
     for entry in entries:
         if isinstance(entry.body, e.TurnStarted):
             turns.pop(entry.body.turn_id, None)
@@ -184,6 +222,20 @@ def read_system(reader: Reader, row: SessionRow, through: int | None = None) -> 
     return read_system(reader, base, reach)
 
 
+class Steer(msgspec.Struct, frozen=True):
+    """A prompt that was given while a turn ran; its id, and the turn that takes it.
+
+    Without a turn nothing ran: it waits for the next turn.
+    """
+
+    id: str
+    turn_id: str | None
+
+    @property
+    def queued(self) -> bool:
+        return self.turn_id is None
+
+
 class AddedMessages(msgspec.Struct, frozen=True):
     """The outcome of `add_messages`: a receipt for each message, and the turns that are new.
 
@@ -209,6 +261,8 @@ class SessionCore:
         self.id = row.id
         self.title = row.about.title
         self.head = row.head
+        self.made: Made | None = None
+        """The newest context, which the next request may be made of."""
 
     def runtime(self) -> Runtime:
         return self.opening.runtime()
@@ -314,6 +368,11 @@ class SessionCore:
 
     def rename(self, title: str | None, by: Namer) -> Flow[Receipt]:
         return self.describe(e.Renamed(id=self.runtime().ids("ent"), title=title, by=by))
+
+    def limit(self, limits: Limits) -> Flow[Receipt]:
+        checks.check_limits(limits)
+        given = None if limits == Limits() else limits
+        return self.describe(e.LimitsSet(id=self.runtime().ids("ent"), limits=given))
 
     def archive(self, *, archived: bool) -> Flow[Receipt]:
         return self.describe(e.Archived(id=self.runtime().ids("ent"), archived=archived))
@@ -422,6 +481,19 @@ class SessionCore:
         runtime.deliver_stop(stopped_id, body)
         return stopped_id
 
+    def pause(self, why: str | None, *, paused: bool) -> Flow[Receipt]:
+        """Keep workers out of the session, or let them in again."""
+        if why is not None:
+            checks.check_text(why, "the reason of a pause")
+        return self.describe(e.Paused(id=self.runtime().ids("ent"), paused=paused, why=why))
+
+    def resume_at(self, time: datetime | None) -> Flow[Receipt]:
+        """Let what is due be taken no earlier than this, or leave it to the backoff again."""
+        if time is not None and not isinstance(time, datetime):
+            raise TypeError(f"the time is a datetime, and this is a {type(time).__name__}")
+        at_us = None if time is None else microseconds(time)
+        return self.describe(e.ResumeAt(id=self.runtime().ids("ent"), at_us=at_us))
+
     def queue(self, prompt: Prompt, key: str | None) -> Flow[str]:
         """Keep a prompt for the next turn; its id."""
         runtime = self.runtime()
@@ -433,6 +505,18 @@ class SessionCore:
         at = runtime.clock()
         yield from self.write(lambda engine: ops.queue(engine, self.key, message, at))
         return message.id
+
+    def steer(self, prompt: Prompt, key: str | None) -> Flow[Steer]:
+        """Keep a prompt for the running turn's next model call."""
+        if prompt is None:
+            raise InvalidEntry("there is nothing to steer the turn with")
+        if key is not None:
+            checks.check_id(key, "key")
+        message = self.prompt(prompt, "", key)
+        at = self.runtime().clock()
+        receipt, turn_id = yield from write(lambda engine: ops.steer(engine, self.key, message, at))
+        self.saw(receipt.seq)
+        return Steer(message.id, turn_id)
 
     def add_messages(
         self, messages: Sequence[Message], source: str, key: str | None
@@ -496,6 +580,61 @@ class SessionCore:
         return self.write(
             lambda engine: ops.finish_tool(engine, self.key, turn_id, call_id, result, None, at)
         )
+
+    def settle(
+        self,
+        turn_id: str,
+        call_id: str,
+        outcome: Outcome,
+        *,
+        result: str | None,
+        by: SettledBy,
+        evidence: str | None,
+        replaces: str | None,
+    ) -> Flow[Receipt]:
+        """Record what was found out about a call whose outcome is unknown."""
+        checks.check_id(turn_id, "id of a turn")
+        checks.check_id(call_id, "tool call id")
+        check_settlement(outcome, by)
+        for what, text in (("the result", result), ("the evidence", evidence)):
+            if text is not None:
+                checks.check_text(text, what)
+        if replaces is not None:
+            checks.check_id(replaces, "id of the settlement that is replaced")
+        if result is not None and outcome != "ran":
+            raise InvalidEntry("a tool that did not run has no result; say why as evidence")
+        body = e.Settled(
+            id="",
+            turn_id=turn_id,
+            message_id="",
+            call_id=call_id,
+            outcome=outcome,
+            result=result,
+            by=by,
+            evidence=evidence,
+            replaces=replaces,
+        )
+        at = self.runtime().clock()
+        return self.write(lambda engine: ops.settle(engine, self.key, body, at))
+
+    def key_of(self, turn_id: str, call_id: str) -> Flow[str]:
+        """Return the key for the outside with which a call was started."""
+        return (yield from read(lambda reader: self._key_of(reader, turn_id, call_id)))
+
+    def _key_of(self, reader: Reader, turn_id: str, call_id: str) -> str:
+        start = self.require_turn(reader, turn_id)
+        turn = fold_turn(reader.entries(self.key, after=start.seq - 1))
+        call = None if turn is None else turn.find_call(call_id)
+        if call is None:
+            raise CallNotFound(f"no whole tool call {call_id!r} was made in turn {turn_id!r}")
+        return call.key or call_key(turn_id, call.message_id, call_id)
+
+    def require_turn(self, reader: Reader, turn_id: str) -> e.Entry:
+        """Return the entry that begins a turn. Raises TurnNotFound."""
+        start = reader.find_entry(self.key, turn_identity(turn_id))
+        if start is None:
+            raise TurnNotFound(f"session {self.id!r} has no turn {turn_id!r}")
+        return start
 
     def add_late_text(self, turn_id: str, message_id: str, text: str) -> Flow[Receipt]:
         checks.check_id(message_id, "message id")

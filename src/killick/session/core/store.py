@@ -15,7 +15,7 @@ from killick.journal.summary import Total, add_up
 from killick.model import entries as e
 from killick.model.limits import EARLIEST_US, LATEST_US
 from killick.model.messages import plain
-from killick.model.sessions import Namer, Parent, Project, SessionInfo, microseconds
+from killick.model.sessions import Limits, Namer, Parent, Project, SessionInfo, microseconds
 from killick.session.core.session import SessionCore, find_row, open_session
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import StoreOpening
@@ -47,6 +47,7 @@ class StoreCore(StoreOpening):
         tags: Sequence[str],
         extra: dict[str, Any] | None,
         parent: Parent | None,
+        limits: Limits | None = None,
     ) -> Flow[SessionCore]:
         """Begin a session.
 
@@ -61,6 +62,7 @@ class StoreCore(StoreOpening):
             tags=checks.as_tags(tags),
             extra={} if extra is None else extra,
             parent=parent,
+            limits=limits,
         )
         checks.check_content(created)
         minted = plain(session_id) if session_id is not None else runtime.ids("ses")

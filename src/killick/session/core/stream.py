@@ -5,7 +5,7 @@ when the block is left, in whatever way it is left.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -38,7 +38,17 @@ ToolType = Literal["function", "custom", "mcp", "hosted"]
 class ModelCall:
     """One request to a model; its system prompt and tools become blobs."""
 
-    __slots__ = ("attempt", "model", "provider", "retry_of", "role", "settings", "system", "tools")
+    __slots__ = (
+        "attempt",
+        "model",
+        "provider",
+        "request",
+        "retry_of",
+        "role",
+        "settings",
+        "system",
+        "tools",
+    )
 
     def __init__(
         self,
@@ -51,7 +61,9 @@ class ModelCall:
         attempt: int,
         retry_of: str | None,
         role: Role,
+        request: Mapping[str, Any] | None = None,
     ) -> None:
+        self.request = request
         self.provider = provider
         self.model = model
         self.settings = settings or {}
@@ -119,19 +131,24 @@ class StreamCore:
             prompt, offered, redacted = turn.runtime.redactor.request(prompt, offered)
         system = None if prompt is None else (yield from turn.put_blob(to_bytes(prompt)))
         tools = None if offered is None else (yield from turn.put_blob(encode(offered)))
-        receipt = yield turn.append(
-            e.ModelCallStarted(
-                id=self.model_call_id,
-                turn_id=turn.claim.turn_id,
-                attempt=call.attempt,
-                retry_of=call.retry_of,
-                provider=call.provider,
-                model=call.model,
-                settings=call.settings,
-                system=system,
-                tools=tools,
-                redacted=redacted,
-            ),
+        started = e.ModelCallStarted(
+            id=self.model_call_id,
+            turn_id=turn.claim.turn_id,
+            attempt=call.attempt,
+            retry_of=call.retry_of,
+            provider=call.provider,
+            model=call.model,
+            settings=call.settings,
+            system=system,
+            tools=tools,
+            redacted=redacted,
+        )
+        if call.request is not None:
+            from killick.views.sent import with_request
+
+            started = with_request(started, call.request, turn.session.made)
+        receipt = yield from turn.begin_call(
+            started,
             e.MessageStarted(
                 id=self.id,
                 turn_id=turn.claim.turn_id,

@@ -7,10 +7,12 @@ from killick.errors import (
     HandleClosed,
     KillickError,
     ToolNotFinished,
+    UsageError,
 )
 from killick.journal import checks
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
+from killick.model.effects import Effect, check_effect
 from killick.model.messages import Json
 from killick.session.core.session import Content, tool_result
 from killick.session.core.turn import TurnCore, store_failed
@@ -19,14 +21,28 @@ from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
 from killick.stores.buffers import StreamBuffer
 from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.tool_ops import Giver, ToolBegun
 
 
 class ToolCore:
     """One run of a tool that the model called."""
 
-    def __init__(self, turn: TurnCore, call_id: str, of: str | None = None) -> None:
+    def __init__(
+        self,
+        turn: TurnCore,
+        call_id: str,
+        of: str | None = None,
+        effect: Effect = "once",
+        key: str | None = None,
+    ) -> None:
+        check_effect(effect)
+        if key is not None:
+            checks.check_id(key, "key")
         self.turn = turn
         self.call_id = call_id
+        self._effect: Effect = effect
+        self._given_key = key
+        self._begun: ToolBegun | None = None
         self._of = of if of != turn.claim.turn_id else None
         self._entered = False
         self._message_id: str | None = None  # providers repeat ids: the call that was started
@@ -47,19 +63,36 @@ class ToolCore:
         seal = turn.seals.pop(self.call_id, None)
         at = turn.runtime.clock()
         try:
-            receipt, self._message_id = yield from write(
+            self._begun = begun = yield from write(
                 lambda engine: ops.start_tool(
-                    engine, turn.key, turn.claim, self.call_id, at, self._of
+                    engine,
+                    turn.key,
+                    turn.claim,
+                    self.call_id,
+                    at,
+                    self._of,
+                    self._effect,
+                    self._given_key,
                 )
             )
         except LookupError:
             if seal is not None and seal.error is not None:
                 raise seal.error from None  # the call was made, and could not be made durable
             raise
-        turn.session.saw(receipt.seq)
+        turn.session.saw(begun.receipt.seq)
+        self._message_id = begun.message_id
         self._entered = True
         if self._of is None:
-            self._buffer = turn.open_buffer(receipt.seq)
+            self._buffer = turn.open_buffer(begun.receipt.seq)
+
+    @property
+    def key(self) -> str:
+        """The key for the outside, the same for each start. Raises UsageError before the first."""
+        if self._begun is None:
+            raise UsageError(
+                "a call has its key once it is started; enter its block, or call begin(), first"
+            )
+        return self._begun.key
 
     def output(self, text: str) -> None:
         buffer = self._buffer
@@ -99,10 +132,11 @@ class ToolCore:
         at, buffer = turn.runtime.clock(), self._buffer
 
         def apply(engine: EngineState) -> Receipt:
-            of = self._of or turn.claim.turn_id
-            return ops.finish_tool(
-                engine, turn.key, of, self.call_id, result, buffer, at, self._message_id
-            )
+            of, begun = self._of or turn.claim.turn_id, self._begun
+            giver = None
+            if begun is not None:
+                giver = Giver(begun.message_id, begun.receipt.seq, begun.number)
+            return ops.finish_tool(engine, turn.key, of, self.call_id, result, buffer, at, giver)
 
         try:
             receipt = yield from write(apply)
@@ -155,7 +189,7 @@ class ToolCore:
         turn, buffer = self.turn, self._buffer
         if buffer is None:
             return
-        if self._length and not turn.over:
+        if not turn.over:
             at = turn.runtime.clock()
             yield from write(
                 lambda engine: ops.leave_tool(

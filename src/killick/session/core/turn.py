@@ -9,6 +9,7 @@ import msgspec
 from killick.errors import (
     ForeignHandle,
     KillickError,
+    LimitReached,
     PromptQueued,
     SessionBusy,
     StoreError,
@@ -19,10 +20,11 @@ from killick.errors import (
 from killick.journal import checks
 from killick.journal.checks import check_is
 from killick.journal.kinds import digest, keyed_id
+from killick.journal.turn_state import waiting
 from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.messages import Message, Prompt
-from killick.model.sessions import Starts
+from killick.model.sessions import Limits, Starts
 from killick.session.core.session import SessionCore
 from killick.session.drive.exit_guard import attach, ending, interruption
 from killick.session.drive.steps import Flow, Pause, Write, read, write
@@ -40,7 +42,10 @@ _LOOK_AGAIN_SECONDS: Final = 0.25
 class TurnOptions:
     """Options with which a turn begins."""
 
-    __slots__ = ("continues", "if_busy", "key", "retry_of", "starts", "wait_seconds")
+    __slots__ = (
+        "continues", "if_busy", "key", "limits", "resume", "retry_of", "starts", "wait_seconds",
+        "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,7 +56,12 @@ class TurnOptions:
         retry_of: str | None,
         wait_seconds: float | None,
         starts: Starts,
+        limits: Limits | None = None,
+        resume: int = 0,
+        work: str | None = None,
     ) -> None:
+        checks.check_limits(limits)
+        self.limits = limits
         if if_busy not in ("refuse", "wait", "queue", "interrupt", "take_over"):
             raise ValueError(
                 f'if_busy={if_busy!r}; it is "refuse", "wait", "queue", "interrupt" or "take_over"'
@@ -62,6 +72,19 @@ class TurnOptions:
             checks.check_id(key, "key")
         if wait_seconds is not None and not isinstance(wait_seconds, int | float):
             raise TypeError(f"wait_seconds is a number of seconds, and this is {wait_seconds!r}")
+        checks.check_count("resume", resume)
+        if resume and starts == "unseen":
+            raise ValueError(
+                'resume needs starts="seen": else no worker could tell what may be repeated'
+            )
+        if work is not None:
+            checks.check_id(work, "token of the work")
+            if resume:
+                raise ValueError(
+                    "work goes on with what its first turn allowed; give resume to that one"
+                )
+        self.resume = resume
+        self.work = work
         self.key = key
         self.if_busy = if_busy
         self.continues = continues
@@ -104,6 +127,8 @@ class TurnCore:
     """A turn from the moment its block is entered until it has its ending."""
 
     def __init__(self, session: SessionCore, prompt: Prompt, options: TurnOptions) -> None:
+        if options.work is not None and prompt is not None:
+            raise ValueError("work is gone on with, not asked for: give None as the prompt")
         self.session = session
         self.key = session.key
         self.runtime = session.runtime()
@@ -149,6 +174,9 @@ class TurnCore:
             retry_of=options.retry_of,
             if_busy=options.if_busy,
             starts=options.starts,
+            limits=options.limits,
+            resume=options.resume,
+            work=options.work,
         )
         try:
             begun = yield from self._begin(start)
@@ -417,6 +445,18 @@ class TurnCore:
         append = self._append(bodies)
         return Write(append, append.done)
 
+    def begin_call(self, *bodies: e.Body) -> Flow[Receipt]:
+        """Append the beginning of a model call. Raises LimitReached, which is recorded then."""
+        append, hit_id = self._append(bodies), self.runtime.ids("ent")
+        key, claim, at = self.key, self.claim, append._at_us
+        begun = yield from write(
+            lambda engine: ops.begin_call(engine, key, claim, bodies, at, hit_id)
+        )
+        if isinstance(begun, LimitReached):
+            raise begun
+        append.done(begun)
+        return begun
+
     def _append(self, bodies: tuple[e.Body, ...]) -> _Append:
         self.check_open()
         for body in bodies:
@@ -443,6 +483,24 @@ class TurnCore:
             model_call_id=message.model_call_id,
             provider=provider,
         )
+
+    def steering(self) -> Flow[list[Message]]:
+        """Take what was said to this turn since it was last asked."""
+        self.check_open()
+        if not (yield from read(self._is_steered)):
+            return []
+        at = self.runtime.clock()
+        taken = yield from write(lambda engine: ops.take_steers(engine, self.key, self.claim, at))
+        for _, receipt in taken:
+            self.session.saw(receipt.seq)
+        return [message for message, _ in taken]
+
+    def _is_steered(self, reader: Reader) -> bool:
+        row = reader.session(self.key)
+        if row is None or row.queue_seq is None:
+            return False
+        prompts = waiting(reader.entries(self.key, after=row.queue_seq - 1))
+        return any(prompt.turn_id == self.claim.turn_id for prompt in prompts.values())
 
     def ask_approval(self, call_id: str, arguments: str) -> Flow[e.ApprovalAsked]:
         """Record that a call waits for a person, bound to its exact arguments."""

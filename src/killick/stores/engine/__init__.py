@@ -15,11 +15,12 @@ Rule 5: an operation that keeps something although it lost (a late text) returns
         of raising it, so that what it kept is committed; the face raises it afterwards.
 """
 
-from killick.stores.engine import import_ops, session_ops, tool_ops, turn_ops
+from killick.stores.engine import import_ops, limit_ops, session_ops, tool_ops, turn_ops
 
 # A turn, its prompts and its messages.
 start_turn = turn_ops.start_turn
 append = turn_ops.append
+begin_call = limit_ops.begin_call
 flush = turn_ops.flush
 end_message = turn_ops.end_message
 stop = turn_ops.stop
@@ -28,13 +29,17 @@ interrupt_turn = turn_ops.interrupt_turn
 recover = turn_ops.recover
 add_late_text = turn_ops.add_late_text
 queue = turn_ops.queue
+steer = turn_ops.steer
+take_steers = turn_ops.take_steers
 withdraw = turn_ops.withdraw
+take_work = turn_ops.take_work
 
 # A tool call.
 seal_call = tool_ops.seal_call
 start_tool = tool_ops.start_tool
 finish_tool = tool_ops.finish_tool
 leave_tool = tool_ops.leave_tool
+settle = tool_ops.settle
 ask_approval = tool_ops.ask_approval
 decide_approval = tool_ops.decide_approval
 

@@ -11,7 +11,9 @@ import msgspec
 from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
 from killick.journal import checks, rules
 from killick.journal.audit import audit_continuation
+from killick.journal.chain import LinkedEntry
 from killick.journal.codec import decode_body, encode
+from killick.journal.due import nothing_due
 from killick.journal.kinds import (
     HISTORY,
     TURNS,
@@ -30,7 +32,7 @@ from killick.model import entries as e
 from killick.model.messages import OWN_PROVIDER, Opaque, Part, Role, ToolResult
 from killick.stores.engine.session_ops import create_session
 from killick.stores.engine.state import EngineState, Receipt, SessionState
-from killick.stores.engine.tool_ops import finish_tool
+from killick.stores.engine.tool_ops import Giver, apply_late, finish_tool
 from killick.stores.engine.turn_ops import close_turn, crashed, session_busy
 
 
@@ -40,7 +42,7 @@ def import_entries(
     """Append entries at the seqs that they name, all or none; return the last one's receipt.
 
     An entry at seq 1 begins the session. Entries that are there already, in these places,
-    change nothing.
+    change nothing. A `LinkedEntry` keeps its link where it follows on the same link here.
     """
     existing = engine.tx.find_session(tenant, session_id)
     if existing is None:
@@ -70,21 +72,36 @@ def _import_new(
         raise InvalidEntry("a journal begins with session_created, which names no fork")
     _admit_import(engine, None, entries)
     made = create_session(
-        engine, session_id=session_id, tenant=tenant, created=first.body, at_us=first.at_us
+        engine,
+        session_id=session_id,
+        tenant=tenant,
+        created=first.body,
+        at_us=first.at_us,
+        copied=_linked(first),
     )
     assert made is not None
     return _append_all(engine, engine.state(made.key), entries[1:])
 
 
 def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.Entry]) -> Receipt:
-    for entry in entries:
-        receipt = engine.write(state, entry.body, entry.at_us)
-        assert not receipt.repeated
-        if isinstance(entry.body, e.TurnStarted):
-            state.turn = TurnState(receipt.seq, entry.body)
-        elif isinstance(entry.body, e.TurnEnding):
-            state.turn = None
+    if entries:
+        # No worker continues what was begun elsewhere: it may be continued there.
+        state.row.imported = entries[-1].seq
+        state.row.due, state.row.due_us, state.row.holder = nothing_due(state.row.due), None, None
+        engine.tx.save_session(state.row)
+    with engine.untold():
+        for entry in entries:
+            receipt = engine.write(state, entry.body, entry.at_us, _linked(entry))
+            assert not receipt.repeated
+            if isinstance(entry.body, e.TurnStarted):
+                state.turn = TurnState(receipt.seq, entry.body)
+            elif isinstance(entry.body, e.TurnEnding):
+                state.turn = None
     return Receipt(state.row.head)
+
+
+def _linked(entry: e.Entry) -> LinkedEntry | None:
+    return entry if isinstance(entry, LinkedEntry) else None
 
 
 def _admit_import(
@@ -121,9 +138,12 @@ def _turn_before(engine: EngineState, state: SessionState | None, turn_id: str) 
     if state is None:
         return None
     try:
-        return engine.past_turn(state, turn_id)
+        turn = engine.past_turn(state, turn_id)
     except TurnNotFound:
         return None
+    for call in turn.unanswered():
+        apply_late(engine, state, turn, call)
+    return turn
 
 
 def _is_queued(engine: EngineState, state: SessionState | None, prompt_id: str) -> bool:
@@ -201,8 +221,9 @@ def add_messages(
             raise session_busy(state.row.id, state.turn.id, state.turn.holder)
         close_turn(engine, state, crashed(state.turn.id), at_us)
     adding = _Addition(engine, state, source, at_us)
-    receipts = [adding.add(unit) for unit in units]
-    adding.end_turn()
+    with engine.untold():
+        receipts = [adding.add(unit) for unit in units]
+        adding.end_turn()
     return AddedUnits(receipts, adding.turns, adding.unpaired, state.row.head)
 
 
@@ -291,7 +312,7 @@ class _Addition:
                     result,
                     None,
                     self._at_us,
-                    call.message_id,
+                    Giver(call.message_id),
                 )
                 if unit.named:
                     self._engine.write(self._state, self._imported(unit), self._at_us)

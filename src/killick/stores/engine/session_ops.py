@@ -10,9 +10,11 @@ import msgspec
 
 from killick.errors import IdConflict, InvalidEntry, SessionDamaged, SessionHasForks
 from killick.journal import checks
+from killick.journal.chain import LinkedEntry
 from killick.journal.codec import decode_body, encode
 from killick.journal.compaction import check_undo
 from killick.journal.kinds import HISTORY, TURNS, identity, same_content
+from killick.journal.news import Told, fold_news
 from killick.journal.summary import Spent, advance, fold_usage, retagged
 from killick.model import entries as e
 from killick.search.documents import index_batch
@@ -31,6 +33,7 @@ def create_session(
     at_us: int,
     base: int | None = None,
     carried: Sequence[tuple[e.Body, int | None]] = (),
+    copied: LinkedEntry | None = None,
 ) -> SessionRow | None:
     """Begin a session; None when it exists already, with the same beginning.
 
@@ -58,12 +61,14 @@ def create_session(
         created_at_us=at_us,
         base=base,
         base_seq=reach,
+        link=None if base is None else engine.tx.link_at(base, reach),
     )
     row.key = engine.tx.create_session(row)
     state = engine.adopt(row)
-    engine.write(state, created, at_us)
-    for body, then_us in carried:
-        engine.write_closing(state, body, at_us if then_us is None else then_us)
+    engine.write(state, created, at_us, copied)
+    with engine.untold():
+        for body, then_us in carried:
+            engine.write_closing(state, body, at_us if then_us is None else then_us)
     return msgspec.structs.replace(row)
 
 
@@ -242,3 +247,31 @@ def save_derived(tx: Transaction, key: int) -> None:
     tx.drop_usage(key)
     for spent in usage:
         tx.spend(key, spent)
+    _save_news(tx, key, tx.entries(key, after=row.base_seq))
+
+
+def news_due(entries: Sequence[e.Entry], stored: Sequence[Told]) -> list[Told]:
+    """Return the lines of the feed that a session's entries amount to, from the first it has on.
+
+    Entries that were brought in from elsewhere are no news, nor is what was there before the feed.
+    """
+    imported = max(
+        (entry.seq for entry in entries if isinstance(entry.body, e.Imported)), default=0
+    )
+    first = min((line.seq for line in stored), default=None)
+    told_since = [line for line in fold_news(entries) if line.seq > imported]
+    return [] if first is None else [line for line in told_since if line.seq >= first]
+
+
+def _save_news(tx: Transaction, key: int, entries: Sequence[e.Entry]) -> None:
+    """Mend a session's lines of the feed. One that has none gets those that wait."""
+    stored = tx.news_of(key)
+    due = news_due(entries, stored)
+    if not stored:
+        due = [line for line in fold_news(entries) if line.line.waits]
+    for line in stored:
+        if line not in due:
+            tx.drop_news(key, line.seq, line.number)
+    for line in due:
+        if line not in stored:
+            tx.put_news(key, line.seq, line.number, line.line)

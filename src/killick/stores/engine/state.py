@@ -12,7 +12,8 @@ is derived from it.
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -20,19 +21,24 @@ import msgspec
 from killick.errors import IdConflict, InvalidEntry, SessionNotFound, TurnNotFound
 from killick.journal import checks
 from killick.journal.assembly import merge
+from killick.journal.chain import LinkedEntry, body_hash, link_of
 from killick.journal.codec import CodecError, encode, read_back
 from killick.journal.kinds import (
     KINDS,
+    TAGS,
     blobs_of,
     digest,
     ending_identity,
     identity,
+    named_identity,
     same_content,
     subject,
     turn_identity,
 )
+from killick.journal.news import Answers, answers_of, lines_of
 from killick.journal.redaction import Redactor, failed
 from killick.journal.summary import advance, spent_by
+from killick.journal.tally import Tally
 from killick.journal.turn_state import TurnState, fold_turn
 from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
@@ -85,8 +91,11 @@ class EngineState:
         self.redactor = redactor
         self.tx: Transaction
         self._states: dict[int, SessionState] = {}
+        self._tallies: dict[int, Tally] = {}
         self._touched: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
+        self.telling = True
+        """Whether entries add lines to the feed; what is brought in from elsewhere is no news."""
         self.appended = 0
         """Entries that were written here, which the search index does not have yet."""
 
@@ -99,6 +108,15 @@ class EngineState:
         if len(self._states) > _STATES_MAX:
             self._states.clear()
 
+    @contextmanager
+    def untold(self) -> Iterator[None]:
+        """Write what happened elsewhere or before: it adds no lines to the feed."""
+        self.telling = False
+        try:
+            yield
+        finally:
+            self.telling = True
+
     def committed(self) -> None:
         """Settle the streams: what was taken from them is durable."""
         for buffer, _ in self._taken:
@@ -110,6 +128,7 @@ class EngineState:
         """Forget sessions whose state holds entries that are not in the journal after all."""
         for key in self._touched:
             self._states.pop(key, None)
+        self._tallies.clear()
         self.give_back(0)
 
     def savepoint(self) -> int:
@@ -197,15 +216,29 @@ class EngineState:
         assert turn is not None
         return turn
 
+    def tally(self, row: SessionRow) -> Tally:
+        """Return what a session's own entries have spent; only new ones are read."""
+        known = self._tallies.get(row.key)
+        if known is None or known.seq > row.head or self.tx.may_lose_end:
+            if len(self._tallies) > _STATES_MAX:
+                self._tallies.clear()
+            known = self._tallies[row.key] = Tally()
+        after = max(known.seq, row.base_seq)
+        return known.take(self.tx.entries(row.key, after=after) if after < row.head else ())
+
     # -- entries -------------------------------------------------------------------------------
 
-    def write(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
+    def write(
+        self, state: SessionState, body: e.Body, at_us: int, copied: LinkedEntry | None = None
+    ) -> Receipt:
         """Append one entry, unless it is there already.
 
-        Raises IdConflict, and InvalidEntry for a body that could not be read back as it is.
+        One that was `copied` keeps its link where it follows on the same one here. Raises
+        IdConflict, and InvalidEntry for a body that could not be read back as it is.
         """
         if self.redactor is not None:
             body = self.redactor.body(body)
+            copied = copied if copied is not None and copied.body == body else None
         try:
             data = encode(body)
             body = read_back(body, data)
@@ -218,7 +251,7 @@ class EngineState:
         for name in blobs_of(body):
             if not self.tx.refer(state.row.key, state.row.tenant, name):
                 raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
-        return self._insert(state, body, data, at_us)
+        return self._insert(state, body, data, at_us, copied)
 
     def write_closing(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append an entry of a turn that is being closed, which no rule may refuse.
@@ -237,20 +270,34 @@ class EngineState:
     def redacted(self, body: e.Body) -> e.Body:
         return body if self.redactor is None else self.redactor.body(body)
 
-    def _insert(self, state: SessionState, body: e.Body, data: bytes, at_us: int) -> Receipt:
+    def _insert(
+        self,
+        state: SessionState,
+        body: e.Body,
+        data: bytes,
+        at_us: int,
+        copied: LinkedEntry | None = None,
+    ) -> Receipt:
         row, seq = state.row, state.row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
         kind = KINDS[type(body)]
         name, mark = kind.identity(body), kind.lookup
+        if copied is not None and copied.before == row.link:
+            link = copied.link
+        else:
+            hashed = body_hash(data) if large is None else bytes.fromhex(large[3:])
+            tag = TAGS.get(type(body)) or e.kind_of(body)
+            link = link_of(row.link, row.id, seq, at_us, tag, name, hashed)
         inherited = row.base is not None and self.tx.find_entry(row.key, name) is not None
         if inherited or not self.tx.insert_entry(
-            row.key, seq, name, at_us, inline, blob=large, mark=mark
+            row.key, seq, name, at_us, inline, blob=large, mark=mark, link=link
         ):
             repeat = self._repeat_of(state, body)
             assert repeat is not None
             return repeat
-        row.head, state.version, state.last = seq, self.tx.version(row.key), name
+        row.head, row.link = seq, link
+        state.version, state.last = self.tx.version(row.key), name
         self._derive(state, seq, body, at_us)
         if state.turn is not None:
             state.turn.apply(seq, body)
@@ -259,6 +306,7 @@ class EngineState:
 
     def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:
         """Save what is derived from the journal, in the transaction that appends to it."""
+        status = state.row.about.status
         labels = (state.row.about.tags, state.row.about.models)
         if advance(state.row, seq, at_us, body):
             self.tx.save_session(state.row)
@@ -270,6 +318,36 @@ class EngineState:
         spent = spent_by(at_us, body, call)
         if spent is not None:
             self.tx.spend(state.row.key, spent)
+        if self.telling and KINDS[type(body)].in_news:
+            self._tell(state, seq, body, status)
+
+    def _tell(self, state: SessionState, seq: int, body: e.Body, status: str | None) -> None:
+        """Add the entry's lines to the feed, and mark the lines that it answers."""
+        key = state.row.key
+        answers = answers_of(body, status)
+        if answers is not None:
+            self._answer(key, answers)
+        for number, line in enumerate(lines_of(state.turn, body)):
+            self.tx.put_news(key, seq, number, line)
+
+    def _answer(self, key: int, answers: Answers) -> None:
+        seqs: list[int] | None = None
+        if answers.approval is not None:
+            asked = self.tx.find_entry(key, named_identity(answers.approval, "approval_asked"))
+            seqs = [] if asked is None else [asked.seq]
+        elif answers.once_known:
+            waiting = [news.seq for news in self.tx.news_of(key) if news.line.waits]
+            seqs = [seq for seq in waiting if self._is_known(key, seq)]
+        self.tx.answer_news(key, answers.kinds, seqs)
+
+    def _is_known(self, key: int, seq: int) -> bool:
+        """Tell whether every outcome of the turn that ended at this seq is known by now."""
+        (ending,) = self.tx.entries(key, after=seq - 1, through=seq)
+        if not isinstance(ending.body, e.TurnEnding):
+            return False
+        start = self.tx.find_entry(key, turn_identity(ending.body.turn_id))
+        turn = None if start is None else fold_turn(self.tx.entries(key, after=start.seq - 1))
+        return turn is not None and not turn.has_unknown
 
     def _large_body(self, row: SessionRow, data: bytes) -> str:
         name = digest(data)

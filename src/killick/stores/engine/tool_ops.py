@@ -1,5 +1,7 @@
 """Operations on tool calls: start, finish or leave one, ask a person about it."""
 
+import msgspec
+
 from killick.errors import (
     IdConflict,
     InvalidEntry,
@@ -9,20 +11,26 @@ from killick.journal import rules
 from killick.journal.assembly import assemble, output_text
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import (
+    call_key,
     digest,
     identity,
     message_end_identity,
     message_identity,
     named_identity,
     result_identity,
+    same_content,
+    settlement_id,
+    start_identity,
+    turn_identity,
 )
 from killick.journal.turn_state import CallState, TurnState
 from killick.model import entries as e
+from killick.model.effects import Effect
 from killick.model.messages import ToolCall, ToolResult
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Claim
+from killick.stores.contract import Claim, check_doubt
 from killick.stores.engine.state import EngineState, Receipt, SessionState
-from killick.stores.engine.turn_ops import Over, keep_rest
+from killick.stores.engine.turn_ops import Over, close_turn, crashed, keep_rest
 
 
 def seal_call(
@@ -41,45 +49,140 @@ def seal_call(
     engine.write(state, body, at_us)
 
 
-def start_tool(
-    engine: EngineState, key: int, claim: Claim, call_id: str, at_us: int, of: str | None = None
-) -> tuple[Receipt, str]:
-    """Mark a call as started; from here on it may have effects. Returns its message's id.
+class Giver(msgspec.Struct, frozen=True):
+    """The run that gave a result, as far as is known: the call's message, and which of its starts.
 
-    `of` is the ended turn that made the call, if it is not the running one.
+    Providers repeat ids; without a message it is the newest call.
+    """
+
+    message_id: str | None = None
+    started: int | None = None
+    number: int = 0
+
+
+class ToolBegun(msgspec.Struct, frozen=True):
+    """A start that is recorded: which call's, which of its starts, and the key for the outside."""
+
+    receipt: Receipt
+    message_id: str
+    number: int
+    key: str
+
+
+def start_tool(
+    engine: EngineState,
+    key: int,
+    claim: Claim,
+    call_id: str,
+    at_us: int,
+    of: str | None = None,
+    effect: Effect = "once",
+    outside: str | None = None,
+) -> ToolBegun:
+    """Mark a call as started; from here on it may have effects.
+
+    `of` is the ended turn that made the call, if it is not the running one. `outside` is the
+    caller's key for the outside. Of a repeat, effect and key are those of the first start.
     """
     state = engine.live(key)
-    turn = state.claimed(claim)
-    if of is not None and of != turn.id:
-        return _start_late(engine, state, turn, of, call_id, at_us)
-    call = rules.require_call(turn, call_id)
-    body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
-    rules.admit(turn, body)
+    running = state.claimed(claim)
+    if of is None or of == running.id:
+        turn, later = running, None
+        call = rules.require_call(turn, call_id)
+    else:
+        turn, later = engine.past_turn(state, of), running
+        call = rules.require_call(turn, call_id)
+        apply_late(engine, state, turn, call)
+        if turn.id not in running.line:
+            running.line = _line_of(engine, state, running)
+    minted = call_key(turn.id, call.message_id, call_id)
+    if call.starts and outside is not None and outside != (call.key or minted):
+        raise IdConflict(
+            f"tool call {call_id!r} was started with the key {call.key or minted!r}; a repeat has "
+            "the same"
+        )
+    body = e.ToolStarted(
+        turn_id=turn.id,
+        message_id=call.message_id,
+        call_id=call_id,
+        effect=call.effect if call.starts else effect,
+        key=call.key if call.starts else outside,
+        number=call.starts + 1,
+    )
+    rules.admit(turn, body, later)
     rules.admit_approved(call, _decision(engine, state, call))
-    return engine.write(state, body, at_us), call.message_id
+    receipt = engine.write(state, body, at_us)
+    return ToolBegun(receipt, call.message_id, body.number, body.key or minted)
 
 
-def _start_late(
-    engine: EngineState, state: SessionState, running: TurnState, of: str, call_id: str, at_us: int
-) -> tuple[Receipt, str]:
-    turn = engine.past_turn(state, of)
-    call = rules.require_call(turn, call_id)
-    body = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
-    _apply_late(engine, state, turn, call, body)
-    rules.admit(turn, body, running)
-    rules.admit_approved(call, _decision(engine, state, call))
-    return engine.write(state, body, at_us), call.message_id
+def _line_of(engine: EngineState, state: SessionState, running: TurnState) -> set[str]:
+    """Return the turns that a turn goes on with: the one it names, the one which that names …"""
+    line: set[str] = set()
+    before = running.continues
+    while before is not None and before not in line:
+        line.add(before)
+        start = engine.tx.find_entry(state.row.key, turn_identity(before))
+        body = None if start is None else start.body
+        before = body.continues if isinstance(body, e.TurnStarted) else None
+    return line
 
 
-def _apply_late(
-    engine: EngineState, state: SessionState, turn: TurnState, call: CallState, start: e.ToolStarted
-) -> None:
-    """Apply what came for a call after its turn had ended: its start, its result."""
-    result = result_identity(call.message_id, call.call_id)
-    for name in (identity(start), result):
-        entry = engine.tx.find_entry(state.row.key, name)
+def apply_late(engine: EngineState, state: SessionState, turn: TurnState, call: CallState) -> None:
+    """Apply what came for a call after its turn had ended: its starts, a settlement, its result."""
+    names = [result_identity(call.message_id, call.call_id)]
+    if turn.ended is None:
+        return
+    key = state.row.key
+    while entry := engine.tx.find_entry(
+        key, start_identity(call.message_id, call.call_id, call.starts + 1)
+    ):
+        turn.apply(entry.seq, entry.body)
+    replaces: str | None = None
+    while True:
+        replaces = settlement_id(call.message_id, call.call_id, call.starts, replaces)
+        entry = engine.tx.find_entry(key, named_identity(replaces, "settled"))
+        if entry is None:
+            break
+        turn.apply(entry.seq, entry.body)
+    for name in names:
+        entry = engine.tx.find_entry(key, name)
         if entry is not None:
             turn.apply(entry.seq, entry.body)
+
+
+def settle(engine: EngineState, key: int, body: e.Settled, at_us: int) -> Receipt:
+    """Record what was found out about a call whose outcome was unknown; the message's id and the
+    number of starts are filled in."""
+    state = engine.live(key)
+    running = state.turn
+    if running is not None and not engine.tx.is_alive(running.holder):
+        close_turn(engine, state, crashed(running.id), at_us)
+        running = None
+    if running is not None:
+        check_doubt(engine.tx, running.holder)
+    if running is not None and running.id == body.turn_id:
+        rules.admit(running, body)
+    turn = engine.past_turn(state, body.turn_id)
+    call = rules.require_call(turn, body.call_id)
+    apply_late(engine, state, turn, call)
+    offered = msgspec.structs.replace(
+        body,
+        id=settlement_id(call.message_id, call.call_id, call.starts, body.replaces),
+        message_id=call.message_id,
+        number=call.starts,
+    )
+    newest, same = call.settled, engine.redacted(offered)
+    assert isinstance(same, e.Settled)
+    if (
+        newest is not None
+        and (newest.outcome, newest.result) == (same.outcome, same.result)
+        and body.replaces in (None, newest.replaces)
+    ):
+        stored = engine.tx.find_entry(key, identity(newest))
+        assert stored is not None
+        return Receipt(stored.seq, repeated=True)
+    rules.admit(turn, offered, running)
+    return engine.write(state, offered, at_us)
 
 
 def _decision(
@@ -101,40 +204,53 @@ def finish_tool(
     result: ToolResult | None,
     buffer: StreamBuffer | None,
     at_us: int,
-    message_id: str | None = None,
+    giver: Giver | None = None,
 ) -> Receipt:
     """Record a call's one result: in its turn, or as late when the turn has ended.
 
     Without a result, what the tool printed is the result. No fence is asked for: a call has
-    one result, and its giver knows the truth about a side effect.
+    one result, and its giver knows the truth about a side effect. When another start of the call
+    has given its result already, this is the second.
     """
     state = engine.live(key)
     turn = state.turn
     if turn is None or turn.id != turn_id:
         turn = engine.past_turn(state, turn_id)
-    call = rules.require_call(turn, call_id, message_id)
-    if call.started_seq is None and turn.ended is not None:
-        start = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
-        late = engine.tx.find_entry(state.row.key, identity(start))
-        call.started_seq = None if late is None else late.seq
-    left = _left_output(engine, state, turn, call.message_id, call_id)
-    printed = output_text([*left, *engine.deltas(state, call.started_seq, buffer)])
+    giver = giver or Giver()
+    call = rules.require_call(turn, call_id, giver.message_id)
+    apply_late(engine, state, turn, call)
+    started, number = giver.started or call.started_seq, giver.number or call.starts
+    # A repeat streams nothing; what was left is the first start's.
+    left = _left_output(engine, state, turn, call.message_id, call_id) if number <= 1 else []
+    printed = output_text([*left, *engine.deltas(state, started, buffer)])
     result = result or ToolResult(call_id, printed)
     output = printed if printed and printed != result.content else None
     make = e.LateResult if turn.ended is not None else e.ToolFinished
-    body = make(
+    body: e.ToolFinished | e.LateResult = make(
         turn_id=turn.id,
         message_id=call.message_id,
         result=result,
         output=output,
-        started=call.started_seq,
+        started=started,
     )
     if call.answered:
+        if isinstance(body, e.LateResult) and _is_second(engine, state, body):
+            body = msgspec.structs.replace(body, second=number)
+            return engine.write(state, body, at_us)
         return engine.repeat(state, body) or _answered(call_id)
     receipt = engine.write(state, body, at_us)
-    if call.started_seq is not None and not receipt.repeated:
-        engine.drop_deltas(state, call.started_seq)
+    if started is not None and not receipt.repeated:
+        engine.drop_deltas(state, started)
     return receipt
+
+
+def _is_second(engine: EngineState, state: SessionState, body: e.LateResult) -> bool:
+    """Return whether another start of the call has given another result."""
+    stored = engine.tx.find_entry(state.row.key, identity(body))
+    if stored is None or not isinstance(stored.body, e.ToolFinished | e.LateResult):
+        return False
+    other = body.started is not None and stored.body.started != body.started
+    return other and not same_content(stored.body, engine.redacted(body))
 
 
 def leave_tool(
@@ -146,20 +262,19 @@ def leave_tool(
     at_us: int,
     message_id: str | None = None,
 ) -> Over | None:
-    """Keep what a tool printed that was left without a result."""
+    """Record that a tool was left without a result, with what it had printed."""
     state = engine.state(key)
     try:
         turn = state.claimed(claim)
     except TurnEnded as lost:
         return keep_rest(engine, state, claim, [buffer], at_us, lost)
     call = rules.require_call(turn, call_id, message_id)
+    if call.answered:
+        return None  # its result is there, though whoever gave it was not told
     output = output_text(engine.deltas(state, buffer.seq, buffer))
-    if output:
-        body = e.ToolOutput(
-            turn_id=turn.id, message_id=call.message_id, call_id=call_id, output=output
-        )
-        engine.write_closing(state, body, at_us)
-        engine.drop_deltas(state, buffer.seq)
+    body = e.ToolOutput(turn_id=turn.id, message_id=call.message_id, call_id=call_id, output=output)
+    engine.write_closing(state, body, at_us)
+    engine.drop_deltas(state, buffer.seq)
     return None
 
 

@@ -31,10 +31,11 @@ from killick.journal.turn_state import TurnState
 from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.messages import Message, Part, Text
-from killick.model.sessions import Starts
+from killick.model.sessions import Limits, Starts
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Flush, SessionLocked, check_doubt
 from killick.stores.engine.state import EngineState, Receipt, SessionState
+from killick.stores.engine.work_ops import check_work, has_lapsed
 
 IfBusy = Literal["refuse", "wait", "queue", "interrupt", "take_over"]
 
@@ -54,6 +55,9 @@ class TurnStart(msgspec.Struct, frozen=True):
     retry_of: str | None = None
     if_busy: IfBusy = "refuse"
     starts: Starts = "seen"
+    limits: Limits | None = None
+    resume: int = 0
+    work: str | None = None
 
 
 class TurnEntered(msgspec.Struct, frozen=True):
@@ -80,11 +84,17 @@ def start_turn(engine: EngineState, key: int, start: TurnStart, at_us: int) -> T
         continues=start.continues,
         retry_of=start.retry_of,
         starts=start.starts,
+        limits=start.limits,
+        resume=start.resume,
+        work=start.work,
     )
     if start.key is not None:
         existing = _existing_turn(engine, state, _turn_of_key(engine, state, start, body))
         if existing is not None:
             return existing
+    if start.work is not None:
+        continues = check_work(engine, state, start.work, start.continues)
+        body = msgspec.structs.replace(body, continues=continues)
     if state.turn is not None:
         if not engine.tx.is_alive(state.turn.holder):
             close_turn(engine, state, crashed(state.turn.id), at_us)
@@ -106,7 +116,8 @@ def _begin_turn(
     for linked in (body.continues, body.retry_of):
         if linked is not None:
             engine.past_turn(state, linked)
-    waiting = _waiting_prompts(engine, state)
+    # Prompts that wait were written for the answer that is gone on with (decision 0032).
+    waiting = {} if body.work is not None else _waiting_prompts(engine, state)
     receipt = engine.write(state, body, at_us)
     if receipt.repeated:
         raise IdConflict(f"turn {body.turn_id!r} exists already")
@@ -196,13 +207,46 @@ def queue(engine: EngineState, key: int, prompt: e.MessageRecorded, at_us: int) 
 
 
 def _queue(
-    engine: EngineState, state: SessionState, prompt: e.MessageRecorded, at_us: int
+    engine: EngineState,
+    state: SessionState,
+    prompt: e.MessageRecorded,
+    at_us: int,
+    steers: str | None = None,
 ) -> Receipt:
     # A prompt that was asked already does not wait to be asked again.
     asked = engine.repeat(state, prompt)
     if asked is None and engine.repeat(state, e.PromptWithdrawn(id=prompt.id)):
         raise IdConflict(f"prompt {prompt.id!r} was withdrawn; ask it under another key or id")
-    return asked or engine.write(state, _queued(prompt), at_us)
+    return asked or engine.write(state, _queued(prompt, steers), at_us)
+
+
+def steer(
+    engine: EngineState, key: int, prompt: e.MessageRecorded, at_us: int
+) -> tuple[Receipt, str | None]:
+    """Keep a prompt for the next model call of the running turn; return that turn's id.
+
+    Where none runs it waits for the next turn, and the id is None.
+    """
+    state = engine.live(key)
+    turn_id = None if state.turn is None else state.turn.id
+    return _queue(engine, state, prompt, at_us, steers=turn_id), turn_id
+
+
+def take_steers(
+    engine: EngineState, key: int, claim: Claim, at_us: int
+) -> list[tuple[Message, Receipt]]:
+    """Make the prompts that steer the running turn messages of it, each once, in order."""
+    state = engine.live(key)
+    turn = state.claimed(claim)
+    taken = []
+    for prompt in _waiting_prompts(engine, state).values():
+        if prompt.turn_id == turn.id:
+            engine.write(state, e.PromptTaken(id=prompt.id, turn_id=turn.id), at_us)
+            message = _prompt_of(engine, state, prompt, turn.id)
+            receipt = engine.write(state, message, at_us)
+            recorded = Message(message.role, message.parts, message.id, turn_id=turn.id)
+            taken.append((recorded, receipt))
+    return taken
 
 
 def withdraw(engine: EngineState, key: int, prompt_id: str, at_us: int) -> Receipt:
@@ -273,6 +317,55 @@ def recover(engine: EngineState, key: int, at_us: int) -> tuple[bool, int]:
         return False, state.row.head
     close_turn(engine, state, crashed(state.turn.id), at_us)
     return True, state.row.head
+
+
+class DueWork(msgspec.Struct, frozen=True):
+    """A turn that broke and was taken to be continued: `session.turn(None, work=token)` does."""
+
+    session_id: str
+    turn_id: str
+    attempt: int
+    token: str
+
+
+def take_work(
+    engine: EngineState, key: int, token: str, holder: str, lease_us: int, at_us: int
+) -> DueWork | None:
+    """Take a session's work, if it is due and no other worker was faster.
+
+    A turn that still seems to run is closed first, if its holder is dead. When all attempts are
+    used up, that is recorded.
+    """
+    state = engine.state(key)
+    if state.turn is not None:
+        if state.row.due is None or state.row.about.deleted:
+            return None
+        if engine.tx.is_alive(state.turn.holder):
+            check_doubt(engine.tx, state.turn.holder)
+            return None
+        close_turn(engine, state, crashed(state.turn.id), at_us)
+    due, ready = state.row.due, state.row.due_us
+    if due is None or ready is None:
+        return None
+    now_us = engine.tx.now_us()
+    lapsed = due.token is not None and has_lapsed(engine, due, now_us)
+    if due.token is not None and not lapsed:
+        return None
+    if due.attempts >= due.allowed:
+        body = e.AttemptsUsed(turn_id=due.turn_id, attempts=due.attempts)
+        engine.write(state, body, at_us)
+        return None
+    if not lapsed and now_us < ready:
+        return None
+    taken = e.WorkTaken(
+        id=token,
+        turn_id=due.turn_id,
+        attempt=due.attempts + 1,
+        taker=holder,
+        until_us=now_us + lease_us,
+    )
+    engine.write(state, taken, at_us)
+    return DueWork(state.row.id, due.turn_id, taken.attempt, token)
 
 
 def append(
@@ -484,8 +577,8 @@ def _continuing(stored: Sequence[Part], text: str) -> e.Delta:
     return e.Delta(len(stored), 0, "text", text)
 
 
-def _queued(prompt: e.MessageRecorded) -> e.PromptWaiting:
-    return e.PromptWaiting(id=prompt.id, role=prompt.role, parts=prompt.parts)
+def _queued(prompt: e.MessageRecorded, steers: str | None = None) -> e.PromptWaiting:
+    return e.PromptWaiting(id=prompt.id, role=prompt.role, parts=prompt.parts, steers=steers)
 
 
 def _prompt_hash(prompt: e.MessageRecorded | None) -> str:

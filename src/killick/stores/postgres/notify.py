@@ -181,8 +181,8 @@ class Listener:
                 line.close()
 
 
-_POLLED: Final = Pace(busy=0.2, quiet=0.2)
-_ANNOUNCED: Final = Pace(busy=0.2, quiet=1.0)
+_POLLED: Final = Pace(busy=0.2, quiet=0.2, news=0.5)
+_ANNOUNCED: Final = Pace(busy=0.2, quiet=1.0, news=0.5)
 _FEW: Final = 4
 _NOTHING: Final = Wanted(frozenset(), frozenset())
 

@@ -7,14 +7,14 @@ SELECT set_config('lock_timeout', %(lock_timeout)s, true),
 -- lock_session --
 -- Lock one session for a transaction, and read it.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
-       base, base_seq, about, watched > clock_timestamp()
+       base, base_seq, about, holder, due, due_us, imported, link, watched > clock_timestamp()
 FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s
 FOR UPDATE;
 
 -- lock_sessions --
 -- Lock several sessions, in one order for every process, so that no two wait for each other.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
-       base, base_seq, about, watched > clock_timestamp()
+       base, base_seq, about, holder, due, due_us, imported, link, watched > clock_timestamp()
 FROM killick.sessions
 JOIN unnest(%(tenants)s::bigint[], %(sessions)s::bigint[]) AS wanted (tenant, session) USING (tenant, session)
 ORDER BY tenant, session
@@ -46,12 +46,13 @@ FROM (SELECT s.tenant, s.session, s.watched > clock_timestamp() AS wanted
 -- append_entry --
 -- Append one entry, as a whole transaction; nothing is written if the version is another.
 WITH saved AS (
-    UPDATE killick.sessions SET head = %(seq)s, stamp = %(stamp)s, behind = true
+    UPDATE killick.sessions SET head = %(seq)s, link = %(link)s, stamp = %(stamp)s, behind = true
     WHERE tenant = %(tenant)s AND session = %(session)s AND stamp = %(known)s
     RETURNING tenant, session, watched > clock_timestamp() AS wanted
 ), added AS (
-    INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
-    SELECT tenant, session, %(seq)s, %(at_us)s, %(crc)s, %(mark)s::bigint, %(identity)s, %(blob)s::bytea, %(body)s
+    INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body, link)
+    SELECT tenant, session, %(seq)s, %(at_us)s, %(crc)s, %(mark)s::bigint, %(identity)s, %(blob)s::bytea, %(body)s,
+           %(link)s::bytea
     FROM saved
 )
 SELECT wanted FROM saved;
@@ -59,16 +60,16 @@ SELECT wanted FROM saved;
 -- append_entries --
 -- The same for many sessions; divide by zero if one of them has another version.
 WITH saved AS (
-    UPDATE killick.sessions AS s SET head = believed.head, stamp = %(stamp)s, behind = true
-    FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[], %(known)s::bigint[])
-         AS believed (tenant, session, head, stamp)
+    UPDATE killick.sessions AS s SET head = believed.head, link = believed.link, stamp = %(stamp)s, behind = true
+    FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[], %(links)s::bytea[],
+                %(known)s::bigint[]) AS believed (tenant, session, head, link, stamp)
     WHERE s.tenant = believed.tenant AND s.session = believed.session AND s.stamp = believed.stamp
     RETURNING s.tenant, s.session, s.watched > clock_timestamp() AS wanted
 ), added AS (
-    INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
+    INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body, link)
     SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(at_us)s::bigint[],
                          %(crc)s::bigint[], %(mark)s::bigint[], %(identity)s::bytea[], %(blob)s::bytea[],
-                         %(body)s::bytea[])
+                         %(body)s::bytea[], %(link)s::bytea[])
 )
 SELECT 1 / (count(*) = %(count)s)::int, array_agg(tenant) FILTER (WHERE wanted), array_agg(session) FILTER (WHERE wanted)
 FROM saved;
@@ -76,7 +77,7 @@ FROM saved;
 -- session --
 -- Read a session's row without locking it.
 SELECT tenant, session, id, head, stamp, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us,
-       base, base_seq, about
+       base, base_seq, about, holder, due, due_us, imported, link
 FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- stopping --
@@ -108,9 +109,23 @@ SELECT session FROM killick.sessions WHERE tenant = %(tenant)s AND base = %(sess
 -- List all sessions, for what goes over the whole store.
 SELECT tenant, session FROM killick.sessions ORDER BY created_at_us, tenant, session;
 
+-- now --
+-- Read the server's clock, in microseconds since 1970.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- due --
+-- Find sessions whose work may be taken by now.
+SELECT tenant, session FROM killick.sessions
+WHERE tenant = %(tenant)s AND due_us <= %(now_us)s ORDER BY due_us, session LIMIT %(limit)s;
+
+-- held --
+-- Find who has sessions now, to see which of them are dead.
+SELECT holder, tenant, session, due IS NOT NULL FROM killick.sessions
+WHERE tenant = %(tenant)s AND holder IS NOT NULL;
+
 -- origin --
 -- Read where a session comes from, even if the rest of its row is damaged.
-SELECT id, created_at_us, base, base_seq FROM killick.sessions
+SELECT id, created_at_us, base, base_seq, imported, link FROM killick.sessions
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- head_of --
@@ -183,21 +198,24 @@ VALUES (%(tenant)s, %(session)s, %(id)s, %(base_seq)s, %(stamp)s, %(fence)s, %(c
 -- save_session --
 -- Save a session's row after operations that changed more than its head.
 UPDATE killick.sessions
-SET head = %(head)s, stamp = %(stamp)s, fence = %(fence)s, turn_seq = %(turn_seq)s, stop_seq = %(stop_seq)s,
-    queue_seq = %(queue_seq)s, updated_at_us = %(updated_at_us)s, archived = %(archived)s, deleted = %(deleted)s,
+SET head = %(head)s, link = %(link)s, stamp = %(stamp)s, fence = %(fence)s, turn_seq = %(turn_seq)s,
+    stop_seq = %(stop_seq)s, queue_seq = %(queue_seq)s, updated_at_us = %(updated_at_us)s, archived = %(archived)s, deleted = %(deleted)s,
     about = %(about)s, type = %(type)s, project = %(project)s, title = %(title)s, status = %(status)s,
-    pinned = %(pinned)s, parent = %(parent)s, behind = behind OR indexed < %(head)s
+    pinned = %(pinned)s, parent = %(parent)s,
+    holder = %(holder)s, due = %(due)s, due_us = %(due_us)s, imported = %(imported)s,
+    behind = behind OR indexed < %(head)s
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- save_head --
 -- Save the head of a session that only got new entries.
-UPDATE killick.sessions SET head = %(head)s, stamp = %(stamp)s, behind = true
+UPDATE killick.sessions SET head = %(head)s, link = %(link)s, stamp = %(stamp)s, behind = true
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- save_heads --
 -- The same for several sessions.
-UPDATE killick.sessions AS s SET head = saved.head, stamp = %(stamp)s, behind = true
-FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[]) AS saved (tenant, session, head)
+UPDATE killick.sessions AS s SET head = saved.head, link = saved.link, stamp = %(stamp)s, behind = true
+FROM unnest(%(tenants)s::bigint[], %(sessions)s::bigint[], %(heads)s::bigint[], %(links)s::bytea[])
+     AS saved (tenant, session, head, link)
 WHERE s.tenant = saved.tenant AND s.session = saved.session;
 
 -- restamp --
@@ -243,15 +261,16 @@ ORDER BY u.day, s.id, u.provider, u.model;
 
 -- insert_entry --
 -- Append one entry; one whose identity is stored already fails.
-INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
-VALUES (%(tenant)s, %(session)s, %(seq)s, %(at_us)s, %(crc)s, %(mark)s, %(identity)s, %(blob)s, %(body)s);
+INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body, link)
+VALUES (%(tenant)s, %(session)s, %(seq)s, %(at_us)s, %(crc)s, %(mark)s, %(identity)s, %(blob)s, %(body)s,
+        %(link)s);
 
 -- insert_entries --
 -- The same for several entries, of any sessions.
-INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body)
+INSERT INTO killick.entries (tenant, session, seq, at_us, crc, mark, identity, blob, body, link)
 SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(at_us)s::bigint[],
                      %(crc)s::bigint[], %(mark)s::bigint[], %(identity)s::bytea[], %(blob)s::bytea[],
-                     %(body)s::bytea[]);
+                     %(body)s::bytea[], %(link)s::bytea[]);
 
 -- has_entry --
 -- Find an entry by identity: whether it is a repetition, or whether a lost commit was made.
@@ -283,6 +302,24 @@ ORDER BY seq;
 -- Read one entry by its identity.
 SELECT seq, at_us, crc, body, blob
 FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s AND identity = %(identity)s;
+
+-- link_at --
+-- Read the link of one entry: where a fork begins, what was kept elsewhere.
+SELECT link FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s;
+
+-- stored_entries --
+-- Read rows as they are, to prove them.
+SELECT seq, at_us, crc, body, blob, mark, identity, link
+FROM killick.entries WHERE tenant = %(tenant)s AND session = %(session)s AND seq > %(after)s
+ORDER BY seq LIMIT %(limit)s;
+
+-- saved_head --
+-- Read the head that a session's row names.
+SELECT head FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s;
+
+-- was_erased --
+-- Find the receipt of an erased session.
+SELECT 1 FROM killick.erasures WHERE tenant = %(tenant)s AND id = %(id)s LIMIT 1;
 
 -- deltas --
 -- Read the deltas of a message that streams, or of a tool that runs.
@@ -635,3 +672,58 @@ EXISTS (SELECT 1 FROM killick.search_substrings AS w
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names'), pg_is_in_recovery(),
        (SELECT count(*) FROM pg_stat_replication);
+
+-- store_number --
+-- Tell a cursor of this store's feed from another store's.
+SELECT value FROM killick.meta WHERE name = 'store';
+
+-- news --
+-- Read the feed over all sessions of a tenant, from a cursor on, as far as no transaction is still open.
+SELECT n.place, n.session, n.seq, n.line, s.id, n.kind, n.cause
+FROM killick.news AS n JOIN killick.sessions AS s USING (tenant, session)
+WHERE n.tenant = %(tenant)s
+  AND (n.place, n.session, n.seq, n.line)
+      > (%(place)s::bigint, %(session_after)s::bigint, %(seq)s::bigint, %(line)s::bigint)
+  AND n.place < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY n.place, n.session, n.seq, n.line LIMIT %(limit)s;
+
+-- waiting_news --
+-- Read what waits for a person now, in all sessions of a tenant, as far as no transaction is still open.
+SELECT n.place, n.session, n.seq, n.line, s.id, n.kind, n.cause
+FROM killick.news AS n JOIN killick.sessions AS s USING (tenant, session)
+WHERE n.tenant = %(tenant)s AND n.waits AND n.place < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY n.place, n.session, n.seq, n.line;
+
+-- news_end --
+-- Find where the feed ends now, to go on from there: below the oldest transaction that is still open.
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1;
+
+-- news_of --
+-- Read a session's own lines of the feed, to answer or to rebuild them.
+SELECT seq, line, kind, cause, waits FROM killick.news
+WHERE tenant = %(tenant)s AND session = %(session)s ORDER BY seq, line;
+
+-- put_news --
+-- Add a line to the feed, with the entry that it tells of; not before the session's last one.
+INSERT INTO killick.news (tenant, session, seq, line, place, kind, cause, waits)
+VALUES (%(tenant)s, %(session)s, %(seq)s, %(line)s,
+        greatest(pg_current_xact_id()::text::bigint,
+                 (SELECT last.place FROM killick.news AS last
+                  WHERE last.tenant = %(tenant)s AND last.session = %(session)s
+                  ORDER BY last.seq DESC, last.line DESC LIMIT 1)),
+        %(kind)s, %(cause)s, %(waits)s);
+
+-- answer_news --
+-- Mark lines of some kinds that wait in a session as answered.
+UPDATE killick.news SET waits = false
+WHERE tenant = %(tenant)s AND session = %(session)s AND waits AND kind = ANY (%(kinds)s)
+  AND (%(seqs)s::bigint[] IS NULL OR seq = ANY (%(seqs)s::bigint[]));
+
+-- drop_news --
+-- Remove a line that its session's journal does not have.
+DELETE FROM killick.news
+WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s AND line = %(line)s;
+
+-- erase_news --
+-- Erase a session: its lines of the feed.
+DELETE FROM killick.news WHERE tenant = %(tenant)s AND session = %(session)s;

@@ -5,11 +5,22 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from killick.errors import SessionDamaged
+from killick.journal.chain import StoredEntry, wrong_row
 from killick.journal.codec import CodecError, decode, decode_body, decode_deltas, to_bytes, to_text
+from killick.journal.due import Due
+from killick.journal.news import Line, Told
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
-from killick.stores.contract import LineageReader, Listing, SessionRow, UsageQuery
+from killick.stores.contract import (
+    Held,
+    LineageReader,
+    Listing,
+    Position,
+    SessionRow,
+    StoredNews,
+    UsageQuery,
+)
 from killick.stores.postgres.connection import Connection
 from killick.stores.postgres.holders import Look, Looks
 from killick.stores.postgres.search import PostgresSearch
@@ -24,6 +35,7 @@ from killick.stores.postgres.statements import (
 from killick.stores.sql import folded, shown
 
 EVERYTHING: Final = 2**62
+_LAST_SESSION: Final = 2**63 - 1
 
 
 class StoredSession(NamedTuple):
@@ -43,6 +55,11 @@ class StoredSession(NamedTuple):
     base: int | None
     base_seq: int
     about: bytes
+    holder: str | None
+    due: bytes | None
+    due_us: int | None
+    imported: int
+    link: bytes | None
     watched: bool = False
 
 
@@ -104,7 +121,18 @@ class PostgresReader(PostgresSearch, LineageReader):
             base=None if stored.base is None else join(stored.tenant, stored.base),
             base_seq=stored.base_seq,
             about=self._about(key, stored.about),
+            holder=stored.holder,
+            due=None if stored.due is None else self._due(key, stored.due),
+            due_us=stored.due_us,
+            imported=stored.imported,
+            link=stored.link,
         )
+
+    def _due(self, key: int, data: bytes) -> Due:
+        try:
+            return decode(data, Due)
+        except ValueError as error:
+            raise self._damaged(key, None, error) from error
 
     def _about(self, key: int, data: bytes) -> Description:
         try:
@@ -116,11 +144,24 @@ class PostgresReader(PostgresSearch, LineageReader):
         rows = self.fetch(self._sql.stopping)
         return [(join(tenant, session), seq) for tenant, session, seq in rows]
 
+    def now_us(self) -> int:
+        now: int = self.fetch_one(self._sql.now, {})[0]
+        return now
+
+    def due(self, tenant: str, now_us: int, limit: int) -> list[int]:
+        wanted = {"tenant": tenant_number(tenant), "now_us": now_us, "limit": limit}
+        return [join(*row) for row in self.fetch(self._sql.due, wanted)]
+
+    def held(self, tenant: str) -> list[Held]:
+        rows = self.fetch(self._sql.held, {"tenant": tenant_number(tenant)})
+        return [Held(holder, join(number, session), work) for holder, number, session, work in rows]
+
     def session_keys(self) -> list[int]:
         return [join(*row) for row in self.fetch(self._sql.session_keys)]
 
     def origin(self, key: int) -> SessionRow:
-        session_id, created_at_us, base, base_seq = self.fetch_one(self._sql.origin, of(key))
+        row = self.fetch_one(self._sql.origin, of(key))
+        session_id, created_at_us, base, base_seq, imported, link = row
         tenant = key >> 64
         return SessionRow(
             key=key,
@@ -130,6 +171,8 @@ class PostgresReader(PostgresSearch, LineageReader):
             created_at_us=created_at_us,
             base=None if base is None else join(tenant, base),
             base_seq=base_seq,
+            imported=imported,
+            link=link,
         )
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
@@ -208,6 +251,30 @@ class PostgresReader(PostgresSearch, LineageReader):
         entries = self._entries(key, self._sql.find_entry, bindings, None)
         return entries[0] if entries else None
 
+    def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
+        rows = self.fetch(self._sql.stored_entries, of(key, after=after, limit=limit))
+        return [self._stored(key, row) for row in rows]
+
+    def _stored(self, key: int, row: Any) -> StoredEntry:
+        seq, at_us, crc, body, blob, mark, identity, link = row
+        if blob is not None:
+            stored = self.fetch_one(self._sql.blob, {"tenant": key >> 64, "digest": blob})
+            body = stored[0] if stored is not None and body == b"" else None
+        wrong = wrong_row(body, crc, mark, lambda name: identity == identity_key(name))
+        return StoredEntry(seq, at_us, body or b"", link, wrong)
+
+    def saved_head(self, key: int) -> int | None:
+        row = self.fetch_one(self._sql.saved_head, of(key))
+        return None if row is None else row[0]
+
+    def own_link(self, key: int, seq: int) -> bytes | None:
+        row = self.fetch_one(self._sql.link_at, of(key, seq=seq))
+        return None if row is None else row[0]
+
+    def was_erased(self, tenant: str, session_id: str) -> bool:
+        wanted = {"tenant": tenant_number(tenant), "id": to_bytes(session_id)}
+        return self.fetch_one(self._sql.was_erased, wanted) is not None
+
     def base_of(self, key: int) -> tuple[int, int] | None:
         row = self.fetch_one(self._sql.base_of, of(key))
         return None if row is None else (join(key >> 64, row[0]), row[1])
@@ -250,6 +317,35 @@ class PostgresReader(PostgresSearch, LineageReader):
         return [
             (to_text(session_id), None if project is None else to_text(project), _spent(spent))
             for session_id, project, *spent in rows
+        ]
+
+    def store_number(self) -> int:
+        number: int = self.fetch_one(self._sql.store_number, {})[0]
+        return number
+
+    def news(self, tenant: str, after: Position, limit: int) -> list[StoredNews]:
+        position, session, seq, line = after or (-1, 0, 0, 0)
+        bindings = {"place": position, "session_after": session, "seq": seq, "line": line}
+        return self._news(self._sql.news, tenant, limit=limit, **bindings)
+
+    def waiting_news(self, tenant: str) -> list[StoredNews]:
+        return self._news(self._sql.waiting_news, tenant)
+
+    def _news(self, sql: str, tenant: str, **bindings: int) -> list[StoredNews]:
+        rows = self.fetch(sql, {"tenant": tenant_number(tenant), **bindings})
+        return [
+            StoredNews((position, session, seq, line), to_text(session_id), seq, kind, cause)
+            for position, session, seq, line, session_id, kind, cause in rows
+        ]
+
+    def news_end(self) -> Position:
+        (position,) = self.fetch_one(self._sql.news_end, {})
+        return position, _LAST_SESSION, 0, 0
+
+    def news_of(self, key: int) -> list[Told]:
+        return [
+            Told(seq, number, Line(kind, cause, waits))
+            for seq, number, kind, cause, waits in self.fetch(self._sql.news_of, of(key))
         ]
 
     def holds(self, fragment: bytes) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from killick.errors import StoreError
 from killick.journal.codec import encode, to_bytes, to_text
+from killick.journal.news import Line, NewsKind
 from killick.journal.summary import Spent
 from killick.stores.contract import Flush, LocksNeeded, SessionRow
 from killick.stores.engine.session_ops import labels_of
@@ -53,6 +54,7 @@ class NewEntry(NamedTuple):
     identity: bytes
     blob: bytes | None
     body: bytes
+    link: bytes | None
 
 
 class NewDelta(NamedTuple):
@@ -76,13 +78,14 @@ class Evidence(NamedTuple):
 class Outbox:
     """Gathered writes, and the sessions that must not be read before these are sent."""
 
-    __slots__ = ("deltas", "entries", "heads", "saves", "statements", "unsent")
+    __slots__ = ("deltas", "entries", "heads", "links", "saves", "statements", "unsent")
 
     def __init__(self) -> None:
         self.statements: list[tuple[str, dict[str, Any] | None]] = []
         self.entries: list[NewEntry] = []
         self.deltas: list[NewDelta] = []
         self.heads: dict[int, int] = {}
+        self.links: dict[int, bytes | None] = {}
         self.saves: dict[int, dict[str, Any]] = {}
         self.unsent: set[int] = set()
 
@@ -113,10 +116,16 @@ class Outbox:
             execute(sql.save_session, saved)
         keys = sorted(self.heads.keys() - self.saves.keys())
         if len(keys) == 1:
-            execute(sql.save_head, of(keys[0], head=self.heads[keys[0]], stamp=version))
+            (key,) = keys
+            saved = of(key, head=self.heads[key], link=self.links[key], stamp=version)
+            execute(sql.save_head, saved)
         elif keys:
-            heads = Bigints(self.heads[key] for key in keys)
-            execute(sql.save_heads, {**columns(keys), "heads": heads, "stamp": version})
+            execute(sql.save_heads, {**columns(keys), **self.newest(keys), "stamp": version})
+
+    def newest(self, keys: Sequence[int]) -> dict[str, Any]:
+        """Return the heads and newest links of these sessions, as parameters."""
+        heads = Bigints(self.heads[key] for key in keys)
+        return {"heads": heads, "links": Byteas(self.links[key] for key in keys)}
 
 
 class PostgresTransaction(PostgresIndex, PostgresReader):
@@ -245,8 +254,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             if row[0]:
                 locks.watched.add(key)
             return
-        heads = Bigints(self._outbox.heads[key] for key in sorted(locks.assumed))
-        new = {**_as_columns(entries), "heads": heads, "stamp": self._version}
+        newest = self._outbox.newest(sorted(locks.assumed))
+        new = {**_as_columns(entries), **newest, "stamp": self._version}
         # About many sessions, so in all partitions: to plan it takes as long as to do it.
         done = run(
             connection, self._sql.append_entries, {**locks.assumption(), **new}, prepare=True
@@ -346,6 +355,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self._outbox.saves[row.key] = of(
             row.key,
             head=row.head,
+            link=row.link,
             stamp=self._version,
             fence=row.fence,
             turn_seq=row.turn_seq,
@@ -361,12 +371,27 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             status=about.status,
             pinned=about.pinned,
             parent=as_bytes(None if about.parent is None else about.parent.session_id),
+            holder=row.holder,
+            due=None if row.due is None else encode(row.due),
+            due_us=row.due_us,
+            imported=row.imported,
         )
 
     def save_labels(self, row: SessionRow) -> None:
         self.send(self._sql.drop_labels, of(row.key))
         for kind, label in labels_of(row):
             self.send(self._sql.put_label, of(row.key, kind=kind, label=to_bytes(label)))
+
+    def put_news(self, key: int, seq: int, number: int, line: Line) -> None:
+        line_row = of(key, seq=seq, line=number, kind=line.kind, cause=line.cause, waits=line.waits)
+        self.send(self._sql.put_news, line_row)
+
+    def answer_news(self, key: int, kinds: Sequence[NewsKind], seqs: Sequence[int] | None) -> None:
+        answered = None if seqs is None else Bigints(seqs)
+        self.send(self._sql.answer_news, of(key, kinds=list(kinds), seqs=answered))
+
+    def drop_news(self, key: int, seq: int, number: int) -> None:
+        self.send(self._sql.drop_news, of(key, seq=seq, line=number))
 
     def drop_usage(self, key: int) -> None:
         self.send(self._sql.drop_usage, of(key))
@@ -400,6 +425,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         *,
         blob: str | None,
         mark: int | None,
+        link: bytes | None,
     ) -> bool:
         name = identity_key(identity)
         if self.careful and self.fetch_one(self._sql.has_entry, of(key, identity=name)):
@@ -412,10 +438,11 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         if self.evidence is None:
             self.evidence = Evidence(self._sql.has_entry, of(key, identity=name), seq)
         outbox = self._outbox
-        outbox.entries.append(NewEntry(*split(key), seq, at_us, crc, mark, name, digest, body))
-        outbox.heads[key] = seq
+        entry = NewEntry(*split(key), seq, at_us, crc, mark, name, digest, body, link)
+        outbox.entries.append(entry)
+        outbox.heads[key], outbox.links[key] = seq, link
         if key in outbox.saves:
-            outbox.saves[key]["head"] = seq
+            outbox.saves[key].update(head=seq, link=link)
         self._changed(key)
         return True
 
@@ -423,7 +450,8 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         self.take_time()
         entries: int = self.fetch_one(self._sql.count_of, of(key))[0]
         sql = self._sql
-        for erasing in (sql.erase_entries, sql.erase_deltas, sql.drop_labels, sql.drop_usage):
+        erased = (sql.erase_entries, sql.erase_deltas, sql.erase_news)
+        for erasing in (*erased, sql.drop_labels, sql.drop_usage):
             self.send(erasing, of(key))
         self.send(sql.erase_id, of(key))
         self.send(sql.erase_session, of(key))
@@ -498,7 +526,7 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
         return self._drop_blobs([blob for blob in blobs if not self.is_alive(blob[2])])
 
 
-_BYTES: Final = frozenset({"identity", "blob", "body"})
+_BYTES: Final = frozenset({"identity", "blob", "body", "link"})
 
 
 def _as_columns(rows: Sequence[NewEntry | NewDelta]) -> dict[str, Any]:

@@ -176,6 +176,7 @@ class _Writing:
         database, connection, failed = self._database, self._tx.connection, error
         try:
             if failed is None:
+                self._tx.save_links()
                 database.commit(connection)
         except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
             failed = caught
@@ -274,6 +275,7 @@ class SqliteDatabase:
         if tx is None or tx.connection is not connection:
             tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
         tx.generation, tx.writes, tx.known_substrings = self._generation, 0, None
+        tx.links.clear()
         return tx
 
     def commit(self, connection: apsw.Connection) -> None:

@@ -7,7 +7,7 @@ first migration of an existing store. All of it runs while this process has the 
 
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -20,11 +20,11 @@ from killick.stores.sqlite.rows import SqliteTransaction
 APPLICATION_ID: Final = 0x484C4446
 """'HLDF' in the header of the file, so that a store can be told from any other database."""
 
-OLDEST: Final = 2
+OLDEST: Final = 5
 """The oldest version of this code that may open what this version writes."""
 
 _DERIVES: Final = frozenset({2})
-"""Migrations that add something which is derived from the journals."""
+"""Migrations that add something which is derived from the journals, by the newest one's tables."""
 
 
 def migrations() -> list[Migration]:
@@ -83,7 +83,9 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
     try:
         connection.execute(migration.sql)
         if migration.number in _DERIVES:
-            _rebuild_all(connection)
+            connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('derive', 1)")
+        if migration.number == len(migrations()):
+            _rebuild_if_needed(connection)
         connection.execute(
             "INSERT INTO migrations (number, name, at_us, build) VALUES (?, ?, ?, ?)",
             (migration.number, migration.name, time.time_ns() // 1000, build()),
@@ -98,10 +100,18 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
     connection.execute("COMMIT")
 
 
-def _rebuild_all(connection: apsw.Connection) -> None:
-    """Derive anew what the migration has added; a damaged session waits for the doctor."""
+def _rebuild_if_needed(connection: apsw.Connection) -> None:
+    """Derive anew what migrations have added; a damaged session waits for the doctor.
+
+    Of the sessions in which a turn runs, always: who runs it is in their rows since 0005.
+    """
+    connection.execute("DELETE FROM meta WHERE name = 'derive'")
+    which = "SELECT key FROM sessions"
+    if not connection.changes():
+        which = "SELECT key FROM sessions WHERE turn_seq IS NOT NULL"
     tx = SqliteTransaction(connection, lambda _: True)
-    for key in tx.session_keys():
+    keys: list[Any] = connection.execute(which).fetchall()
+    for (key,) in keys:
         try:
             save_derived(tx, key)
         except SessionDamaged:

@@ -1,13 +1,15 @@
 -- find_session --
 -- Open a session by its id.
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
-       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
+       holder, due, due_us, imported,
+       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq), link
 FROM sessions WHERE tenant = :tenant AND id = :id;
 
 -- session --
 -- Read the row of a session again that another process may have changed.
 SELECT key, id, tenant, fence, turn_seq, stop_seq, queue_seq, created_at_us, updated_at_us, about,
-       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq)
+       holder, due, due_us, imported,
+       base, base_seq, ifnull((SELECT max(seq) FROM entries WHERE session = key), base_seq), link
 FROM sessions WHERE key = :key;
 
 -- base_of --
@@ -26,9 +28,17 @@ SELECT key, stop_seq FROM sessions WHERE stop_seq IS NOT NULL;
 -- Visit every session, to rebuild or examine it.
 SELECT key FROM sessions ORDER BY key;
 
+-- due --
+-- Find sessions whose work may be taken by now.
+SELECT key FROM sessions WHERE tenant = :tenant AND due_us <= :now_us ORDER BY due_us, key LIMIT :limit;
+
+-- held --
+-- Find who has sessions now, to see which of them are dead.
+SELECT holder, key, due IS NOT NULL FROM sessions WHERE tenant = :tenant AND holder IS NOT NULL;
+
 -- origin --
 -- Read what of a session is not derived, to derive the rest anew.
-SELECT id, tenant, created_at_us, base, base_seq FROM sessions WHERE key = :key;
+SELECT id, tenant, created_at_us, base, base_seq, imported, link FROM sessions WHERE key = :key;
 
 -- find_key --
 -- Find a session whose derived row may be damaged.
@@ -127,7 +137,8 @@ UPDATE sessions
 SET fence = :fence, turn_seq = :turn_seq, stop_seq = :stop_seq, queue_seq = :queue_seq,
     updated_at_us = :updated_at_us, archived = :archived, deleted = :deleted, about = :about,
     type = :type, project = :project, title = :title, status = :status, pinned = :pinned,
-    parent = :parent
+    parent = :parent,
+    holder = :holder, due = :due, due_us = :due_us, imported = :imported, link = :link
 WHERE key = :key;
 
 -- drop_labels --
@@ -166,8 +177,8 @@ ORDER BY day, id, provider, model;
 
 -- insert_entry --
 -- Append an entry. The identity decides; a second entry with the same one is not written.
-INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, mark)
-VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :mark)
+INSERT INTO entries (session, seq, identity, at_us, crc, body, blob, mark, link)
+VALUES (:session, :seq, :identity, :at_us, :crc, :body, :blob, :mark, :link)
 ON CONFLICT (identity) DO NOTHING;
 
 -- entries --
@@ -196,6 +207,23 @@ WHERE session = :session AND mark = 2 AND seq > :after ORDER BY seq;
 -- Find an entry by its identity: a repeated write, an ending, a result.
 SELECT seq, at_us, crc, body, blob
 FROM entries WHERE identity = :identity;
+
+-- save_link --
+-- Save the newest link of a session that got entries and nothing else; once for each commit.
+UPDATE sessions SET link = :link WHERE key = :key;
+
+-- link_at --
+-- Read the link of one entry: where a fork begins, what was kept elsewhere.
+SELECT link FROM entries WHERE session = :session AND seq = :seq;
+
+-- stored_entries --
+-- Read rows as they are, to prove them.
+SELECT seq, at_us, crc, body, blob, mark, identity, link
+FROM entries WHERE session = :session AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- was_erased --
+-- Find the receipt of an erased session.
+SELECT 1 FROM erasures WHERE tenant = :tenant AND id = :id;
 
 -- deltas --
 -- Read what a stream has flushed so far.
@@ -379,3 +407,42 @@ WHERE word.search_words MATCH :words AND word.rowid BETWEEN :first AND :last
   AND (:since_us IS NULL OR document.at_us >= :since_us)
   AND (:until_us IS NULL OR document.at_us < :until_us)
 ORDER BY word.rowid DESC LIMIT :limit;
+
+-- store_number --
+-- Tell a cursor of this store's feed from another store's.
+SELECT value FROM meta WHERE name = 'store';
+
+-- news --
+-- Read the feed over all sessions of a tenant, from a cursor on.
+SELECT n.number, s.id, n.seq, n.kind, n.cause FROM news AS n JOIN sessions AS s ON s.key = n.session
+WHERE n.tenant = :tenant AND n.number > :after ORDER BY n.number LIMIT :limit;
+
+-- waiting_news --
+-- Read what waits for a person now, in all sessions of a tenant.
+SELECT n.number, s.id, n.seq, n.kind, n.cause FROM news AS n JOIN sessions AS s ON s.key = n.session
+WHERE n.tenant = :tenant AND n.waits = 1 ORDER BY n.number;
+
+-- news_end --
+-- Find where the feed ends now, to go on from there; also when its last lines were erased.
+SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'news'), 0);
+
+-- news_of --
+-- Read a session's own lines of the feed, to answer or to rebuild them.
+SELECT seq, line, kind, cause, waits FROM news WHERE session = :session ORDER BY seq, line;
+
+-- put_news --
+-- Add a line to the feed, with the entry that it tells of.
+INSERT INTO news (tenant, session, seq, line, kind, cause, waits)
+SELECT tenant, key, :seq, :line, :kind, :cause, :waits FROM sessions WHERE key = :key;
+
+-- answer_news --
+-- Mark lines of one kind that wait in a session as answered.
+UPDATE news SET waits = 0 WHERE session = :session AND waits = 1 AND kind = :kind AND (:seq IS NULL OR seq = :seq);
+
+-- drop_news --
+-- Remove a line that its session's journal does not have.
+DELETE FROM news WHERE session = :session AND seq = :seq AND line = :line;
+
+-- erase_news --
+-- Erase a session: its lines of the feed.
+DELETE FROM news WHERE session = :session;

@@ -1,6 +1,7 @@
 """Read and write the rows of the SQLite store, on a connection that the database opened."""
 
 import re
+import time
 import zlib
 from binascii import unhexlify
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final
 import apsw
 
 from killick.errors import SessionDamaged
+from killick.journal.chain import StoredEntry, wrong_row
 from killick.journal.codec import (
     CodecError,
     decode,
@@ -19,11 +21,22 @@ from killick.journal.codec import (
     to_bytes,
     to_text,
 )
+from killick.journal.due import Due
 from killick.journal.kinds import TURNS
+from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
-from killick.stores.contract import Flush, LineageReader, Listing, SessionRow, UsageQuery
+from killick.stores.contract import (
+    Flush,
+    Held,
+    LineageReader,
+    Listing,
+    Position,
+    SessionRow,
+    StoredNews,
+    UsageQuery,
+)
 from killick.stores.engine.session_ops import labels_of
 from killick.stores.sql import folded, load, shown
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
@@ -63,10 +76,21 @@ class SqliteReader(SqliteSearch, LineageReader):
             created_at_us=row[7],
             updated_at_us=row[8],
             about=self._about(row[0], row[9]),
-            base=row[10],
-            base_seq=row[11],
-            head=row[12],
+            holder=row[10],
+            due=None if row[11] is None else self._due(row[0], row[11]),
+            due_us=row[12],
+            imported=row[13],
+            base=row[14],
+            base_seq=row[15],
+            head=row[16],
+            link=row[17],
         )
+
+    def _due(self, key: int, data: bytes) -> Due:
+        try:
+            return decode(data, Due)
+        except ValueError as error:
+            raise self._damaged(key, None, error) from error
 
     def _about(self, key: int, data: bytes) -> Description:
         try:
@@ -78,12 +102,22 @@ class SqliteReader(SqliteSearch, LineageReader):
         rows: list[Any] = self._execute(SQL.stopping).fetchall()
         return rows
 
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+    def due(self, tenant: str, now_us: int, limit: int) -> list[int]:
+        return [key for (key,) in self._execute(SQL.due, (to_bytes(tenant), now_us, limit))]
+
+    def held(self, tenant: str) -> list[Held]:
+        rows = self._execute(SQL.held, (to_bytes(tenant),))
+        return [Held(holder, key, bool(is_work)) for holder, key, is_work in rows]
+
     def session_keys(self) -> list[int]:
         return [key for (key,) in self._execute(SQL.session_keys)]
 
     def origin(self, key: int) -> SessionRow:
         row: Any = self._execute(SQL.origin, (key,)).fetchone()
-        session_id, tenant, created_at_us, base, base_seq = row
+        session_id, tenant, created_at_us, base, base_seq, imported, link = row
         return SessionRow(
             key=key,
             id=to_text(session_id),
@@ -92,6 +126,8 @@ class SqliteReader(SqliteSearch, LineageReader):
             created_at_us=created_at_us,
             base=base,
             base_seq=base_seq,
+            imported=imported,
+            link=link,
         )
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
@@ -173,6 +209,30 @@ class SqliteReader(SqliteSearch, LineageReader):
         entries = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
         return entries[0] if entries else None
 
+    def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
+        rows: list[Any] = self._execute(SQL.stored_entries, (key, after, limit)).fetchall()
+        return [self._stored(key, row) for row in rows]
+
+    def _stored(self, key: int, row: Any) -> StoredEntry:
+        seq, at_us, crc, body, blob, mark, identity, link = row
+        if blob is not None:
+            data = self._execute(SQL.blob_by_key, (blob,)).get
+            body = data if isinstance(data, bytes) and body == b"" else None
+        wrong = wrong_row(body, crc, mark, lambda name: identity == identity_key(key, name))
+        return StoredEntry(seq, at_us, body or b"", link, wrong)
+
+    def saved_head(self, _key: int) -> int | None:
+        return None
+
+    def own_link(self, key: int, seq: int) -> bytes | None:
+        link = self._execute(SQL.link_at, (key, seq)).get
+        assert link is None or isinstance(link, bytes)
+        return link
+
+    def was_erased(self, tenant: str, session_id: str) -> bool:
+        receipt = self._execute(SQL.was_erased, (to_bytes(tenant), to_bytes(session_id))).get
+        return receipt is not None
+
     def base_of(self, key: int) -> tuple[int, int] | None:
         base: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
         return base
@@ -224,6 +284,30 @@ class SqliteReader(SqliteSearch, LineageReader):
             )
         ]
 
+    def store_number(self) -> int:
+        return self._count(SQL.store_number)
+
+    def news(self, tenant: str, after: Position, limit: int) -> list[StoredNews]:
+        (first,) = after or (0,)
+        return self._news(SQL.news, (to_bytes(tenant), first, limit))
+
+    def waiting_news(self, tenant: str) -> list[StoredNews]:
+        return self._news(SQL.waiting_news, (to_bytes(tenant),))
+
+    def _news(self, sql: str, bindings: Sequence[Any]) -> list[StoredNews]:
+        rows: list[Any] = self._execute(sql, bindings).fetchall()
+        return [StoredNews((row[0],), to_text(row[1]), *row[2:]) for row in rows]
+
+    def news_end(self) -> Position:
+        return (self._count(SQL.news_end),)
+
+    def news_of(self, key: int) -> list[Told]:
+        rows: list[Any] = self._execute(SQL.news_of, (key,)).fetchall()
+        return [
+            Told(seq, number, Line(kind, cause, bool(waits)))
+            for seq, number, kind, cause, waits in rows
+        ]
+
     def holds(self, fragment: bytes) -> bool:
         return bool(self._execute(SQL.holds, (fragment,)).get)
 
@@ -253,7 +337,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
     """Reads and writes on the writer's connection: one object for all transactions on it.
 
     `generation` counts the commits of others; the database sets it when it begins a transaction,
-    and forgets what was known in the last one.
+    and forgets what was known in the last one. `links` wait to be saved with the commit.
     """
 
     may_lose_end = False
@@ -262,9 +346,21 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         super().__init__(connection, is_alive)
         self.generation = 0
         self.writes = 0
+        self.links: dict[int, bytes | None] = {}
 
     def version(self, _key: int, _expected: int | None = None) -> int:
         return self.generation
+
+    def _row(self, sql: str, bindings: Sequence[Any]) -> SessionRow | None:
+        self.save_links()
+        return super()._row(sql, bindings)
+
+    def save_links(self) -> None:
+        """Write the newest link of each session that got entries. The database does it last."""
+        if self.links:
+            new = [(link, key) for key, link in self.links.items()]
+            self.links.clear()
+            self.connection.executemany(SQL.save_link, new)
 
     def need(self, _keys: Collection[int]) -> None:
         """Do nothing: a process with the turn to write has all sessions."""
@@ -290,6 +386,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
 
     def save_session(self, row: SessionRow) -> None:
         about = row.about
+        self.links.pop(row.key, None)
         self._write(
             SQL.save_session,
             (
@@ -307,6 +404,11 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
                 about.status,
                 about.pinned,
                 None if about.parent is None else to_bytes(about.parent.session_id),
+                row.holder,
+                None if row.due is None else encode(row.due),
+                row.due_us,
+                row.imported,
+                row.link,
                 row.key,
             ),
         )
@@ -315,6 +417,17 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self._write(SQL.drop_labels, (row.key,))
         for kind, label in labels_of(row):
             self._write(SQL.put_label, (row.key, kind, to_bytes(label)))
+
+    def put_news(self, key: int, seq: int, number: int, line: Line) -> None:
+        self._write(SQL.put_news, (seq, number, line.kind, line.cause, line.waits, key))
+
+    def answer_news(self, key: int, kinds: Sequence[NewsKind], seqs: Sequence[int] | None) -> None:
+        for kind in kinds:
+            for seq in (None,) if seqs is None else seqs:
+                self._write(SQL.answer_news, (key, kind, seq))
+
+    def drop_news(self, key: int, seq: int, number: int) -> None:
+        self._write(SQL.drop_news, (key, seq, number))
 
     def drop_usage(self, key: int) -> None:
         self._write(SQL.drop_usage, (key,))
@@ -346,6 +459,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         *,
         blob: str | None,
         mark: int | None,
+        link: bytes | None,
     ) -> bool:
         stored = self._stored_blob(key, blob) if blob is not None else None
         crc = zlib.crc32(body) if stored is None else stored[1]
@@ -361,6 +475,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
                     body,
                     stored and stored[0],
                     mark,
+                    link,
                 ),
             )
         except apsw.CorruptError as error:
@@ -368,6 +483,8 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
             raise self._damaged(key, seq, error) from error
         inserted = self.connection.changes() == 1
         self.writes += inserted
+        if inserted:
+            self.links[key] = link
         return inserted
 
     def _stored_blob(self, key: int, digest: str) -> tuple[int, int]:
@@ -384,6 +501,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
         self._write(SQL.erase_deltas, (key,))
         self._write(SQL.drop_labels, (key,))
         self._write(SQL.drop_usage, (key,))
+        self._write(SQL.erase_news, (key,))
         self._write(SQL.erase_session, (key,))
         return entries
 

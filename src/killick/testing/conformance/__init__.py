@@ -14,7 +14,30 @@ The function given to `World` opens the same database again each time it is call
 sentence that must be true; its docstring says it.
 """
 
-from killick.testing.conformance import adapters, history, queries, sessions, turns
+from killick.testing.conformance import (
+    adapters,
+    feed,
+    history,
+    proofs,
+    queries,
+    runs,
+    sessions,
+    turns,
+    work,
+)
 from killick.testing.conformance.world import CHECKS, Check, World
 
-__all__ = ["CHECKS", "Check", "World", "adapters", "history", "queries", "sessions", "turns"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "World",
+    "adapters",
+    "feed",
+    "history",
+    "proofs",
+    "queries",
+    "runs",
+    "sessions",
+    "turns",
+    "work",
+]

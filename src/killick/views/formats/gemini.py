@@ -67,10 +67,8 @@ def _whole_runs(message: Neutral, options: RenderOptions) -> Neutral:
         value = next(iter(objects([part], "gemini")), {})
         if not isinstance(part, Opaque) or _run_id(value) in (None, *(calls & responses)):
             parts.append(part)
-        elif "tool_call" in value:
-            parts.append(Text(options.hosted(part, message)))
         else:
-            options.left_out(message, "the response of a tool of the provider's without its call")
+            parts.append(Text(options.hosted(part, message)))
     return msgspec.structs.replace(message, parts=tuple(parts))
 
 

@@ -43,6 +43,8 @@ def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
 def _openai(value: Json, parts: Sequence[Part]) -> str | None:
     item = value.get("item") or value.get("unfinished") or value
     kind = item.get("type") if isinstance(item, dict) else None
+    if kind == "shell_call_output" and not _is_asked(item, parts):
+        return phrases.hosted_result(failed=_shell_failed(item))
     if not isinstance(kind, str) or not kind.endswith("_call"):
         return None
     if "item" in value and kind != "image_generation_call":
@@ -58,6 +60,12 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
     failed = item.get("status") == "failed" or bool(item.get("error"))
     failed = failed or any(map(_shell_failed, outputs))
     return phrases.hosted(name, _input(item), ended=ended, failed=failed)
+
+
+def _is_asked(output: Json, parts: Sequence[Part]) -> bool:
+    """Tell whether the call of a shell's output is among the parts."""
+    calls = [other for other in objects(parts, "openai") if other.get("type") == "shell_call"]
+    return any(call.get("call_id") == output.get("call_id") for call in calls)
 
 
 def _shell_failed(output: Json) -> bool:
@@ -89,16 +97,48 @@ def is_failure(result: Json) -> bool:
 def _gemini(part: Opaque, value: Json, parts: Sequence[Part]) -> str | None:
     value = _snake_keys(value)
     asked = next((key for key in _GEMINI if key in value), None)
-    if asked is None:
-        return None
+    results, orphans = _pair(parts)
     at = next(index for index, other in enumerate(parts) if other is part)
-    later = [_snake_keys(other) for other in objects(parts[at:], "gemini")]
-    result = next((other[_GEMINI[asked]] for other in later if _GEMINI[asked] in other), None)
-    outcome = result.get("outcome", "OUTCOME_OK") if isinstance(result, dict) else None
+    if asked is None:
+        return phrases.hosted_result(failed=_has_failed(orphans[at])) if at in orphans else None
     call = value[asked] if isinstance(value[asked], dict) else {}
     name = "code_execution" if asked == "executable_code" else _tool_name(call)
-    ended = result is not None
-    return phrases.hosted(name, _input(call), ended=ended, failed=ended and outcome != "OUTCOME_OK")
+    ended = at in results
+    failed = ended and _has_failed(results[at])
+    return phrases.hosted(name, _input(call), ended=ended, failed=failed)
+
+
+def _pair(parts: Sequence[Part]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return Gemini's results by the place of their call, and by their own those without one.
+
+    A result belongs to the newest open call of its id. Code that the model runs has no ids.
+    """
+    waiting: list[tuple[int, str, Any]] = []
+    results: dict[int, Any] = {}
+    orphans: dict[int, Any] = {}
+    for at, part in enumerate(parts):
+        value = _snake_keys(next(objects([part], "gemini"), {}))
+        for asked, answered in _GEMINI.items():
+            if asked in value:
+                waiting.append((at, asked, _id_of(value[asked])))
+            elif answered in value:
+                wanted = (asked, _id_of(value[answered]))
+                found = next((one for one in reversed(waiting) if one[1:] == wanted), None)
+                if found is None:
+                    orphans[at] = value[answered]
+                else:
+                    waiting.remove(found)
+                    results[found[0]] = value[answered]
+    return results, orphans
+
+
+def _id_of(half: Any) -> Any:
+    return half.get("id") if isinstance(half, dict) else None
+
+
+def _has_failed(result: Any) -> bool:
+    outcome = result.get("outcome") if isinstance(result, dict) else None
+    return outcome not in (None, "OUTCOME_OK")
 
 
 def _tool_name(call: Json) -> str:

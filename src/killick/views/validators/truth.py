@@ -10,16 +10,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from killick.journal.assembly import is_whole_object
+import msgspec
+
+from killick.journal.assembly import assemble, is_whole_object
 from killick.journal.visibility import History
 from killick.model import entries as e
-from killick.model.messages import Opaque, Text, ToolCall, ToolResult
+from killick.model.messages import Text, ToolCall, ToolResult
 from killick.views.validators.findings import Findings, Violation
+from killick.views.validators.hosted_runs import Run, find_untold, runs_of
 
 RULES: Final = {
     "call": "every whole call in view is sent once, and no other",
     "statement": "what is said of a call is what the journal knew each time a model was called",
+    "cut": "a call that was cut off in its arguments, or came late, is told by its tool's name",
     "gone": "a late result of a call that is not shown is told with its tool's name",
+    "settled": "what was found out about a call that is not shown is told with its tool's name",
     "hosted": "what a provider ran itself is told to the others",
     "rewound": "late text of a rewound answer is not told",
     "error": "of a failed turn's exception the type is told, and its text is not",
@@ -32,7 +37,15 @@ _GONE: Final = re.compile(
     r"^\[A tool call that is not shown here, (\S+) \(([^)]*)\), has (finished|failed) since\.",
     re.MULTILINE,
 )
-_HOSTED: Final = re.compile(r"\[The model's provider (ran|began to run) its own tool (\S+)")
+_CUT: Final = re.compile(
+    r"A call to (\S+) (was cut off while its arguments were written|came after the answer was "
+    r"over)(?:, (so it did not run|and whether it ran was not seen))?\."
+)
+_GONE_SETTLED: Final = re.compile(
+    r"^\[A tool call that is not shown here, (\S+) \(([^)]*)\), was settled since\. (.*?)\.\]$",
+    re.MULTILINE,
+)
+_HIDDEN: Final = "[What this tool returned is hidden.]"
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _WORDS: Final = {
@@ -41,6 +54,8 @@ _WORDS: Final = {
     "running": "it is still running",
     "unknown": "its outcome is unknown",
     "unseen": "its outcome is unknown",
+    "settled ran": "it was settled that it ran",
+    "settled not run": "it was settled that it did not run",
 }
 
 Json = dict[str, Any]
@@ -58,13 +73,20 @@ class ContextLike(Protocol):
 
 
 class Statement(NamedTuple):
-    """A call's state, and the text that goes with it: a result, a reason, output."""
+    """A call's state, and the text that goes with it: a result, a reason, output.
+
+    Of a call that was denied and has a result, `also` is the result.
+    """
 
     state: str
     text: str = ""
+    mark: str = ""
+    """Tells two settlements apart that say the same."""
+    also: str = ""
 
     def is_told_by(self, other: "Statement") -> bool:
-        return self.state == other.state and self.text in other.text
+        told = self.text in other.text and self.also in other.text
+        return self.state == other.state and told
 
 
 # -- the journal -------------------------------------------------------------------------------
@@ -77,16 +99,23 @@ class _Call:
         self.part = part
         self.seen = seen and part.tool_type != "hosted"
         self.started = self.running = self.said = False
+        self.untold = self.over = False
         self.output = ""
         self.asked = ""
         self.denial: str | None = None
+        self.denial_told = False
         self.result: ToolResult | None = None
+        self.settled: Statement | None = None
         self.history: list[Statement] = []
 
     def now(self) -> Statement:
         if self.result is not None:
-            state = "failed" if self.result.is_error else "finished"
-            return Statement(state, _clean(_text(self.result)).strip())
+            text = _clean(_text(self.result)).strip()
+            if self.denial is not None and not self.started and not self.denial_told:
+                return Statement("denied with a result", _clean(self.denial).strip(), also=text)
+            return Statement("failed" if self.result.is_error else "finished", text)
+        if self.settled is not None:
+            return self.settled
         if self.started:
             return Statement("running" if self.running else "unknown", _clean(self.output).strip())
         if self.denial is not None:
@@ -96,8 +125,24 @@ class _Call:
     def tell(self) -> None:
         """A model is called, or would be now: it is told what it was not told before."""
         now = self.now()
-        if self.said and self.history[-1:] != [now]:
-            self.history.append(now)
+        if not self.said or self.over or self.history[-1:] == [now]:
+            return
+        self.history.append(now)
+        if self.result is not None:
+            self.over = True
+            if self.settled is not None and self.untold:
+                self.history.append(Statement(f"had {self.settled.state}", self.settled.text))
+        self.untold = False
+        self.denial_told = now.state == "denied"
+
+
+class _Broken:
+    """A partial message, the calls that broke off in it, and whether a model was called since."""
+
+    def __init__(self, body: e.MessageEnded) -> None:
+        self.body = body
+        self.cut: list[tuple[str, bool]] = []
+        self.sent = False
 
 
 class _Journal:
@@ -109,9 +154,12 @@ class _Journal:
         self.calls: dict[tuple[str, str], _Call] = {}
         self.again: list[_Call] = []
         self.gone: list[tuple[str, ToolResult]] = []
-        self.hosted: list[tuple[str, str]] = []
+        self.gone_settled: list[tuple[str, str]] = []
+        self.hosted: list[Run] = []
         self.rewound_texts: list[str] = []
         self.failures: list[e.TurnEnding] = []
+        self.broken: dict[str, _Broken] = {}
+        self.late: list[tuple[str, bool]] = []
         self.visible: list[str] = []
         self._named: dict[tuple[str, str], str] = {}
         self._unseen: set[str] = set()
@@ -135,8 +183,10 @@ class _Journal:
 
     def _miss(self, body: e.Body, *, rewound: bool) -> None:
         match body:
-            case e.TurnStarted(starts="unseen"):
-                self._unseen.add(body.turn_id)
+            case e.TurnStarted() | e.TurnEnding():
+                self._nothing_runs()
+                if isinstance(body, e.TurnStarted) and body.starts == "unseen":
+                    self._unseen.add(body.turn_id)
             case e.MessageRecorded() | e.MessageEnded():
                 calls = [part for part in body.parts if isinstance(part, ToolCall)]
                 self._named.update({(body.id, call.id): call.name for call in calls})
@@ -171,21 +221,32 @@ class _Journal:
                 call = self.calls[body.message_id, body.call_id]
                 if isinstance(body, e.ToolStarted):
                     call.started = call.running = True
-                elif not self._hidden.has_result(body):
-                    call.output, call.running = body.output, False
+                    call.settled = None
+                else:
+                    hidden_output = self._hidden.has_result(body) and body.output
+                    call.output = _HIDDEN if hidden_output else body.output
+                    call.running = False
+            case e.Settled():
+                self._settle(body)
+            case e.LateResult(second=second) if second:
+                pass  # the first is the result
             case e.ToolFinished() | e.LateResult():
                 self._answer(self.calls.get((body.message_id, body.result.call_id)), body)
             case e.LateText():
                 self._late(body)
             case e.ApprovalAsked() if (body.message_id, body.call_id) in self.calls:
                 call = self._asked[body.id] = self.calls[body.message_id, body.call_id]
-                call.asked, call.denial = body.id, None
+                if call.result is None:
+                    call.asked, call.denial, call.denial_told = body.id, None, False
             case e.ApprovalDecided(approved=False) if body.id in self._asked:
                 call = self._asked[body.id]
-                call.denial = (body.reason or "") if call.asked == body.id else call.denial
+                if call.asked == body.id and call.result is None:
+                    call.denial = body.reason or ""
             case e.ModelCallStarted():
                 for call in self.every():
                     call.tell()
+                for message in self.broken.values():
+                    message.sent = True
             case _:
                 pass
 
@@ -210,8 +271,18 @@ class _Journal:
                 if same and same[-1].result is None:
                     shown = "" if hidden else part.content
                     same[-1].result = ToolResult(part.call_id, shown, part.is_error)
-            elif isinstance(part, Opaque) and assistant:
-                self.hosted += _hosted(part)
+                    self.visible.append(_text(same[-1].result))
+        self.hosted += runs_of(body.parts) if assistant else []
+        if partial:
+            self.broken[body.id] = _Broken(body)
+            self._find_cut(self.broken[body.id])
+
+    def _find_cut(self, message: "_Broken") -> None:
+        """Note the calls of a partial message that are not whole, and were not run either."""
+        calls = [part for part in message.body.parts if isinstance(part, ToolCall)]
+        said = [part for part in calls if (message.body.id, part.id) in self.calls]
+        seen = message.body.turn_id not in self._unseen
+        message.cut = [(part.name, seen) for part in calls if part not in said]
 
     def _make(
         self, body: e.MessageRecorded | e.MessageEnded, part: ToolCall, *, partial: bool
@@ -232,12 +303,25 @@ class _Journal:
         result = body.result
         if self._hidden.has_result(body):
             result = ToolResult(result.call_id, "", is_error=result.is_error)
+        self.visible.append(_text(result))
         if call is not None:
             call.result = call.result or result
             return
         name = self._named.get((body.message_id, body.result.call_id))
         if name is not None:
             self.gone.append((name, result))
+
+    def _settle(self, body: e.Settled) -> None:
+        hidden = self._hidden.has_result(body)
+        words = "" if hidden else (body.result or body.evidence or "")
+        state = "settled not run" if body.outcome == "did_not_run" else "settled ran"
+        state += ", by a check" if body.by == "check" else ", by a person"
+        call = self.calls.get((body.message_id, body.call_id))
+        name = self._named.get((body.message_id, body.call_id))
+        if call is not None:
+            call.settled, call.untold = Statement(state, _clean(words).strip(), body.id), True
+        elif name is not None:
+            self.gone_settled.append((name, state))
 
     def _late(self, body: e.LateText) -> None:
         text = "".join(delta.text for delta in body.deltas)
@@ -246,23 +330,26 @@ class _Journal:
             if call is not None and not self._hidden.has_result(body):
                 call.output += text
         elif body.message_id in self._rewound:
-            self.rewound_texts.append(text)
+            self.rewound_texts += [delta.text for delta in body.deltas if delta.type == "text"]
         else:
-            self.visible.append(text)
+            self.visible += [delta.text for delta in body.deltas if delta.type == "text"]
+            self._late_calls(body)
 
-
-def _hosted(part: Opaque) -> list[tuple[str, str]]:
-    """Return the provider and the tool's name, if a provider called its own tool by this."""
-    try:
-        value = json.loads(part.data)
-    except ValueError:
-        return []
-    kind = value.get("type", "") if isinstance(value, dict) else ""
-    if part.provider == "openai" and kind.endswith("_call"):
-        return [("openai", value.get("name") or kind[: -len("_call")])]
-    if part.provider == "anthropic" and kind in ("server_tool_use", "mcp_tool_use"):
-        return [("anthropic", value.get("name", "tool"))]
-    return []
+    def _late_calls(self, body: e.LateText) -> None:
+        """Take the calls of what came late: calls like others, unless a model was called before."""
+        message = self.broken.get(body.message_id)
+        if message is None or message.sent:
+            seen = body.turn_id not in self._unseen
+            heads = [delta.head for delta in body.deltas if isinstance(delta.head, ToolCall)]
+            self.late += [(head.name, seen) for head in heads]
+            return
+        parts = assemble(body.deltas, onto=message.body.parts)
+        message.body = msgspec.structs.replace(message.body, parts=parts)
+        for part in parts:
+            known = isinstance(part, ToolCall) and self.calls.get((body.message_id, part.id))
+            if isinstance(part, ToolCall) and not (known and known.said):
+                self._make(message.body, part, partial=True)
+        self._find_cut(message)
 
 
 def _text(result: ToolResult) -> str:
@@ -297,6 +384,8 @@ class _Sent:
         self.calls: dict[str, str] = {}
         self.results: dict[str, Statement] = {}
         self.texts: list[str] = []
+        self.native = 0
+        """How many halves of runs of the provider's own tools are sent as they came."""
         reader = {
             "openai-chat": self._chat,
             "openai-responses": self._responses,
@@ -329,6 +418,10 @@ class _Sent:
                 self.texts.append(item["content"])
             case "message":
                 self.texts += [block["text"] for block in item["content"] if "text" in block]
+            case str() as kind if kind.endswith("_call"):
+                self.native += 1
+            case _:
+                pass
 
     def _anthropic(self, message: Json) -> None:
         for block in message["content"]:
@@ -340,6 +433,10 @@ class _Sent:
                     self._result(block["tool_use_id"], inner, block.get("is_error", False))
                 case "text":
                     self.texts.append(block["text"])
+                case "server_tool_use" | "mcp_tool_use":
+                    self.native += 1
+                case _:
+                    pass
 
     def _gemini(self, message: Json) -> None:
         for part in message["parts"]:
@@ -348,6 +445,8 @@ class _Sent:
             elif "function_response" in part:
                 [(flag, text)] = part["function_response"]["response"].items()
                 self._result(part["function_response"]["id"], text, flag == "error")
+            elif "executable_code" in part or "tool_call" in part:
+                self.native += 1
             elif "text" in part and not part.get("thought"):
                 self.texts.append(part["text"])
 
@@ -383,10 +482,14 @@ def _made_up(text: str) -> Statement | None:
     first, _, rest = text.partition("\n")
     if first == "[This tool call did not run.]":
         return Statement("not run")
+    if first == "[This tool call was denied.]":
+        return Statement("denied with a result", rest)
     if first.startswith("[This tool call was denied"):
         return Statement("denied", rest)
     if first.startswith("[This tool call is still running"):
         return Statement("running", rest)
+    if first.startswith("[The outcome of this tool call was unknown"):
+        return Statement(_finding(first), rest)
     if first.startswith("[The outcome of this tool call is unknown"):
         return Statement("unseen" if "was not seen" in first else "unknown", rest)
     return None
@@ -394,15 +497,25 @@ def _made_up(text: str) -> Statement | None:
 
 def _since(sentence: str, rest: str) -> Statement:
     """Return what a note says that became true of a call."""
+    if sentence.startswith("was settled before"):
+        return Statement(f"had {_finding(sentence)}", rest)
+    if sentence.startswith("was settled since"):
+        return Statement(_finding(sentence), rest)
     if "still running" in sentence:
         return Statement("running", rest)
     if "unknown" in sentence:
         return Statement("unseen" if "was not seen" in sentence else "unknown", rest)
     if "denied since" in sentence:
-        return Statement("denied", rest)
+        state = "denied" if "did not run" in sentence else "denied with a result"
+        return Statement(state, rest)
     if "not denied any more" in sentence:
         return Statement("not run")
     return Statement("failed" if "has failed" in sentence else "finished", rest)
+
+
+def _finding(sentence: str) -> str:
+    state = "settled not run" if "did not run" in sentence else "settled ran"
+    return f"{state}, by a {'check' if 'A check found' in sentence else 'person'}"
 
 
 def _tail(text: str, start: int) -> str:
@@ -425,8 +538,11 @@ def truth(entries: Iterable[e.Entry], context: ContextLike) -> list[Violation]:
     _compare_calls(report, journal, sent)
     for call_id in sent.stray():
         report.add("statement", call_id, "something is said of a call that is not there")
+    _compare_cut(report, journal, sent)
     _compare_gone(report, journal, sent)
-    _compare_hosted(report, journal, sent, context.format)
+    _compare_gone_settled(report, journal, sent)
+    if (wrong := find_untold(journal.hosted, sent.texts, sent.native, context.format)) is not None:
+        report.add("hosted", "messages", wrong)
     _compare_words(report, journal, sent)
     _compare_repairs(report, journal, context)
     return report.found
@@ -457,6 +573,24 @@ def _fits(true: Sequence[Statement], spoken: Sequence[Statement]) -> bool:
     return len(true) == len(spoken) and all(map(Statement.is_told_by, true, spoken))
 
 
+def _compare_cut(report: Findings, journal: _Journal, sent: _Sent) -> None:
+    words = {True: "so it did not run", False: None}
+    wanted = [
+        (_safe(name), words[seen])
+        for message in journal.broken.values()
+        for name, seen in message.cut
+    ]
+    words[False] = "and whether it ran was not seen"
+    wanted += [(_safe(name), words[seen]) for name, seen in journal.late]
+    spoken = [(match[1], match[3]) for text in sent.texts for match in _CUT.finditer(text)]
+    if sorted(wanted, key=str) != sorted(spoken, key=str):
+        report.add("cut", "messages", f"{wanted} broke off, {spoken} is told")
+
+
+def _safe(name: str) -> str:
+    return _UNSAFE.sub("_", name)[:64] or "tool"
+
+
 def _compare_gone(report: Findings, journal: _Journal, sent: _Sent) -> None:
     spoken = [
         (match[2], match[3], _clean(_tail(text, match.end())))
@@ -464,7 +598,7 @@ def _compare_gone(report: Findings, journal: _Journal, sent: _Sent) -> None:
         for match in _GONE.finditer(text)
     ]
     for name, result in journal.gone:
-        wanted = _UNSAFE.sub("_", name)[:64] or "tool"
+        wanted = _safe(name)
         outcome = "failed" if result.is_error else "finished"
         content = _clean(_text(result)).strip()
         if not any((wanted, outcome) == note[:2] and content in note[2] for note in spoken):
@@ -473,16 +607,16 @@ def _compare_gone(report: Findings, journal: _Journal, sent: _Sent) -> None:
         report.add("gone", "messages", f"{len(spoken)} told, {len(journal.gone)} are true")
 
 
-def _compare_hosted(report: Findings, journal: _Journal, sent: _Sent, format_: str) -> None:
-    own = {"openai-responses": "openai"}.get(format_, format_)
-    wanted = sorted(name for provider, name in journal.hosted if provider != own)
-    spoken = sorted(match[2] for text in sent.texts for match in _HOSTED.finditer(text))
-    ours = [name for provider, name in journal.hosted if provider == own]
-    for name in ours:  # what cannot be sent back may be told
-        if spoken.count(name) > wanted.count(name):
-            spoken.remove(name)
+def _compare_gone_settled(report: Findings, journal: _Journal, sent: _Sent) -> None:
+    spoken = sorted(
+        (match[2], _finding(match[3]))
+        for text in sent.texts
+        for match in _GONE_SETTLED.finditer(text)
+    )
+    named = [(_UNSAFE.sub("_", name)[:64], state) for name, state in journal.gone_settled]
+    wanted = sorted((name or "tool", state) for name, state in named)
     if wanted != spoken:
-        report.add("hosted", "messages", f"{wanted} ran, {spoken} are told")
+        report.add("settled", "messages", f"{wanted} is true, {spoken} is told")
 
 
 def _compare_words(report: Findings, journal: _Journal, sent: _Sent) -> None:
@@ -502,9 +636,9 @@ def _compare_words(report: Findings, journal: _Journal, sent: _Sent) -> None:
 
 def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) -> None:
     wanted = sorted(
-        f"{call.part.id!r}: {_WORDS[call.now().state]}"
+        f"{call.part.id!r}: {_WORDS[state]}"
         for call in journal.every()
-        if call.now().state in _WORDS
+        if (state := call.now().state.partition(",")[0]) in _WORDS
     )
     made = sorted(r.reason for r in context.repairs if r.action == "made up a result")
     if wanted != made:

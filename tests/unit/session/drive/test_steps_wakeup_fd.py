@@ -14,8 +14,6 @@ import pytest
 from killick import Message, Store, Text
 from killick.session.drive.steps import Bells
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere callers wait at locks")
-
 
 def _said(text: str) -> Message:
     return Message(role="assistant", parts=[Text(text)])
@@ -41,7 +39,7 @@ def _no_more_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@linux
+@pytest.mark.linux
 def test_an_old_ring_ends_nobodys_wait(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         session = store.create_session()
@@ -78,7 +76,7 @@ def _most_bells_of(callers: int, path: Path) -> int:
     return most
 
 
-@linux
+@pytest.mark.linux
 def test_many_callers_have_few_descriptors(tmp_path: Path) -> None:
     gc.collect()
     before = _bells()
@@ -88,7 +86,7 @@ def test_many_callers_have_few_descriptors(tmp_path: Path) -> None:
     assert _bells() == before
 
 
-@linux
+@pytest.mark.linux
 def test_without_a_descriptor_left_a_lock_has_to_do(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db", indexing=False) as store:  # which gives descriptors back
         runtime = store._core.runtime()

@@ -80,9 +80,9 @@ def test_a_second_entry_of_one_identity_is_not_written(database: SqliteDatabase)
     (key,) = create(database, row())
     body = encode(e.Note(id="n", name="n"))
     with database.writing() as tx:
-        assert tx.insert_entry(key, 1, "n/note", 1, body, blob=None, mark=None)
+        assert tx.insert_entry(key, 1, "n/note", 1, body, blob=None, mark=None, link=None)
         before = tx.writes
-        assert not tx.insert_entry(key, 2, "n/note", 1, body, blob=None, mark=None)
+        assert not tx.insert_entry(key, 2, "n/note", 1, body, blob=None, mark=None, link=None)
         assert tx.writes == before
     with database.reading() as reader:
         assert [entry.seq for entry in reader.entries(key)] == [1]
@@ -92,8 +92,8 @@ def test_two_entries_of_one_seq_cannot_be(database: SqliteDatabase) -> None:
     (key,) = create(database, row())
     body = encode(e.Note(id="n", name="n"))
     with pytest.raises(StoreDegraded), database.writing() as tx:
-        tx.insert_entry(key, 1, "a/note", 1, body, blob=None, mark=None)
-        tx.insert_entry(key, 1, "b/note", 1, body, blob=None, mark=None)
+        tx.insert_entry(key, 1, "a/note", 1, body, blob=None, mark=None, link=None)
+        tx.insert_entry(key, 1, "b/note", 1, body, blob=None, mark=None, link=None)
     with database.reading() as reader:
         assert reader.entries(key) == []
 

@@ -1,8 +1,10 @@
 """Making a store and bringing it up to date, or refusing it."""
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -49,7 +51,9 @@ def test_an_empty_file_becomes_a_store_by_all_migrations(
     bring_up_to_date(connection, path)
     done = list(connection.execute("SELECT number, name FROM migrations ORDER BY number"))
     assert done == [(one.number, one.name) for one in migrations()]
-    assert meta(connection) == {"version": len(migrations()), "oldest": migrate.OLDEST}
+    assert (
+        meta(connection).items() >= {"version": len(migrations()), "oldest": migrate.OLDEST}.items()
+    )
     assert connection.pragma("application_id") == migrate.APPLICATION_ID
     assert connection.pragma("journal_mode") == "wal"
 
@@ -123,7 +127,7 @@ def test_a_newer_store_that_this_code_may_still_open_is_opened_and_left_alone(
     bring_up_to_date(connection, path)
     connection.execute("UPDATE meta SET value = 99 WHERE name = 'version'")
     bring_up_to_date(connection, path)
-    assert meta(connection) == {"version": 99, "oldest": 2}
+    assert meta(connection).items() >= {"version": 99, "oldest": migrate.OLDEST}.items()
 
 
 def test_another_program_s_database_is_refused_and_left_alone(
@@ -163,18 +167,33 @@ def test_a_refused_file_is_not_kept_open_or_locked(path: Path) -> None:
 
 def undo_second_migration(connection: apsw.Connection) -> None:
     """Make a store as the first version of this code left it."""
-    for name in (
-        *("sessions_by_parent", "sessions_by_base", "entries_of_history"),
-        "sessions_stopping",
-    ):
-        connection.execute(f"DROP INDEX {name}")
-    for name in ("type", "project", "title", "status", "pinned", "parent", "base", "base_seq"):
-        connection.execute(f"ALTER TABLE sessions DROP COLUMN {name}")
+    first = apsw.Connection(":memory:")
+    first.execute(migrations()[0].sql)
+    for kind, name, _ in objects(connection) - objects(first):
+        if kind == "index":
+            connection.execute(f"DROP INDEX {name}")
     connection.execute("ALTER TABLE entries RENAME COLUMN mark TO turn")
-    for name in ("labels", "usage", "erasures", "search_documents", "search_words", "search_state"):
-        connection.execute(f"DROP TABLE {name}")
+    for table in tables(connection) & tables(first):
+        for name in columns(connection, table) - columns(first, table):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
+    for table in tables(connection) - tables(first):
+        if not re.match("sqlite_|search_words_", table):
+            connection.execute(f"DROP TABLE {table}")
     connection.execute("DELETE FROM migrations WHERE number >= 2")
+    connection.execute("DELETE FROM meta WHERE name NOT IN ('version', 'oldest')")
     connection.execute("UPDATE meta SET value = 1")
+    first.close()
+
+
+def objects(connection: apsw.Connection) -> set[tuple[str, str, str]]:
+    """Everything that migrations made by name, and not SQLite by itself."""
+    sql = "SELECT type, name, tbl_name FROM sqlite_schema WHERE sql IS NOT NULL"
+    rows: list[Any] = connection.execute(sql).fetchall()
+    return set(rows)
+
+
+def columns(connection: apsw.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def derived_rows(path: Path) -> list[object]:
