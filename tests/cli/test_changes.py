@@ -1,5 +1,6 @@
 """Changing a session, and every way to ask for a change that cannot be made."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -213,3 +214,22 @@ def test_a_store_that_may_not_be_written_is_said_to_be(readable_only: Sample, wo
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
     assert "another file" in done.stderr
     assert readable_only.path.read_bytes() == before
+
+
+def test_words_for_a_turn_wait_where_none_runs(killick: Runner, sample: Sample) -> None:
+    done = killick("steer", sample.build, "also check the tests", "--json")
+    assert (done.code, done.json["queued"], done.json["turn_id"]) == (0, True, None)
+    assert "waits for the next" in killick("steer", sample.build, "and this").out
+    assert killick("steer", sample.build, " ").code != 0
+
+
+def test_news_are_of_all_sessions(killick: Runner, sample: Sample) -> None:
+    told = killick("news", "--after", "0", "--json")
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert (told.code, {line["kind"] for line in lines} >= {"turn_ended"}) == (0, True)
+    rest = killick("news", "--after", lines[0]["cursor"], "--json").out.splitlines()
+    assert [json.loads(line) for line in rest] == lines[1:]
+    waiting = killick("news")
+    assert (waiting.code, waiting.out.count("\n") < len(lines)) == (0, True)
+    refused = killick("news", "--after", "yesterday")
+    assert (refused.code != 0, "cursor" in refused.err) == (True, True)

@@ -47,7 +47,10 @@ def test_a_folder_comes_in_whoever_wrote_what(killick: Runner, folder: Path) -> 
 def test_importing_again_changes_nothing(killick: Runner, folder: Path) -> None:
     killick("import", str(folder))
     done = killick("import", str(folder))
-    assert (done.code, done.out) == (0, "0 sessions of 4 came in, 0 entries\n")
+    assert (done.code, done.out) == (
+        0,
+        "1 file of no known format: settings.json\n0 sessions of 4 came in, 0 entries\n",
+    )
 
 
 def test_a_dry_run_does_nothing(killick: Runner, folder: Path) -> None:

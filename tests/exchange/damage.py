@@ -18,6 +18,7 @@ from killick.exchange.records import Report
 from killick.model.entries import Body
 from killick.stores.memory import MemoryDisk
 from tests.exchange import (
+    made,
     test_claude_code,
     test_cline,
     test_codex,
@@ -28,7 +29,7 @@ from tests.exchange import (
 )
 from tests.exchange.checks import check_sound, converse
 from tests.exchange.mutations import mutated
-from tests.exchange.sources import NOW
+from tests.exchange.sources import NOW, jsonl
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -318,6 +319,118 @@ def _deerflow_db(folder: Path, random: Random) -> Damaged:
     )  # fmt: skip
 
 
+# -- newer agents ----------------------------------------------------------------------------------
+
+
+def _made_lines(name: str, skip: Callable[[Any], bool] = _nothing) -> Case:
+    file, records = made.LINES[name]
+    return lambda folder, random: damaged_lines(folder / file, jsonl(*records), random, skip)
+
+
+def _rewritten(record: Any) -> bool:
+    """Lines of Gemini CLI that another may replace."""
+    return "$set" in record or record.get("type") == "gemini" or "projectHash" in record
+
+
+def _unsaid(record: Any) -> bool:
+    """Events of Copilot CLI whose words are the system prompt, or those that were sent around."""
+    return bool(record["type"] == "system.message")
+
+
+def _in_progress(record: Any) -> bool:
+    """Events of `codex exec` that the one behind them repeats."""
+    return record["type"] in ("item.started", "turn.started")
+
+
+def _gemini_document(folder: Path, random: Random) -> Damaged:
+    value = made.gemini_document()
+    found = damaged_document(folder / "session-1.json", value, value["messages"], random)
+    return Damaged(found.path, [], set())
+
+
+def _cline_ui(folder: Path, random: Random) -> Damaged:
+    rows = made.ui_rows()
+    path = folder / "1767225600000" / "ui_messages.json"
+    found = damaged_document(path, rows, rows, random)
+    return Damaged(found.path, [], set())
+
+
+def _opencode_db(folder: Path, random: Random) -> Damaged:
+    path = folder / "opencode.db"
+    path.unlink(missing_ok=True)
+    made.opencode_database(path)
+    return damaged_rows(
+        path,
+        random,
+        {"part": ["data", "message_id", "session_id", "id"],
+         "message": ["data", "time_created", "session_id"],
+         "session": ["title", "directory", "time_created", "time_updated", "revert"]},
+        "part",
+    )  # fmt: skip
+
+
+def _opencode_storage(folder: Path, random: Random) -> Damaged:
+    root = made.opencode_storage(folder)
+    path = random.choice(sorted(path for path in root.rglob("*.json") if path.is_file()))
+    path.write_bytes(mutated(path.read_bytes(), random.randrange(1 << 60)))
+    others = [one for one in (root / "part").rglob("*.json") if one != path]
+    part_of = path.parent.name if path.parts[-3] == "part" else path.stem
+    texts: list[tuple[int | None, str]] = [
+        (None, mark)
+        for one in others
+        if path.parts[-3] == "part" and one.parent.name != part_of
+        for mark in marks(json.loads(one.read_text()))
+    ]
+    return Damaged(root, texts, set())
+
+
+def _opencode_export(folder: Path, random: Random) -> Damaged:
+    # An export is read whole or not at all: nothing is expected of a damaged one.
+    return damaged_document(folder / "export.json", made.opencode_export(), [], random)
+
+
+def _crush_db(folder: Path, random: Random) -> Damaged:
+    path = folder / "crush.db"
+    path.unlink(missing_ok=True)
+    made.crush_database(path)
+    return damaged_rows(
+        path,
+        random,
+        {"messages": ["role", "parts", "model", "created_at", "session_id", "id"],
+         "sessions": ["title", "created_at", "updated_at", "summary_message_id", "cost"]},
+        "messages",
+    )  # fmt: skip
+
+
+def _markdown(name: str, text: str) -> Case:
+    """Prose: whatever stands in it is somebody's words."""
+
+    def damaged(folder: Path, random: Random) -> Damaged:
+        path = folder / name
+        path.write_bytes(mutated(text.encode(), random.randrange(1 << 60)))
+        return Damaged(path, [], set())
+
+    return damaged
+
+
+NEW: dict[str, Case] = {
+    "qwen": _made_lines("qwen"),
+    "pi": _made_lines("pi"),
+    "copilot": _made_lines("copilot", _unsaid),
+    "gemini-lines": _made_lines("gemini-lines", _rewritten),
+    "gemini": _gemini_document,
+    "codex-exec": _made_lines("codex-exec", _in_progress),
+    "simple": _made_lines("simple"),
+    "opencode": _opencode_db,
+    "opencode-storage": _opencode_storage,
+    "opencode-export": _opencode_export,
+    "crush": _crush_db,
+    "cline-ui": _cline_ui,
+    "aider": _markdown(".aider.chat.history.md", made.AIDER),
+    "specstory": _markdown("2026-01-01.md", made.SPECSTORY),
+}
+"""The formats of issue 24: the campaign `sources` damages five thousand of each."""
+
 CASES: dict[str, Case] = {
     "killick": _lines("session.jsonl", _own, lambda record: "body" not in record),
     "claude-code": _lines(
@@ -336,6 +449,7 @@ CASES: dict[str, Case] = {
     "deerflow": _deerflow_db,
     "deerflow-files": _deerflow_files,
     "messages": _messages,
+    **NEW,
 }
 
 

@@ -24,7 +24,7 @@ def bring(
     for one in sources:
         for source in [one] if isinstance(one, Source) else one:
             if isinstance(source, ProblemRecord):
-                report.note(source.location, source.reason, repaired=source.repaired)
+                report.take(source)
             else:
                 import_source(store, source, report, clock=lambda: NOW, dry_run=dry_run)
     return report

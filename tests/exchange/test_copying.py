@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 from click.testing import CliRunner
 
@@ -158,3 +159,72 @@ def test_a_copy_that_was_killed_goes_on(filled: Store, file: str, url: str) -> N
     with Store(url) as server:
         assert {one.action for one in copy_sessions(filled, server)} <= {"copied", "unchanged"}
         assert exports(filled) == exports(server)
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def links(store: Store, session_id: str) -> list[bytes | None]:
+    return [entry.link for entry in store.linked_entries(session_id, limit=10_000)]
+
+
+def talk(store: Store, session_id: str) -> None:
+    session = store.create_session(id=session_id)
+    for word in ("one", "two"):
+        with session.turn(word) as turn:
+            turn.record(Message("assistant", [Text(word * 3)]))
+
+
+def test_a_copy_keeps_its_links_also_of_forks(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        talk(source, "s")
+        fork = source.session("s").fork(at=5, id="f").fork(at=6, id="g")
+        with fork.turn("more"):
+            pass
+        assert [one.why for one in copy_sessions(source, target)] == [None] * 3
+        for name in ("s", "f", "g"):
+            assert links(target, name) == links(source, name)
+            assert target.verify_session(name).findings == []
+        with source.session("s").turn("later"):
+            pass
+        assert [one.action for one in copy_sessions(source, target, ["s"])] == ["grown"]
+        assert links(target, "s") == links(source, "s")
+
+
+def test_a_broken_chain_is_copied_as_it_is_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Store(path) as source:
+        talk(source, "s")
+    with apsw.Connection(str(path)) as connection:
+        connection.execute("UPDATE entries SET at_us = at_us + 1 WHERE seq = 4")
+    with Store(path) as source, Store(tmp_path / "b.db") as target:
+        (copied,) = copy_sessions(source, target)
+        assert copied.action == "copied"
+        assert copied.why is not None
+        assert "seq 4" in copied.why
+        assert [one.seq for one in target.verify_session("s").findings] == [4]
+
+
+def test_entries_from_before_there_were_links_are_copied_without(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Store(path) as source:
+        talk(source, "s")
+    with apsw.Connection(str(path)) as connection:
+        connection.execute("UPDATE entries SET link = NULL; UPDATE sessions SET link = NULL")
+    with Store(path) as source, Store(tmp_path / "b.db") as target:
+        with source.session("s").turn("new"):
+            pass
+        list(copy_sessions(source, target))
+        assert links(target, "s") == links(source, "s")
+        assert target.verify_session("s").findings == []
+
+
+def test_a_store_that_takes_secrets_out_begins_a_chain_of_its_own(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db", redact="secrets") as target:
+        session = source.create_session(id="s")
+        with session.turn("my key is sk-ant-api03-" + "x" * 30):
+            pass
+        list(copy_sessions(source, target))
+        assert links(target, "s")[:2] == links(source, "s")[:2]
+        assert links(target, "s")[2:] != links(source, "s")[2:]
+        assert target.verify_session("s").findings == []

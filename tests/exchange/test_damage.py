@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exchange.damage import CASES, check
+from tests.exchange.damage import CASES, NEW, check
 
 SLICE = 100
 CAMPAIGN = 5_000
@@ -13,6 +13,13 @@ CAMPAIGN = 5_000
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("block", range(SLICE // 50))
 def test_a_hundred_damaged_sources(tmp_path: Path, case: str, block: int) -> None:
+    for seed in range(block * 50, block * 50 + 50):
+        check(case, tmp_path, seed)
+
+
+@pytest.mark.parametrize("case", NEW)
+@pytest.mark.parametrize("block", [2, 3])
+def test_a_hundred_more_of_the_newer_formats(tmp_path: Path, case: str, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         check(case, tmp_path, seed)
 
@@ -30,6 +37,12 @@ FOUND = [
     ("deerflow", 2495),
     # The type of a block may be anything.
     ("deerflow-files", 4569),
+    # An ending may be anything.
+    ("simple", 340),
+    # What has the id of a prompt does not take its place.
+    ("gemini-lines", 89),
+    # A result that stands twice and differs is kept both times.
+    ("gemini-lines", 343),
 ]
 
 

@@ -170,8 +170,8 @@ def test_bad_messages_are_named_by_their_row(store: Store, tmp_path: Path) -> No
                 {"role": "assistant", "content": "Hello.", "tool_calls": [{"id": 3}]}]  # fmt: skip
     report = bring(store, source(tmp_path, document))
     assert [(one.kind, one.location.line) for one in report.problems] == [
-        ("skipped", 1), ("skipped", 3), ("skipped", 4), ("skipped", 5), ("repaired", 6),
-        ("skipped", 7),
+        ("skipped", 1), ("skipped", 3), ("skipped", 4), ("skipped", 5), ("skipped", 7),
+        ("repaired", 6),
     ]  # fmt: skip
     session = store.session(report.sessions[0].session_id)
     assert said(session) == [("user", "Hi."), ("assistant", "Hello.")]

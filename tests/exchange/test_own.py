@@ -1,12 +1,14 @@
 """Our own format: everything comes back, and what is damaged is named."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from killick import Message, Store, Text
+from killick.exchange.export import export_session
 from killick.exchange.formats.jsonl import export_lines, import_lines
 from killick.exchange.importer import import_paths
 from killick.exchange.records import Report
@@ -244,3 +246,83 @@ def test_a_store_that_cannot_be_written_is_no_error_of_ours(tmp_path: Path) -> N
         disk.fail_at = None
     [problem] = report.skipped
     assert problem.reason == "the session could not be taken over: injected"
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def linked(store: Store, session_id: str) -> list[bytes | None]:
+    return [entry.link for entry in store.linked_entries(session_id, limit=10_000)]
+
+
+def made(store: Store) -> None:
+    session = store.create_session(id="s")
+    for word in ("one", "two"):
+        with session.turn(word) as turn:
+            turn.record(Message("assistant", [Text(word * 3)]))
+
+
+def brought(store: Store, path: Path, lines: list[bytes]) -> Report:
+    path.write_bytes(b"".join(lines))
+    report = Report()
+    import_lines(store, path, report)
+    return report
+
+
+def test_an_import_keeps_its_links(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        made(source)
+        source.session("s").fork(at=5, id="f")
+        for name in ("s", "f"):
+            report = brought(target, tmp_path / "s.jsonl", list(export_lines(source, name)))
+            assert report.problems == []
+            assert linked(target, name) == linked(source, name)
+            assert target.verify_session(name).findings == []
+
+
+def test_a_line_that_was_changed_is_named_and_begins_a_new_chain(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        made(source)
+        lines = [line.replace(b"oneoneone", b"oneonetwo") for line in export_lines(source, "s")]
+        report = brought(target, tmp_path / "s.jsonl", lines)
+        where = next(n for n, line in enumerate(lines, 1) if b"oneonetwo" in line)
+        assert report.exit_code == 3
+        assert [problem.kind for problem in report.problems] == ["skipped", "repaired"]
+        assert report.problems[0].location.line == where
+        assert "link does not fit" in report.problems[0].reason
+        assert "new chain" in report.problems[1].reason
+        assert linked(target, "s")[:3] == linked(source, "s")[:3]
+        assert target.verify_session("s").findings == []
+
+
+def test_an_import_that_closes_up_around_damage_says_that_a_new_chain_begins(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        made(source)
+        lines = list(export_lines(source, "s"))
+        del lines[4]
+        report = brought(target, tmp_path / "s.jsonl", lines)
+        assert any("new chain" in problem.reason for problem in report.repaired)
+        assert target.verify_session("s").findings == []
+
+
+def test_an_export_without_secrets_carries_the_links(tmp_path: Path) -> None:
+    secret = "sk-ant-api03-" + "x" * 30
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        session = source.create_session(id="s")
+        with session.turn(f"my key is {secret}"):
+            pass
+        data = b"".join(export_session(source, "s", redact=True))
+        assert secret.encode() not in data
+        named = [json.loads(line).get("link") for line in data.splitlines()]
+        kept = [link.hex() for link in linked(source, "s") if link is not None]
+        assert [link for link in named if link] == kept
+        assert data.count(b'"hash"') == 1
+        lines = data.splitlines(keepends=True)
+        report = brought(target, tmp_path / "s.jsonl", lines)
+        assert [problem.kind for problem in report.problems] == ["repaired"], "the chain is sound"
+        assert "new chain" in report.problems[0].reason
+        broken = [re.sub(rb'("at_us":\d+)\d,', rb"\g<1>9,", line, count=1) for line in lines]
+    with Store(tmp_path / "c.db") as other:
+        assert brought(other, tmp_path / "s.jsonl", broken).exit_code == 3

@@ -6,7 +6,8 @@ source gives the same journal every time. Seqs are those of a journal that holds
 
 from array import array
 from collections.abc import Iterator
-from typing import Final
+from itertools import chain
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -25,6 +26,10 @@ from killick.model.sessions import Namer, Parent
 
 _ID_CHARS: Final = 200
 _TEXT_CHARS: Final = 10_000
+_TITLE_CHARS: Final = 80
+_DIGEST_CHARS: Final = 16
+_LOOKED_AT: Final = 500
+"""How many records a session's beginning may wait for the first time in it."""
 
 UNFINISHED: Final = "unfinished"
 """The reason of a turn of which the source has no more, and no ending."""
@@ -47,8 +52,11 @@ class SessionFacts(msgspec.Struct):
     """Facts of the session that the importer writes after the entries."""
 
     title: tuple[str, Namer] | None = None
+    prompt: str | None = None
+    parent: str | None = None
     archived: bool = False
     left_open: bool = False
+    silent: bool = False
     changes: list[LateChange] = []
 
 
@@ -77,6 +85,8 @@ class _Turn(msgspec.Struct):
     waits: bool = True
     has_answer: bool = False
     open_calls: dict[str, _Call] = {}
+    held: list[r.ResultRecord] = []
+    """Results that came before their calls."""
 
     @property
     def is_answered(self) -> bool:
@@ -137,10 +147,13 @@ class _Journal:
 
     def note(self, location: SourceLocation, name: str, data: Json) -> LocatedEntry:
         """Append a note with data that has no entry of its own."""
+        kept = _as_json(data)
+        # A note may stand elsewhere once its source has grown: its place alone does not name it.
+        own = digest(encode([name, kept]))[:_DIGEST_CHARS]
         body = e.Note(
-            id=self.make_id("ent", f"note/{self.seq}"),
+            id=self.make_id("ent", f"note/{self.seq}/{own}"),
             name=f"{self._source}.{name}",
-            data=_as_json(data),
+            data=kept,
         )
         return self.append(body, location)
 
@@ -190,22 +203,62 @@ class Composer:
         self._turn: _Turn | None = None
         self._fence = 0
         self._before_us = 0
+        self._asides: list[tuple[int, r.OpaqueRecord | r.MessageRecord]] = []
 
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries. A last turn without an ending stays open unless it is settled."""
         location, journal = SourceLocation(""), self._journal
-        for record in self._source.records:
+        for record in _dated(self._source):
             location = record.location
             if record.at_us is not None:
                 journal.at_us = record.at_us
-            yield from self._read(record)
+            if not self._put_aside(record):
+                yield from self._read_asides(record)
+                yield from self._read(record)
             self._before_us = journal.at_us
         if self._turn is None:
             return
         if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
             yield from self._end_without_record(location, "crashed")
+            # What was injected belongs to the prompt that may follow; it is a note until then.
+            self._asides = [(at_us, _as_note(aside)) for at_us, aside in self._asides]
+            yield from self._read_asides()
         else:
             self.facts.left_open = True
+
+    # -- what may stand behind a turn or in it -------------------------------------------------
+
+    def _put_aside(self, record: r.Record) -> bool:
+        """Hold what follows an answer: it belongs to the turn only if the turn goes on.
+
+        The place of a turn's ending must not depend on how far its source was written.
+        """
+        if self._turn is None or not self._turn.is_answered:
+            return False
+        if isinstance(record, r.OpaqueRecord) or _is_injected(record):
+            self._asides.append((self._journal.at_us, record))
+            return True
+        return False
+
+    def _read_asides(self, before: r.Record | None = None) -> Iterator[LocatedEntry]:
+        """Yield what was put aside; a prompt behind it ends the turn in front of it."""
+        if not self._asides or isinstance(before, r.TitleRecord | r.ProblemRecord):
+            return
+        asides, self._asides = self._asides, []
+        journal = self._journal
+        now, last = journal.at_us, self._before_us
+        ends = (
+            isinstance(before, r.TurnStartRecord | r.RollbackRecord | r.BranchRecord)
+            or (isinstance(before, r.MessageRecord) and before.begins_turn)
+            or (isinstance(before, r.TurnEndRecord) and before.status == "completed")
+        )
+        if ends and self._turn is not None:
+            journal.at_us = self._before_us = asides[0][0]
+            yield from self._end_without_record(asides[0][1].location)
+        for at_us, aside in asides:
+            journal.at_us = at_us
+            yield from self._read(aside)
+        journal.at_us, self._before_us = now, last
 
     def _read(self, record: r.Record) -> Iterator[LocatedEntry]:
         match record:
@@ -224,7 +277,7 @@ class Composer:
             case r.BranchRecord():
                 yield from self._branch(record)
             case r.ProblemRecord():
-                self._report.note(record.location, record.reason, repaired=record.repaired)
+                self._report.take(record)
             case _:
                 yield from self._describe(record)
 
@@ -233,7 +286,8 @@ class Composer:
             case r.BeginRecord():
                 parent = None
                 if record.parent is not None:
-                    parent = Parent(session_id_of(self._source.name, record.parent), "")
+                    self.facts.parent = session_id_of(self._source.name, record.parent)
+                    parent = Parent(self.facts.parent, "")
                 body = e.SessionCreated(
                     type=record.type, project=record.project, extra=record.extra, parent=parent
                 )
@@ -256,7 +310,7 @@ class Composer:
         turn_id = self._journal.make_id("turn", f"{key}/{self._fence}")
         self._turn = _Turn(turn_id, self._journal.seq + 1)
         self._journal.turn_seq = self._turn.seq
-        body = e.TurnStarted(turn_id=turn_id, fence=self._fence, holder=HOLDER)
+        body = e.TurnStarted(turn_id=turn_id, fence=self._fence, holder=HOLDER, starts="unseen")
         yield self._journal.append(body, location)
 
     def _end_without_record(
@@ -281,7 +335,7 @@ class Composer:
         self._journal.at_us = now
 
     def _end_turn(self, record: r.TurnEndRecord) -> Iterator[LocatedEntry]:
-        """End the open turn. A call without a result may have run, so its start is recorded."""
+        """End the open turn. A call without a result may have run: its start is never seen."""
         turn, journal = self._turn, self._journal
         if turn is None:
             if record.status != "completed":
@@ -292,10 +346,8 @@ class Composer:
                 }
                 yield journal.note(record.location, "ending_without_turn", data)
             return
-        for call_id, call in turn.open_calls.items():
-            started = e.ToolStarted(turn_id=turn.id, message_id=call.message_id, call_id=call_id)
-            group = self._known.group_of(call.message_id)
-            yield journal.append(started, record.location, group=group)
+        for held in turn.held:
+            yield self._note_result(held, "was never made")
         turn.open_calls.clear()
         if not self._source.changes_late:
             for change in self.facts.changes:
@@ -322,14 +374,14 @@ class Composer:
         earlier = known.messages.get(key)
         if earlier is not None and earlier.content_hash == content_hash:
             what = f"message {key!r} is there twice; it was taken once"
-            self._report.repair(record.location, what)
+            self._report.repair(record.location, what, harmless=True)
             return
         if not record.parts:
             yield journal.note(record.location, "empty_message", {"id": key, "role": record.role})
             return
         if earlier is not None:
             what = f"another message has the id {key!r}; it got a new one"
-            self._report.repair(record.location, what)
+            self._report.repair(record.location, what, harmless=True)
             key = journal.make_id("msg", f"{key}#{known.message_count}")
         if self._turn is None or (record.begins_turn and not self._turn.waits):
             yield from self._begin_turn(record.location, key)
@@ -338,6 +390,11 @@ class Composer:
         if turn.waits and record.role == "user" and record.person:
             known.prompted_turns.append(turn.seq)
         yield from self._write_message(record, turn, key, content_hash)
+        if record.begins_turn and record.person and self.facts.prompt is None:
+            self.facts.prompt = _first_line(record)
+        for held in [held for held in turn.held if held.result.call_id in turn.open_calls]:
+            turn.held.remove(held)
+            yield from self._finish_call(held, turn, turn.open_calls.pop(held.result.call_id))
 
     def _write_message(
         self, record: r.MessageRecord, turn: _Turn, key: str, content_hash: int
@@ -421,7 +478,7 @@ class Composer:
         structured = _as_json(record.result.structured)
         if structured != record.result.structured:
             what = "structured content that JSON cannot hold was kept as text"
-            self._report.repair(record.location, what)
+            self._report.repair(record.location, what, harmless=True)
             record.result = msgspec.structs.replace(record.result, structured=structured)
         result = record.result
         if turn is not None and result.call_id in turn.open_calls:
@@ -431,18 +488,23 @@ class Composer:
         result_hash = hash(encode(result))
         if call is not None and call.result_hash == result_hash:
             what = f"the result of call {result.call_id!r} is there twice; it was taken once"
-            self._report.repair(record.location, what)
+            self._report.repair(record.location, what, harmless=True)
         elif call is not None and call.result_hash is None and not _is_of(call, turn):
             call.result_hash = result_hash
             late = e.LateResult(turn_id=call.turn_id, message_id=call.message_id, result=result)
             group = known.group_of(call.message_id)
             yield self._journal.append(late, record.location, group=group, blobs=record.blobs)
+        elif call is None and turn is not None:
+            turn.held.append(record)  # agents that run tools while they stream write it first
         else:
             why = "has its result already" if call is not None else "was never made"
-            what = f"call {result.call_id!r} {why}; this result is kept as a note"
-            self._report.repair(record.location, what)
-            data = msgspec.to_builtins(result)
-            yield self._journal.note(record.location, "result_without_call", data)
+            yield self._note_result(record, why)
+
+    def _note_result(self, record: r.ResultRecord, why: str) -> LocatedEntry:
+        what = f"call {record.result.call_id!r} {why}; this result is kept as a note"
+        self._report.repair(record.location, what)
+        data = msgspec.to_builtins(record.result)
+        return self._journal.note(record.location, "result_without_call", data)
 
     def _finish_call(
         self, record: r.ResultRecord, turn: _Turn, call: _Call
@@ -532,6 +594,29 @@ class Composer:
         return journal.append(body, location)
 
 
+# -- times -----------------------------------------------------------------------------------------
+
+
+def _dated(source: Source) -> Iterator[r.Record]:
+    """Yield the records; a beginning without a time is as old as the first thing that has one.
+
+    Without any it is as old as its file.
+    """
+    records = iter(source.records)
+    read = list[r.Record]()
+    for record in records:
+        read.append(record)
+        if record.at_us or len(read) == _LOOKED_AT:
+            break
+    at_us = next((record.at_us for record in read if record.at_us), source.changed_us)
+    if read and not read[0].at_us:
+        read[0].at_us = at_us
+    for record in chain(read, records):
+        if not record.at_us:
+            record.at_us = None
+        yield record
+
+
 # -- entries and their parts -----------------------------------------------------------------------
 
 
@@ -586,6 +671,29 @@ def _is_of(call: _Call, turn: _Turn | None) -> bool:
 def _is_of_model(part: Part) -> bool:
     sealed = isinstance(part, Opaque) and part.provider == "anthropic"
     return sealed or isinstance(part, Reasoning | ToolCall)
+
+
+def _is_injected(record: r.Record) -> TypeGuard[r.MessageRecord]:
+    """Tell whether this is something that an agent says to the model on the user's side."""
+    return (
+        isinstance(record, r.MessageRecord)
+        and record.role == "user"
+        and not (record.person or record.begins_turn)
+    )
+
+
+def _as_note(record: r.OpaqueRecord | r.MessageRecord) -> r.OpaqueRecord:
+    if isinstance(record, r.OpaqueRecord):
+        return record
+    text = "\n".join(part.text for part in record.parts if isinstance(part, Text))
+    data: Json = {"id": record.key, "role": record.role, "text": text}
+    return r.OpaqueRecord(location=record.location, name="injected", data=data)
+
+
+def _first_line(record: r.MessageRecord) -> str | None:
+    """Return the first line of a prompt that says something."""
+    text = "\n".join(part.text for part in record.parts if isinstance(part, Text)).strip()
+    return text.splitlines()[0].strip()[:_TITLE_CHARS] or None if text else None
 
 
 def _text_hash(record: r.MessageRecord) -> int:

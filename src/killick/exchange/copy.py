@@ -5,13 +5,15 @@ either store has the same bytes. A copy that broke off goes on where it ended. W
 keeps nothing else from being copied.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, Literal
 
 import msgspec
 
 from killick.errors import BlobNotFound, KillickError, SessionDeleted, SessionNotFound, StoreError
+from killick.journal.chain import LinkedEntry
 from killick.journal.codec import encode
 from killick.journal.kinds import blobs_of
 from killick.model import entries as e
@@ -75,6 +77,9 @@ def _copy(source: Store, target: Store, session_id: str) -> Copied:
     if wrong is not None:
         why = f"the two stores differ at seq {wrong}; it was there already, and went on otherwise"
         return Copied(session_id, "failed", added, why)
+    broken = target.verify_session(session_id).findings if added else []
+    if broken:
+        why = f"its links do not fit at seq {broken[0].seq}; they were copied as they are"
     if running is not None:
         why = f"turn {running} runs, and was left out: copy it again later"
     action: Literal["copied", "grown", "unchanged"] = "unchanged"
@@ -93,19 +98,15 @@ def _head(store: Store, session_id: str) -> int:
         return 0
 
 
-def _entries(store: Store, session_id: str, after: int) -> Iterator[e.Entry]:
-    try:
-        session = store.session(session_id)
-    except SessionDeleted:
-        entries = store.salvage(session_id).entries
-        yield from (entry for entry in entries if entry.seq > after)
-        return
-    while page := session.entries(after=after, limit=_PAGE):
+def _entries(store: Store, session_id: str, after: int) -> Iterator[LinkedEntry]:
+    with contextlib.suppress(SessionDeleted):
+        store.session(session_id)  # a turn whose process died is closed
+    while page := store.linked_entries(session_id, after=after, limit=_PAGE):
         yield from page
         after = page[-1].seq
 
 
-def _units(entries: Iterator[e.Entry]) -> Iterator[list[e.Entry] | str]:
+def _units(entries: Iterable[e.Entry]) -> Iterator[list[e.Entry] | str]:
     """Yield whole turns and the entries between them; last the id of a turn that still runs."""
     turn: list[e.Entry] = []
     for entry in entries:

@@ -2,51 +2,88 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from killick.errors import KillickError
+from killick.errors import KillickError, SessionNotFound
 from killick.exchange.compose import Composer, LateChange, SessionFacts
 from killick.exchange.formats import (
     Format,
     Peek,
     ReadOptions,
+    aider,
     claude_code,
     cline,
+    cline_ui,
     codex,
+    codex_exec,
+    copilot,
+    crush,
     deerflow,
+    gemini,
     goose,
     hermes,
     jsonl,
     message_lists,
+    opencode,
+    pi,
+    qwen,
+    simple,
+    specstory,
 )
 from killick.exchange.formats.jsonl import has_blob
-from killick.exchange.merge import Merged, merge, relocated
-from killick.exchange.records import Outcome, ProblemRecord, Report, Source, SourceLocation
+from killick.exchange.merge import Merged, Unit, merge, relocated
+from killick.exchange.records import (
+    Outcome,
+    ProblemRecord,
+    Report,
+    SettledBy,
+    Source,
+    SourceLocation,
+)
+from killick.exchange.rejoin import find as find_origin
 from killick.exchange.repair import Repairer
+from killick.exchange.writers import Writers, find_writers, rested, settled
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
 from killick.model.limits import TITLE_CHARS_MAX
 from killick.session.runtime import Clock, system_clock
 from killick.session.sync import Session, Store
 
+PROXY_NOTE_KEY: Final = "killick.proxy"
+"""The key of the note that the proxy leaves in what it records."""
 _PAGE: Final = 200
 OPEN: Final = "its last turn is still open there; it is left for the next import"
 UNEXPECTED: Final = "an error that should not be; please report it"
-SETTLED_SECONDS: Final = 600
-"""An agent that has not written to a file for so long is done with it."""
+EMPTY: Final = "there is no message in it; it is left out unless it is asked for"
+ORPHAN: Final = "the session that it worked for is not here"
 
-_SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst")
+_PROSE: Final = ".md"
+_SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst", _PROSE)
+_SPEAKS: Final = (e.MessageRecorded, e.MessageStarted)
+_AS_IS: Final[SettledBy] = "as-is"
 
 READERS: Final[dict[str, Format]] = {
     format_.name: format_
     for format_ in (
+        simple.FORMAT,
+        qwen.FORMAT,
         claude_code.FORMAT,
         codex.FORMAT,
+        codex_exec.FORMAT,
+        copilot.FORMAT,
+        pi.FORMAT,
+        gemini.FORMAT,
+        opencode.FORMAT,
+        crush.FORMAT,
+        specstory.FORMAT,
+        aider.FORMAT,
         goose.FORMAT,
         cline.FORMAT,
+        cline_ui.FORMAT,
         hermes.FORMAT,
         deerflow.FORMAT,
         message_lists.FORMAT,  # last: it takes all that looks like messages
@@ -58,72 +95,129 @@ FORMATS: Final = (jsonl.NAME, *READERS)
 
 
 class DiscoveredFile(msgspec.Struct, frozen=True):
-    """A file or folder that holds sessions, when it was last written to, and in which format."""
+    """A file or folder that holds sessions, when it was last written to, and in which format.
+
+    `folder` is where its agent worked, as far as its beginning says.
+    """
 
     path: Path
     format: str
     changed_us: int
+    folder: str | None = None
 
 
-def import_paths(
+class Detection(msgspec.Struct, frozen=True):
+    """The format of a file; or why a file that looks like one is not taken."""
+
+    format: str | None = None
+    refused: str | None = None
+    folder: str | None = None
+
+
+def import_paths(  # noqa: PLR0913  (what there is to choose)
     store: Store,
     paths: Iterable[Path],
     *,
     only: str | None = None,
     since_us: int | None = None,
     dry_run: bool = False,
+    as_is: bool = False,
+    empty: bool = False,
     clock: Clock = system_clock,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Bring in every session that lies in these files and folders.
 
     `only` names the one format to take, `since_us` leaves files alone that were not changed since.
+    With `as_is`, a session is complete as it stands, even if an agent still writes to it. Sessions
+    without a message are left out unless `empty` asks for them.
     If interrupted: whole turns are there; importing again goes on.
     """
     report = Report()
     files = list(find(paths, report, only=only, since_us=since_us))
     known = set(store.session_ids())
+    names = frozenset(name for format_ in READERS.values() for name in format_.commands)
+    writers = _Once(lambda: find_writers(names))
     for number, file in enumerate(files, start=1):
-        _import(store, file, report, known, clock=clock, dry_run=dry_run)
+        try:
+            done, by = (True, _AS_IS) if as_is else _rests(file, clock(), writers)
+            how = _How(clock=clock, dry_run=dry_run, known=known, empty=empty, settled_by=by)
+            _import(store, file, report, how, done=done)
+        except OSError as error:  # it went away meanwhile
+            report.skip(SourceLocation(str(file.path)), _unreadable(error))
         if progress is not None:
             progress(number, len(files))
+    _name_missing_parents(report, known)
     return report
 
 
-def _rests(file: DiscoveredFile, now_us: int) -> bool:
+class _How(msgspec.Struct, frozen=True):
+    """How the sessions of a file are taken in."""
+
+    clock: Clock
+    dry_run: bool = False
+    known: set[str] | None = None
+    empty: bool = True
+    settled_by: SettledBy | None = None
+
+
+class _Once:
+    """The processes of this machine, looked at when the first young file asks for them."""
+
+    def __init__(self, look: Callable[[], Writers | None]) -> None:
+        self._look = look
+
+    @cached_property
+    def writers(self) -> Writers | None:
+        return self._look()
+
+
+def _rests(file: DiscoveredFile, now_us: int, once: _Once) -> tuple[bool, SettledBy]:
     """Tell whether its agent is done with the file. A copy is younger than its content."""
-    told_us = READERS[file.format].newest_us(file.path)
+    format_ = READERS.get(file.format)
+    if format_ is None:
+        return True, "age"
+    told_us = format_.newest_us(file.path)
     written_us = file.changed_us if told_us is None else min(file.changed_us, told_us)
-    return now_us - written_us > SETTLED_SECONDS * 1_000_000
+    if rested(written_us, now_us):
+        return True, "age"
+    files, writers = _written(file.path), once.writers
+    living = writers is not None and writers.has(files, format_.commands, file.folder)
+    return settled(files, writers, living=living)
 
 
-def _import(
-    store: Store,
-    file: DiscoveredFile,
-    report: Report,
-    known: set[str],
-    *,
-    clock: Clock,
-    dry_run: bool,
-) -> None:
+def _import(store: Store, file: DiscoveredFile, report: Report, how: _How, *, done: bool) -> None:
     try:
         if file.format == jsonl.NAME:
-            jsonl.import_lines(store, file.path, report, dry_run=dry_run, known=known)
+            jsonl.import_lines(store, file.path, report, dry_run=how.dry_run, known=how.known)
             return
-        reading = ReadOptions(file.changed_us, _rests(file, clock()))
+        reading = ReadOptions(file.changed_us, done)
         for source in READERS[file.format].read(file.path, reading):
             if isinstance(source, ProblemRecord):
-                report.note(source.location, source.reason, repaired=source.repaired)
+                report.take(source)
             else:
-                import_source(store, source, report, clock=clock, dry_run=dry_run, known=known)
+                source.changed_us = file.changed_us
+                _import_source(store, source, report, how)
     except OSError as error:
-        report.skip(SourceLocation(str(file.path)), f"it cannot be read: {error.strerror or error}")
+        report.skip(SourceLocation(str(file.path)), _unreadable(error))
     except KillickError as error:
         report.skip(SourceLocation(str(file.path)), f"the session could not be taken over: {error}")
     except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
         report.skip(
             SourceLocation(str(file.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
         )
+
+
+def _unreadable(error: OSError) -> str:
+    return f"it cannot be read: {error.strerror or error}"
+
+
+def _name_missing_parents(report: Report, known: set[str]) -> None:
+    """Say of a subagent's session that the one it worked for is not here."""
+    for number, outcome in enumerate(report.sessions):
+        if outcome.parent is not None and outcome.parent not in known and outcome.action != "left":
+            why = "; ".join(filter(None, [outcome.why, f"{ORPHAN} ({outcome.parent})"]))
+            report.sessions[number] = msgspec.structs.replace(outcome, why=why)
 
 
 def find(
@@ -133,11 +227,16 @@ def find(
     only: str | None = None,
     since_us: int | None = None,
 ) -> Iterator[DiscoveredFile]:
-    """Yield the files that hold sessions, each once; report a named file that holds none."""
+    """Yield the files that hold sessions, each once; report a named file that holds none.
+
+    In a folder, files of no known format are only counted.
+    """
     seen = set[Path]()
     for path in paths:
         named = not path.is_dir()
         for file in [path] if named else _files(path):
+            if not seen.isdisjoint(file.parents):
+                continue  # a part of what is read as one
             discovered = _look(file, report, named=named)
             if (
                 discovered is None
@@ -168,37 +267,59 @@ def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
             report.skip(SourceLocation(str(path)), "it is a store of Killick, and no session")
         return None
     try:
-        format_ = detect(path)
-        if format_ is not None:
-            unit = READERS[format_].unit(path) if format_ in READERS else path
-            return DiscoveredFile(unit, format_, _changed_us(unit))
+        detection = look_at(path)
+        if detection.format is not None:
+            unit = READERS[detection.format].unit(path) if detection.format in READERS else path
+            return DiscoveredFile(unit, detection.format, _changed_us(unit), detection.folder)
     except OSError as error:
         if named or not isinstance(error, FileNotFoundError):
-            report.skip(SourceLocation(str(path)), f"it cannot be read: {error.strerror or error}")
+            report.skip(SourceLocation(str(path)), _unreadable(error))
         return None
-    if named:
+    if detection.refused is not None:
+        report.skip(SourceLocation(str(path)), detection.refused)
+    elif named:
         report.skip(
             SourceLocation(str(path)), f"no session in it; known formats: {', '.join(FORMATS)}"
         )
+    elif not path.name.endswith(_PROSE):
+        report.unknown.append(str(path))
     return None
 
 
 def _changed_us(path: Path) -> int:
     """Return when it was last written to; a database writes to a log beside it first."""
+    return max(file.stat().st_mtime_ns for file in _written(path)) // 1_000
+
+
+def _written(path: Path) -> list[Path]:
+    """Return the files that an agent writes to for what is read as one."""
     if path.is_dir():
-        files = [file for file in path.iterdir() if file.is_file()] or [path]
-    else:
-        log = path.with_name(f"{path.name}-wal")
-        files = [path, log] if log.exists() else [path]
-    return max(file.stat().st_mtime_ns for file in files) // 1_000
+        return [file for file in path.rglob("*") if file.is_file()] or [path]
+    log = path.with_name(f"{path.name}-wal")
+    return [path, log] if log.exists() else [path]
 
 
 def detect(path: Path) -> str | None:
     """Return the format of a file. Raises OSError."""
+    return look_at(path).format
+
+
+def look_at(path: Path) -> Detection:
+    """Look for the marker of a format, and at how much of the file fits it. Raises OSError."""
     peek = Peek(path)
     if any(jsonl.is_own(record) for record in peek.records):
-        return jsonl.NAME
-    return next((format_.name for format_ in READERS.values() if format_.claims(peek)), None)
+        return Detection(jsonl.NAME)
+    format_ = next((format_ for format_ in READERS.values() if format_.claims(peek)), None)
+    if format_ is None:
+        return Detection()
+    strange, count = format_.misfits(peek)
+    if strange * 2 > count:
+        what = (
+            f"it looks like {format_.name}, but {strange} of its first {count} records are none "
+            "of that format; nothing of it was taken"
+        )
+        return Detection(refused=what)
+    return Detection(format_.name, folder=peek.folder)
 
 
 def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:
@@ -221,37 +342,91 @@ def import_source(
     known: set[str] | None = None,
 ) -> Outcome:
     """Bring one session in. If interrupted: whole turns are there; the next import goes on."""
+    return _import_source(store, source, report, _How(clock, dry_run, known))
+
+
+def _import_source(store: Store, source: Source, report: Report, how: _How) -> Outcome:
     before = len(report.problems)
+    origin = find_origin(store, source, store.session_ids() if how.known is None else how.known)
+    if origin is not None:
+        source = origin.rest(source)
     composer = Composer(source, report)
-    session_id = composer.session_id
+    facts = composer.facts
+    session_id = composer.session_id if origin is None else origin.session_id
     repairer = Repairer(report, lambda name: has_blob(store, name))
     try:
+        if _passed_here(store, session_id, how.known):
+            merged = Merged(session_id, "left", why=f"the proxy has recorded it, as {session_id}")
+            return _outcome(source, facts, merged, report, how)
         units = repairer.units(composer.entries(), close=False)
+        if origin is not None:
+            units = origin.units(store, units)
         merged = merge(
             store,
             session_id,
-            units,
-            dry_run=dry_run,
-            known=known,
-            passing=(e.Compacted,) if source.changes_late else (),
+            units if how.empty else _with_messages(units, facts),
+            dry_run=how.dry_run,
+            known=how.known,
+            # Before turns were "unseen", the start of an unanswered call was written at its end.
+            passing=(e.ToolStarted, e.Compacted) if source.changes_late else (e.ToolStarted,),
         )
-        if not dry_run and merged.action != "left":
-            _finish(store, source, composer.facts, merged, report.summary(before), clock)
+        if origin is not None:
+            facts.title = None  # it has one here
+        if not how.dry_run and merged.action != "left":
+            _finish(store, source, facts, merged, report.summary(before), how.clock)
     except (KillickError, OSError) as error:
         report.skip(SourceLocation(source.origin), f"the session could not be taken over: {error}")
         merged = Merged(session_id, "left", why=str(error))
+    return _outcome(source, facts, merged, report, how)
+
+
+def _passed_here(store: Store, session_id: str, known: set[str] | None) -> bool:
+    """Tell whether this conversation was recorded as it passed: then the first record stays."""
+    if known is not None and session_id not in known:
+        return False
+    try:
+        session = store.session(session_id)
+        return "proxy" in session.info().about.extra or bool(session.notes(key=PROXY_NOTE_KEY))
+    except SessionNotFound:
+        return False
+
+
+def _outcome(
+    source: Source, facts: SessionFacts, merged: Merged, report: Report, how: _How
+) -> Outcome:
+    title = facts.title[0] if facts.title else facts.prompt
     outcome = Outcome(
         source=source.name,
         origin=source.origin,
         session_id=merged.session_id,
         action=merged.action,
         entries=merged.added,
-        title=composer.facts.title[0] if composer.facts.title else None,
+        title=title,
         fork_of=merged.fork_of,
-        why=merged.why or (OPEN if composer.facts.left_open else None),
+        why=_why(facts, merged),
+        parent=facts.parent,
+        settled_by=how.settled_by,
     )
     report.sessions.append(outcome)
     return outcome
+
+
+def _why(facts: SessionFacts, merged: Merged) -> str | None:
+    if facts.left_open:
+        return OPEN
+    return EMPTY if facts.silent and merged.action == "left" else merged.why
+
+
+def _with_messages(units: Iterable[Unit], facts: SessionFacts) -> Iterator[Unit]:
+    """Yield the units, or none when there is no message in any; note which."""
+    held, speaks = list[Unit](), False
+    for unit in units:
+        speaks = speaks or any(isinstance(entry.body, _SPEAKS) for entry in unit.entries)
+        held.append(unit)
+        if speaks:
+            yield from held
+            held.clear()
+    facts.silent = not speaks
 
 
 def _finish(
@@ -264,7 +439,10 @@ def _finish(
 ) -> None:
     """Give it the title that it has there, and note where it came from."""
     session = store.session(merged.session_id)
-    about, bodies, title = session.info().about, list[e.Body](), facts.title
+    info, bodies = session.info(), list[e.Body]()
+    about, title = info.about, facts.title
+    if title is None and facts.prompt is not None and about.title is None:
+        title = (facts.prompt, "import")
     if title is not None and about.titled_by != "person" and about.title != title[0]:
         key = f"title/{session.head}"
         entry_id = keyed_id("ent", session.id, key)
@@ -274,12 +452,16 @@ def _finish(
         bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
     if merged.added:
         entry_id = keyed_id("ent", session.id, f"imported/{session.head}")
+        about_import = problems | {"at_us": clock()}
+        if merged.action == "forked":
+            about_import["fork"] = {"of": merged.fork_of, "at": merged.fork_at, "why": merged.why}
         bodies.append(
-            e.Imported(id=entry_id, source=source.name, origin=source.origin, report=problems)
+            e.Imported(id=entry_id, source=source.name, origin=source.origin, report=about_import)
         )
     if bodies:
-        now, head = clock(), session.head
-        entries = [e.Entry(head + n, now, body) for n, body in enumerate(bodies, start=1)]
+        # A session is as old as what it says; when it came in is told in the report.
+        at_us, head = info.updated_at_us, session.head
+        entries = [e.Entry(head + n, at_us, body) for n, body in enumerate(bodies, start=1)]
         store.import_entries(session.id, entries)
 
 

@@ -6,9 +6,11 @@ would have in a journal of its own. They are compared with what is stored, in or
 Rule 1: what is there already is passed over; entries about the session that were added here
         (a title, tags, a note) do not stand in the way.
 Rule 2: where the stored journal ends, the rest is appended: a source that has grown.
-Rule 3: where the two part, the rest goes into a fork of what they share. The fork's id is made
+Rule 3: a turn that came in before it was over there keeps its ending; what came since is a turn
+        that continues it, in the same session. Its id is made from where it begins.
+Rule 4: where the two part, the rest goes into a fork of what they share. The fork's id is made
         from where and how they part, so the next import finds it again.
-Rule 4: seqs inside of entries are those of the source; each is written with its place here.
+Rule 5: seqs inside of entries are those of the source; each is written with its place here.
 """
 
 from array import array
@@ -20,9 +22,11 @@ import msgspec
 
 from killick.errors import SessionDeleted, SessionNotFound
 from killick.exchange.records import Action
+from killick.journal.chain import LinkedEntry
 from killick.journal.codec import encode
 from killick.journal.kinds import digest, identity, keyed_id, same_content
 from killick.model import entries as e
+from killick.model.messages import ToolCall
 from killick.session.sync import Session, Store
 
 _PAGE: Final = 200
@@ -33,6 +37,7 @@ _BATCH_BYTES: Final = 1024 * 1024
 _ABOUT: Final[tuple[type[e.KnownBody], ...]] = (
     e.SessionCreated,
     e.Renamed,
+    e.LimitsSet,
     e.Archived,
     e.Pinned,
     e.Tagged,
@@ -59,6 +64,7 @@ class Merged(msgspec.Struct):
     action: Action
     added: int = 0
     fork_of: str | None = None
+    fork_at: int = 0
     why: str | None = None
     seq_here: Callable[[int], int] = lambda seq: seq
     """Gives the seq here of the source's entry at a seq."""
@@ -113,6 +119,9 @@ class _Merger:
         self.session_id = session_id
         self.added = 0
         self._fork_of: str | None = None
+        self._fork_at = 0
+        self._fork_why: str | None = None
+        self._continued = 0
         self._seq_here = _SeqMap()
         self._reached = 0
         self._batch: list[e.Entry] = []
@@ -136,20 +145,37 @@ class _Merger:
         return self._store.session(session_id)
 
     def merge_unit(self, unit: Unit) -> None:
-        if self._stored is not None:
-            seqs = self._find(unit)
-            if seqs is not None:
-                for entry, seq in zip(unit.entries, seqs, strict=True):
-                    self._note_seq(entry.seq, seq)
-                return
-        self._add(unit)
+        rest: Unit | None = unit
+        while rest is not None:
+            rest = self._merge_part(rest)
 
-    def _find(self, unit: Unit) -> list[int] | None:
-        """Return the seqs at which this unit is stored; None when it must be appended."""
+    def _merge_part(self, unit: Unit) -> Unit | None:
+        """Merge a unit, or the part of it that came in before; return the rest."""
+        if self._stored is not None:
+            stored_part = self._find(unit)
+            if stored_part is not None:
+                seqs, rest = stored_part
+                for entry, seq in zip(unit.entries, seqs, strict=False):
+                    self._note_seq(entry.seq, seq)
+                return rest
+        self._add(unit)
+        return None
+
+    def _find(self, unit: Unit) -> tuple[list[int], Unit | None] | None:
+        """Return the seqs at which this unit is stored; None when it must be appended.
+
+        Beside them is what follows of a turn that was stored before it was over there.
+        """
         assert self._stored is not None
         seqs = self._stored.find(unit, self._seq_here)
         if seqs is not None:
-            return seqs
+            return seqs, None
+        begun = self._stored.find_begun(unit, self._seq_here)
+        if begun is not None:
+            seqs, known = begun
+            rest = _rest_of(unit, len(seqs) - 1, known)
+            self._continued += rest is not None
+            return seqs, rest
         if self._stored.at_end:
             self._next = self._stored.head + 1
             self._stored = None
@@ -159,7 +185,10 @@ class _Merger:
 
     def _part(self, unit: Unit) -> None:
         """Go on in a fork of the shared part: the two journals differ from here."""
+        assert self._stored is not None
         shared = self._reached
+        if self._fork_of is None:
+            self._fork_at, self._fork_why = shared, self._stored.why_other(unit)
         content = encode([encode(entry.body).hex() for entry in unit.entries])
         name = keyed_id("ses", self.session_id, f"{shared}/{digest(content)}")
         original, self._fork_of = self.session_id, self.session_id
@@ -187,7 +216,9 @@ class _Merger:
         for entry in unit.entries:
             self._note_seq(entry.seq, self._next)
             body = relocated(entry.body, self._seq_here)
-            self._batch.append(e.Entry(self._next, entry.at_us, body))
+            if isinstance(body, e.TurnStarted):  # each turn that continues one has a number, too
+                body = msgspec.structs.replace(body, fence=body.fence + self._continued)
+            self._batch.append(_placed(entry, self._next, body))
             self._batch_bytes += len(encode(body))
             self._next += 1
         self.added += len(unit.entries)
@@ -210,11 +241,26 @@ class _Merger:
             action = "forked"
         elif self.added:
             action = "new" if self._is_new else "grown"
-        return Merged(self.session_id, action, self.added, self._fork_of, seq_here=self._seq_here)
+        return Merged(
+            self.session_id,
+            action,
+            self.added,
+            self._fork_of,
+            self._fork_at,
+            self._fork_why,
+            seq_here=self._seq_here,
+        )
 
     def _note_seq(self, seq: int, here: int) -> None:
         self._reached = here
         self._seq_here.note(seq, here)
+
+
+def _placed(entry: e.Entry, seq: int, body: e.Body) -> e.Entry:
+    """Return an entry in its place here; with its link, if it is the same and in the same place."""
+    if isinstance(entry, LinkedEntry) and (entry.seq, entry.body) == (seq, body):
+        return entry
+    return e.Entry(seq, entry.at_us, body)
 
 
 class _SeqMap:
@@ -307,6 +353,53 @@ class _Stored:
         self._drop(at)
         return seqs
 
+    def find_begun(self, unit: Unit, known: _SeqMap) -> tuple[list[int], set[str]] | None:
+        """Return the seqs of a turn's first entries, of which the last is the ending here.
+
+        Beside them are the names of all entries so far. None when no such turn is next: it must
+        have been brought in, and be over.
+        """
+        first = unit.entries[0].body
+        if not isinstance(first, e.TurnStarted) or not unit.entries[1:]:
+            return None
+        seqs: list[int] = []
+        at, seq_here = 0, _TentativeSeqMap(known)
+        for entry in unit.entries:
+            index = self._match(entry, at, seq_here)
+            if index is None:
+                break
+            seqs.append(self._page[index].seq)
+            at = index + 1
+        ending = self._ending_at(at, first.turn_id)
+        if ending is None or not seqs:
+            return None
+        seqs.append(self._page[ending].seq)
+        names = {identity(stored.body) for stored in self._page[: ending + 1]}
+        self._drop(ending + 1)
+        return seqs, names
+
+    def _ending_at(self, at: int, turn_id: str) -> int | None:
+        """Return the index of the turn's ending, if nothing of the conversation is before it."""
+        while (stored := self._peek(at)) is not None:
+            if isinstance(stored.body, e.TurnEnding):
+                return at if stored.body.turn_id == turn_id else None
+            if not isinstance(stored.body, self._passing):
+                return None
+            at += 1
+        return None
+
+    def why_other(self, unit: Unit) -> str:
+        """Say how what is stored differs from what is offered."""
+        stored, body = self._peek(), unit.entries[0].body
+        if stored is None:
+            return "it has more here than there"
+        if identity(stored.body) != identity(body):
+            return (
+                f"entry {stored.seq} here is {e.kind_of(stored.body)}, where it goes on with "
+                f"{e.kind_of(body)} there"
+            )
+        return f"what follows entry {stored.seq} was said differently there"
+
     def _match(self, entry: e.Entry, at: int, seq_here: _TentativeSeqMap) -> int | None:
         """Return the index in the page of the same entry; pass over ours about the session."""
         while True:
@@ -336,6 +429,49 @@ class _Stored:
         if count:
             self.head = self._page[count - 1].seq
             del self._page[:count]
+
+
+def _rest_of(unit: Unit, count: int, known: set[str]) -> Unit | None:
+    """Return what a turn has behind its first entries, as a turn that continues it.
+
+    Its calls are answered late when they were made in the first part. What is known already, such
+    as that a message is hidden, is not said again.
+    """
+    first = unit.entries[0].body
+    assert isinstance(first, e.TurnStarted)
+    rest = [
+        entry
+        for entry in unit.entries[count:]
+        if isinstance(entry.body, e.TurnEnding) or identity(entry.body) not in known
+    ]
+    if all(isinstance(entry.body, e.TurnEnding | e.Visibility) for entry in rest):
+        return None  # only its ending is another
+    turn_id = keyed_id("turn", first.turn_id, f"continues/{count}")
+    made = {
+        (entry.body.id, part.id)
+        for entry in unit.entries[:count]
+        if isinstance(entry.body, e.MessageRecorded | e.MessageEnded)
+        for part in entry.body.parts
+        if isinstance(part, ToolCall)
+    }
+    replace = msgspec.structs.replace
+    begins = replace(first, turn_id=turn_id, continues=first.turn_id)
+    entries = [e.Entry(0, rest[0].at_us, begins)]
+    for entry in rest:
+        body = entry.body
+        match body:
+            case e.ToolFinished() if (body.message_id, body.result.call_id) in made:
+                body = e.LateResult(
+                    turn_id=first.turn_id, message_id=body.message_id, result=body.result
+                )
+            case e.LateResult() | e.Note():
+                pass
+            case _ if getattr(body, "turn_id", None) == first.turn_id:
+                body = replace(body, turn_id=turn_id)
+            case _:
+                pass
+        entries.append(e.Entry(entry.seq, entry.at_us, body))
+    return Unit(entries, unit.blobs)
 
 
 def is_same(stored: e.Body, offered: e.Body) -> bool:

@@ -16,6 +16,8 @@ from killick.model.messages import Image, Json, Part, Role, ToolResult
 from killick.model.sessions import Namer, Project
 
 Action = Literal["new", "grown", "unchanged", "forked", "left"]
+SettledBy = Literal["process", "age", "as-is"]
+"""How it is known whether an agent still writes: by its processes, by the file's age, not asked."""
 
 PROBLEMS_KEPT: Final = 100
 """How many problems of a session its `imported` entry lists; all are in the report."""
@@ -143,10 +145,14 @@ class ArchiveRecord(Record, kw_only=True):
 
 
 class ProblemRecord(Record, kw_only=True):
-    """A record that was skipped, or taken in another way than it stood."""
+    """A record that was skipped, or taken in another way than it stood.
+
+    A repair is harmless when it cannot mislead a reader.
+    """
 
     reason: str
     repaired: bool = False
+    harmless: bool = False
 
 
 def image(data: bytes, media_type: str, alt: str | None = None) -> tuple[Image, dict[str, bytes]]:
@@ -160,7 +166,7 @@ class Source(msgspec.Struct):
 
     `settled` says that its agent is done with it: a last turn without an ending was interrupted.
     `answer_ends` says that an answer without calls ends its turn, `changes_late` that messages may
-    be hidden or summarized there long afterwards.
+    be hidden or summarized there long afterwards. `changed_us` is when its file was written last.
     """
 
     name: str
@@ -170,6 +176,7 @@ class Source(msgspec.Struct):
     settled: bool = True
     answer_ends: bool = False
     changes_late: bool = False
+    changed_us: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
@@ -178,6 +185,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     location: SourceLocation
     reason: str
     kind: Literal["skipped", "repaired"] = "skipped"
+    harmless: bool = False
 
     def __str__(self) -> str:
         return f"{self.location}: {self.kind}: {self.reason}"
@@ -188,6 +196,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     A session that was continued here, or whose source was changed, is `forked`: `session_id` is
     the fork, `fork_of` the session that was there. `left` was not touched, `why` says it.
+    `settled_by` says how it is known that its agent is done with it, or still at it.
     """
 
     source: str
@@ -198,6 +207,8 @@ class Outcome(msgspec.Struct, frozen=True):
     title: str | None = None
     fork_of: str | None = None
     why: str | None = None
+    parent: str | None = None
+    settled_by: SettledBy | None = None
 
 
 class Report:
@@ -206,6 +217,8 @@ class Report:
     def __init__(self) -> None:
         self.sessions: list[Outcome] = []
         self.problems: list[Problem] = []
+        self.unknown: list[str] = []
+        """Files of no known format in the folders that were looked through."""
 
     @property
     def entries(self) -> int:
@@ -221,17 +234,21 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 3 when records were skipped."""
-        return 3 if self.skipped else 0
+        """Return 0, or 3 when something was skipped, or repaired so that it may mislead."""
+        return 3 if any(not problem.harmless for problem in self.problems) else 0
 
-    def note(self, location: SourceLocation, reason: str, *, repaired: bool) -> None:
-        self.problems.append(Problem(location, reason, "repaired" if repaired else "skipped"))
+    def take(self, record: ProblemRecord) -> None:
+        """Add the problem that a reader has found."""
+        if record.repaired:
+            self.repair(record.location, record.reason, harmless=record.harmless)
+        else:
+            self.skip(record.location, record.reason)
 
     def skip(self, location: SourceLocation, reason: str) -> None:
         self.problems.append(Problem(location, reason))
 
-    def repair(self, location: SourceLocation, reason: str) -> None:
-        self.problems.append(Problem(location, reason, "repaired"))
+    def repair(self, location: SourceLocation, reason: str, *, harmless: bool = False) -> None:
+        self.problems.append(Problem(location, reason, "repaired", harmless))
 
     def summary(self, since: int = 0) -> dict[str, object]:
         """Return the problems from number `since` on, as an `imported` entry keeps them."""

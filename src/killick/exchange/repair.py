@@ -43,6 +43,7 @@ IN_TURN: Final = (
     | e.StopAsked
     | e.PromptTaken
     | e.TurnEnding
+    | e.LimitHit
 )
 
 
@@ -141,13 +142,13 @@ class Repairer:
         if _key(body) in self._seen:
             raise IdConflict("it is there twice")
 
-    def _check_late(self, body: e.LateResult | e.LateText) -> None:
-        turn = self._turns.get(body.turn_id)
+    def _check_late(self, body: e.LateResult | e.LateText | e.Settled | e.ToolStarted) -> None:
+        turn, running = self._turns.get(body.turn_id), self._running
         if turn is not None:
-            rules.admit(turn, body)
+            rules.admit(turn, body, running if running is not turn else None)
         elif hashed(body.turn_id) not in self._over:
             raise InvalidEntry(f"turn {body.turn_id!r} is not there")
-        elif isinstance(body, e.LateResult):
+        elif not isinstance(body, e.LateText):
             raise InvalidEntry(f"turn {body.turn_id!r} was complete already")
         elif hashed(message_identity(body.message_id)) not in self._seen:
             raise InvalidEntry(f"turn {body.turn_id!r} has no message {body.message_id!r}")
@@ -155,8 +156,11 @@ class Repairer:
     def _check_rules(self, entry: e.Entry) -> None:
         body, running = entry.body, self._running
         match body:
-            case e.LateResult() | e.LateText():
+            case e.LateResult() | e.LateText() | e.Settled():
                 self._check_late(body)
+            case e.ToolStarted() if running is not None and running.id != body.turn_id:
+                self._check_late(body)  # by a turn that continues the one that made the call
+                return
             case e.PromptTaken() | e.PromptWithdrawn() if not self._waits(body):
                 raise InvalidEntry(f"prompt {body.id!r} does not wait there")
             case e.Compacted() | e.Rewound() if entry.seq and body.through >= entry.seq:
@@ -169,7 +173,9 @@ class Repairer:
             rules.admit(running, body)
 
     def _keep(self, located: LocatedEntry, body: e.Body) -> Iterator[Unit]:
-        entry = msgspec.structs.replace(located.entry, body=body)
+        entry = located.entry
+        if body is not entry.body:  # a link would not fit any more
+            entry = e.Entry(entry.seq, entry.at_us, body)
         self._remember(body)
         self._deleted = isinstance(body, e.Deleted) or (
             self._deleted and not isinstance(body, e.Restored)
@@ -177,7 +183,9 @@ class Repairer:
         if isinstance(body, e.TurnStarted):
             self._fence = body.fence
             self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
-        elif isinstance(body, e.LateResult | e.LateText):
+            before = self._turns.get(body.continues or "")
+            self._running.line |= set() if before is None else before.line
+        elif isinstance(body, e.LateResult | e.LateText | e.Settled | e.ToolStarted):
             if body.turn_id in self._turns:
                 self._turns[body.turn_id].apply(entry.seq, body)
         elif self._running is not None:

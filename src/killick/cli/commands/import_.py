@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -35,6 +36,13 @@ from killick.exchange.importer import count_files
 from killick.model.sessions import microseconds
 from killick.session.sync import Store
 
+_NAMED: Final = 8
+_SETTLED_BY: Final = {
+    "process": "whether its agent runs is known by its processes",
+    "age": "whether its agent is done is guessed by the age of its file",
+    "as-is": "taken as it stands",
+}
+
 
 @command(
     ("killick import session.jsonl", "a session, whatever agent wrote it"),
@@ -45,6 +53,8 @@ from killick.session.sync import Store
 @click.option("--from", "only", type=click.Choice(FORMATS), help="Take only this format.")
 @click.option("--since", type=MOMENT, help="Only files that were changed since then.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--as-is", is_flag=True, help="Take unfinished sessions as they stand.")
+@click.option("--empty", is_flag=True, help="Take sessions without a message, too.")
 @click.option("--yes", is_flag=True, help="Without a PATH: do not ask.")
 def import_(
     invocation: Invocation,
@@ -53,13 +63,16 @@ def import_(
     since: datetime | None,
     *,
     dry_run: bool,
+    as_is: bool,
+    empty: bool,
     yes: bool,
 ) -> int:
     """Bring in sessions of other agents, and our own.
 
     Without a PATH it looks where the agents of this machine keep theirs, says what it found, and
-    asks. Importing again adds what is new. Exit code 3 says that records were skipped; each is
-    named with its file and line.
+    asks. Importing again adds what is new. A last turn that an agent still works on is left for
+    the next import. Exit code 3 says that records were skipped, or repaired in a way that may
+    change their meaning; each is named with its file and line.
     """
     chosen = paths or _usual(invocation, only, yes=yes or dry_run)
     for path in paths:
@@ -73,12 +86,17 @@ def import_(
             only=only,
             since_us=None if since is None else microseconds(since),
             dry_run=dry_run,
+            as_is=as_is,
+            empty=empty,
             progress=tell,
         )
     invocation.answer(_shape(report, dry_run=dry_run), *_lines(report, dry_run=dry_run))
-    if report.skipped:
+    if report.exit_code:
         rest = "the others came in" if report.sessions else "nothing came in"
-        complain(f"{counted(len(report.skipped), 'records')} skipped; {rest}")
+        repaired = sum(not problem.harmless for problem in report.repaired)
+        done = [f"{counted(len(report.skipped), 'records')} skipped"] if report.skipped else []
+        done += [f"{counted(repaired, 'records')} repaired"] if repaired else []
+        complain(f"{', '.join(done)}; {rest}")
         return IN_PART
     return 0
 
@@ -109,6 +127,7 @@ def _shape(report: Report, *, dry_run: bool) -> dict[str, object]:
             }
             for problem in report.problems
         ],
+        "unknown": report.unknown,
     }
 
 
@@ -119,6 +138,12 @@ def _lines(report: Report, *, dry_run: bool) -> Iterator[OutputLine | str]:
         style = "red" if problem.kind == "skipped" else "yellow"
         yield OutputLine(
             (Span(f"{problem.kind}: ", style), Span(f"{problem.location}: {problem.reason}"))
+        )
+    if report.unknown:
+        shown = ", ".join(Path(name).name for name in report.unknown[:_NAMED])
+        more = "" if len(report.unknown) <= _NAMED else ", …"
+        yield line(
+            f"{counted(len(report.unknown), 'files')} of no known format: {shown}{more}", "dim"
         )
     would = "would come in" if dry_run else "came in"
     changed = [
@@ -138,6 +163,8 @@ def _outcome(outcome: Outcome) -> Iterator[OutputLine | str]:
     yield f"{outcome.action}: {outcome.session_id}{title} ({outcome.source}{added})"
     more = [f"a fork of {outcome.fork_of}, which goes on differently"] if outcome.fork_of else []
     more += [outcome.why] if outcome.why else []
+    if outcome.settled_by is not None and outcome.why is not None:
+        more.append(_SETTLED_BY[outcome.settled_by])
     if more:
         yield line("; ".join(more), "dim", indent=2)
 

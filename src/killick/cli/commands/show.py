@@ -1,10 +1,11 @@
 """One session, as a person reads it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import click
+import msgspec
 
 from killick.cli.invocation import (
     IN_PART,
@@ -32,6 +33,7 @@ from killick.maintenance.examine import Finding, Salvaged
 from killick.model import entries as e
 from killick.model.messages import Part, ToolCall
 from killick.model.sessions import Description, SessionInfo
+from killick.session.news import News
 from killick.session.sync import Session, Store
 from killick.views.context import FORMATS, Format
 from killick.views.neutral import Errors, Partial
@@ -178,6 +180,41 @@ def tail(
                 return
             if until_end and isinstance(item, e.Entry) and _is_over(session, item.seq):
                 return
+
+
+_NEWS = (Column("SESSION"), Column("SEQ", right=True), Column("WHAT"), Column("CAUSE"))
+
+
+@command(
+    ("killick news", "what waits for a person in any session: approvals, unknown outcomes …"),
+    ("killick news --after 0 --json", "all there is, one JSON object in each line"),
+)
+@click.option("--after", metavar="CURSOR", help="Go on after this line; 0 begins with the first.")
+@click.option("--follow", is_flag=True, help="Go on with what happens from now on.")
+def news(invocation: Invocation, after: str | None, *, follow: bool) -> None:
+    """Tell what happened in all sessions that a person acts on.
+
+    Turns that ended, with their causes; approvals asked and decided; outcomes of tools that are
+    unknown or were settled. Without --after, only what waits now. Each line of --json has a
+    `cursor` for --after.
+    """
+    with invocation.open() as store:
+        cursor = 0 if after in (None, "0") else after
+        following = store.follow(after=cursor, waiting=after is None)
+        while page := following.now():
+            _tell_news(invocation, page)
+        if follow:
+            for line in following:
+                _tell_news(invocation, [line])
+
+
+def _tell_news(invocation: Invocation, lines: Sequence[News]) -> None:
+    if invocation.json:
+        for line in lines:
+            invocation.out.json(msgspec.to_builtins(line))
+    else:
+        rows = [(line.session_id, str(line.seq), line.kind, line.cause or "") for line in lines]
+        invocation.out.table(_NEWS, rows)
 
 
 def _newest_turn(session: Session) -> int:

@@ -14,6 +14,7 @@ from typing import Final, get_args
 import msgspec
 
 from killick.errors import BlobNotFound
+from killick.exchange.export.agents import AGENTS, AgentFormat, written
 from killick.exchange.export.html import render_page
 from killick.exchange.export.markdown import render_markdown
 from killick.exchange.export.native import Target, native
@@ -132,13 +133,19 @@ def prepare_export(
     if not redact:
         return exporter(store, session_id)
     with redacted(store, session_id) as clean:
-        done = exporter(clean, session_id)
+        own = exporter is _lines
+        done = _redacted_lines(clean, session_id, store) if own else exporter(clean, session_id)
         # The copy is gone when this returns, so all of it is made now.
         return Export(done.losses, iter(list(done.pieces)))
 
 
 def _lines(store: Store, session_id: str) -> Export:
     return Export([], export_lines(store, session_id))
+
+
+def _redacted_lines(clean: Store, session_id: str, original: Store) -> Export:
+    """Return our own format with the links of the original, which name the hashes of its bodies."""
+    return Export([], export_lines(clean, session_id, original))
 
 
 def _markdown(store: Store, session_id: str) -> Export:
@@ -180,6 +187,14 @@ def _native(target: Target) -> Exporter:
     return exporter
 
 
+def _agent(agent: AgentFormat) -> Exporter:
+    def exporter(store: Store, session_id: str) -> Export:
+        losses, data = written(store, session_id, agent)
+        return Export(losses, iter([data]))
+
+    return exporter
+
+
 _FORMATS: Final[tuple[Format, ...]] = tuple(
     format_ for format_ in get_args(Format) if format_ != "neutral"
 )
@@ -191,5 +206,6 @@ EXPORTS: Final[dict[str, Exporter]] = {
     **{format_: _context(format_) for format_ in _FORMATS},
     "codex": _native(ToCodex()),
     "goose": _native(ToGoose()),
+    **{name: _agent(agent) for name, agent in AGENTS.items() if name != "codex"},
 }
 """What a session can be written as."""

@@ -96,6 +96,10 @@ def _tool(tool: ShownTool, blobs: Blobs) -> Iterator[str]:
         yield _pre(content, "code")
     for part in () if content is None or isinstance(content, str) else content:
         yield from _part(part, blobs)
+    if tool.settled is not None:
+        yield f"<p>It {_safe(tool.settled.words)}.</p>\n"
+        for detail in filter(None, (tool.settled.result, tool.settled.evidence)):
+            yield _pre(detail, "code")
     yield "</details>\n"
 
 

@@ -57,6 +57,10 @@ def _tool(tool: ShownTool) -> Iterator[str]:
     text = result_text(tool.result) if tool.result is not None else tool.output
     if text:
         yield f"\n{_fenced(text)}\n"
+    if tool.settled is not None:
+        yield f"\n*It {tool.settled.words}.*\n"
+        for detail in filter(None, (tool.settled.result, tool.settled.evidence)):
+            yield f"\n{_fenced(detail)}\n"
 
 
 def result_text(result: ToolResult) -> str:

@@ -33,6 +33,7 @@ from killick.model.messages import (
 )
 from killick.model.sessions import SessionInfo, TurnInfo
 from killick.session.sync import Session, Store
+from killick.views import phrases
 
 _PAGE: Final = 200
 _LONE: Final = re.compile("[\ud800-\udfff]")
@@ -127,7 +128,7 @@ def _check(target: Target, talk: NativeTalk, data: Sequence[bytes]) -> None:
         path = Path(folder) / f"session{target.suffix}"
         path.write_bytes(b"".join(data))
         with Store(Path(folder) / "check.db") as store:
-            report = import_paths(store, [path], clock=lambda: 1 << 52)
+            report = import_paths(store, [path], clock=lambda: 1 << 52, as_is=True, empty=True)
             sessions = [store.session(session.session_id) for session in report.sessions]
             messages = [
                 (m.role, tuple(m.parts)) for session in sessions for m in session.messages()
@@ -173,6 +174,10 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
             held = _held(single, target, lambda name: _blob(store, name), losses)
             if held is not None:
                 by_turn.setdefault(message.turn_id, []).append(held)
+    for note in _settlements(session, history, times):
+        held = _held(note, target, lambda name: _blob(store, name), losses)
+        if held is not None:
+            by_turn.setdefault(note.message.turn_id, []).append(held)
     _drop_strays(by_turn, losses)
     turns = list[tuple[TurnInfo, list[NativeLine]]]()
     for turn in session.turns():
@@ -192,6 +197,21 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
         None if system is None else system.decode("utf-8", "replace"),
         lambda blob: _blob(store, blob),
     )
+
+
+def _settlements(session: Session, history: History, times: dict[int, int]) -> Iterator[NativeLine]:
+    """Yield what was found out about calls, as the words that a model is told: no tool said it."""
+    calls = ((m.id, call) for m in session.messages() for call in m.tool_calls)
+    names = {(message_id, call.id): call.name for message_id, call in calls}
+    for entry in _entries(session):
+        body = entry.body
+        if not isinstance(body, e.Settled) or not history.is_in_view(entry.seq):
+            continue
+        name = names.get((body.message_id, body.call_id))
+        if name is not None:
+            text = phrases.settled_since(body, name, body.call_id, "")
+            note = Message("user", (Text(text),), body.id, "complete", body.turn_id, entry.seq)
+            yield NativeLine(note, times.get(entry.seq, 0))
 
 
 def _see(

@@ -1,16 +1,26 @@
 """A session as a rollout of Codex, to be put under `sessions/` of its home.
 
 It is written in the `legacy` history mode, which every version reads: items for the model, and
-events beside them for the person.
+events beside them for the person. It names no provider of the model: Codex refuses a session whose
+provider it does not know, and takes its own where none is named.
 """
 
-import base64
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
+from killick.exchange.export.handover import (
+    Answered,
+    Handover,
+    Holds,
+    Spoken,
+    base64,
+    iso,
+    json_line,
+)
 from killick.exchange.export.native import (
     Losses,
     NativeLine,
@@ -128,7 +138,6 @@ class _Writing:
 
     def _meta(self) -> bytes:
         talk, project = self._talk, self._talk.info.project
-        providers = [line.call.provider for line in talk.lines() if line.call is not None]
         at = talk.info.created_at_us
         more = {} if talk.system is None else {"base_instructions": {"text": talk.system}}
         return self._line(
@@ -141,7 +150,6 @@ class _Writing:
             originator="killick",
             cli_version="0.0.0",
             source="cli",
-            model_provider=next((name for name in reversed(providers) if name), "openai"),
             history_mode="legacy",
             **more,
         )
@@ -204,7 +212,7 @@ class _Writing:
 
     def _content(self, part: Text | Image, role: Role) -> dict[str, Any]:
         if isinstance(part, Image):
-            data = base64.b64encode(self._talk.blobs(part.blob) or b"").decode("ascii")
+            data = b64encode(self._talk.blobs(part.blob) or b"").decode("ascii")
             return {"type": "input_image", "image_url": f"data:{part.media_type};base64,{data}"}
         return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
 
@@ -276,3 +284,51 @@ def thread_id(session_id: str, at_us: int) -> str:
     value |= (rest & (1 << 12) - 1) << 64 | (rest >> 12 & (1 << 62) - 1)
     text = f"{value:032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+# -- to go on there --------------------------------------------------------------------------------
+
+HOLDS: Final = Holds(
+    images=True, reasoning=lambda part, provider: provider == "openai" and bool(part.encrypted)
+)
+
+
+def write(handover: Handover) -> Iterator[bytes]:
+    """Yield the lines of a rollout with what a model would be sent now."""
+    at = iso(handover.created_us)
+    meta = {"id": handover.native_id, "session_id": handover.native_id, "timestamp": at}
+    meta |= {"cwd": handover.folder, "originator": "killick", "cli_version": "0.0.0"}
+    meta |= {"source": "cli", "history_mode": "legacy"}
+    yield json_line({"timestamp": at, "type": "session_meta", "payload": meta})
+    for item in handover.items:
+        for kind, payload in _records(item):
+            yield json_line({"timestamp": iso(item.at_us), "type": kind, "payload": payload})
+
+
+def _records(item: Spoken | Answered) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(item, Answered):
+        output = item.text if not item.images else _contents(item.text, item.images, "input_text")
+        result = {"type": "function_call_output", "call_id": item.call.id, "output": output}
+        yield "response_item", result
+        return
+    for part in item.reasoning:
+        summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+        thought = {"type": "reasoning", "summary": summary, "encrypted_content": part.encrypted}
+        yield "response_item", thought
+    kind = "output_text" if item.role == "assistant" else "input_text"
+    if content := _contents(item.text, item.images, kind):
+        yield "response_item", {"type": "message", "role": item.role, "content": content}
+    if item.role == "user" and not item.synthetic:
+        shown = {"type": "user_message", "message": item.text, "local_images": []}
+        yield "event_msg", shown
+    elif item.role == "assistant" and item.text:
+        yield "event_msg", {"type": "agent_message", "message": item.text}
+    for call in item.calls:
+        made = {"type": "function_call", "name": call.name, "call_id": call.id}
+        yield "response_item", made | {"arguments": call.arguments}
+
+
+def _contents(text: str, images: list[tuple[str, bytes]], kind: str) -> list[dict[str, Any]]:
+    words = [{"type": kind, "text": text}] if text else []
+    urls = (f"data:{kind};base64,{base64(data)}" for kind, data in images)
+    return [*words, *({"type": "input_image", "image_url": url} for url in urls)]

@@ -3,6 +3,7 @@
 Each format is one module with one `Format` at its end; `importer` lists them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import islice
@@ -15,7 +16,9 @@ from killick.exchange import read
 from killick.exchange.read import BYTES_MAX, SourceDocument, read_document, read_lines
 from killick.exchange.records import ProblemRecord, Source
 
-_LOOKED_AT: Final = 20
+_LOOKED_AT: Final = 100
+_HEAD_BYTES: Final = 4096
+_FOLDERS: Final = ("cwd", "directory", "working_dir")
 
 
 class Peek:
@@ -47,6 +50,30 @@ class Peek:
         except OSError:
             return SourceDocument()
 
+    def rows_document(self, begins: re.Pattern[str]) -> SourceDocument:
+        """Return the document, read for rows that begin so."""
+        if self.tables or self.path.stat().st_size > BYTES_MAX:
+            return SourceDocument()
+        return read_document(self.path, begins)
+
+    def begins_with(self, *starts: bytes) -> bool:
+        """Tell whether the first thing in a file that is no database is one of these."""
+        if self.tables:
+            return False
+        with read.open_file(self.path) as file:
+            return file.read(_HEAD_BYTES).lstrip().startswith(starts)
+
+    @cached_property
+    def folder(self) -> str | None:
+        """Return the folder in which the agent worked, as far as the first lines say."""
+        for record in self.records:
+            beside = [record.get("payload"), record.get("data")]
+            for level in [record, *(inner for inner in beside if isinstance(inner, dict))]:
+                folder = next((level[name] for name in _FOLDERS if name in level), None)
+                if isinstance(folder, str):
+                    return folder
+        return None
+
 
 class ReadOptions(msgspec.Struct, frozen=True):
     """The time a file was written last, and whether its agent is done with it."""
@@ -63,13 +90,28 @@ def _unknown(_path: Path) -> int | None:
     return None
 
 
+def _all_fit(_peek: Peek) -> tuple[int, int]:
+    return 0, 1
+
+
+def misfits(fits: Callable[[dict[str, Any]], bool]) -> Callable[[Peek], tuple[int, int]]:
+    """Return a function that counts the lines that are none of a format, and all lines."""
+
+    def count(peek: Peek) -> tuple[int, int]:
+        return sum(not fits(record) for record in peek.records), len(peek.records)
+
+    return count
+
+
 class Format(msgspec.Struct, frozen=True):
     """A format that sessions come in.
 
+    `claims` looks for a marker that no other format has, `misfits` counts how many of the first
+    records do not fit: a file most of which is something else is refused whole.
     `read` gives its sessions, and what is bad in none of them. `unit` is what a file is read as:
     the same path for files that hold one session together.
     `places` are the folders in which the agent keeps its sessions. `newest_us` is the time of the
-    last thing that a file says, where it says times.
+    last thing that a file says, where it says times. `commands` are the names of its program.
     """
 
     name: str
@@ -78,6 +120,8 @@ class Format(msgspec.Struct, frozen=True):
     unit: Callable[[Path], Path] = lambda path: path
     places: Callable[[Mapping[str, str], Path], Iterable[Path]] = _nowhere
     newest_us: Callable[[Path], int | None] = _unknown
+    misfits: Callable[[Peek], tuple[int, int]] = _all_fit
+    commands: tuple[str, ...] = ()
 
 
 def chosen(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:

@@ -1,17 +1,19 @@
 """Claude Code: `projects/*/*.jsonl`, one file for each session.
 
 A line is a message or something beside it, and names the line before it (`parentUuid`). An answer
-comes as several lines with one message id. Going back and saying something else leaves the old
+comes as several lines with one message id; results of tools that run while it streams may stand
+between them, even before their calls. Going back and saying something else leaves the old
 branch in the file: here it is a rewind. Lines of a sidechain are a subagent's session; newer
 versions have a file of its own for it, `agent-*.jsonl`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, chosen
+from killick.exchange.formats import Format, Peek, chosen, misfits
 from killick.exchange.formats import content as c
 from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
@@ -26,6 +28,11 @@ _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _SYNTHETIC: Final = "<synthetic>"
 _ALL_TURNS: Final = 1 << 40
 
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_SLASH: Final = re.compile(r"/[\w:-]+(\s|\Z)")
+_OWN: Final = ("custom-title", "ai-title", "file-history-snapshot", "queue-operation")
+_MARKS: Final = ("uuid", "parentUuid", "sessionId", "leafUuid", "messageId")
+
 Belongs = Callable[[dict[str, Any]], bool]
 
 
@@ -33,10 +40,20 @@ def is_claude_code(record: dict[str, Any]) -> bool:
     """Tell whether this is a line of such a file."""
     kind = record.get("type")
     if kind in ("user", "assistant", "system"):
-        return "uuid" in record and "parentUuid" in record
-    return (kind == "summary" and "leafUuid" in record) or (
-        kind in ("custom-title", "ai-title", "file-history-snapshot", "queue-operation")
-    )
+        return "uuid" in record and "parentUuid" in record and not _is_of_another(record)
+    return (kind == "summary" and "leafUuid" in record) or kind in _OWN
+
+
+def _fits(record: dict[str, Any]) -> bool:
+    """Tell whether this can be a line of such a file, of whatever kind."""
+    named = isinstance(record.get("type"), str) and any(name in record for name in _MARKS)
+    return named and not _is_of_another(record)
+
+
+def _is_of_another(record: dict[str, Any]) -> bool:
+    """Tell whether it is a line of Qwen Code, which has the same envelope."""
+    message = record.get("message")
+    return "systemPayload" in record or (isinstance(message, dict) and "parts" in message)
 
 
 def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
@@ -44,7 +61,8 @@ def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
     index = _Index(path)
     main = index.main
     is_agent = path.stem.startswith("agent-")
-    native = f"{index.session_id}/{path.stem}" if is_agent else path.stem
+    own = path.stem if _UUID.fullmatch(path.stem) else index.session_id
+    native = f"{index.session_id}/{path.stem}" if is_agent else own
     parent = index.session_id if is_agent else None
     if is_agent:
         yield _source(path, native, parent, index, _everything, settled=settled)
@@ -152,6 +170,9 @@ class _SessionReader:
         self._path: list[str] = []
         self._callers: dict[str, str] = {}
         self._titles: dict[str, str] = {}
+        self._behind: list[r.Record] = []
+        self._queue: list[str] = []
+        self._typed: list[str] = []
 
     def records(self, path: Path) -> Iterator[r.Record]:
         index = self._index
@@ -182,9 +203,15 @@ class _SessionReader:
         if kind == "assistant" and isinstance(message, dict):
             yield from self._read_answer(location, record, message)
             return
-        yield from self._flush()
         if kind == "user" and isinstance(message, dict):
             yield from self._read_user(location, record, message)
+            return
+        if kind not in ("attachment", "progress"):  # these come between the lines of an answer
+            yield from self._flush()
+        if kind == "queue-operation":
+            yield from self._read_queue(location, record)
+        elif kind == "attachment":
+            yield from self._read_attachment(location, record)
         elif kind in ("user", "assistant"):
             yield r.ProblemRecord(
                 location=location, reason=f"a line of kind {kind} without a message"
@@ -194,10 +221,73 @@ class _SessionReader:
         elif not isinstance(kind, str):
             yield r.ProblemRecord(location=location, reason="a line that does not say its kind")
         else:
-            self._follow(record)
-            yield r.OpaqueRecord(
-                location=location, at_us=time_us(record.get("timestamp")), name=kind, data=record
-            )
+            yield from self._read_aside(location, record, kind)
+
+    def _read_aside(
+        self, location: SourceLocation, record: dict[str, Any], kind: str
+    ) -> Iterator[r.Record]:
+        """Read a line that is no message."""
+        self._follow(record)
+        at = time_us(record.get("timestamp"))
+        aside = r.OpaqueRecord(location=location, at_us=at, name=kind, data=record)
+        if self._answer is not None:
+            self._behind.append(aside)  # the answer is said first, whole
+        else:
+            yield aside
+        if kind == "system" and record.get("subtype") == "turn_duration":
+            yield r.TurnEndRecord(location=location, at_us=at, status="completed")
+
+    # -- what a person types while the agent works ----------------------------------------------
+
+    def _read_queue(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
+        """Read what was typed meanwhile; what is taken off the queue is said at once.
+
+        What is dequeued instead comes again as a prompt of its own.
+        """
+        yield from self._read_aside(location, record, "queue-operation")
+        text = record.get("content")
+        match record.get("operation"):
+            case "enqueue" if isinstance(text, str):
+                self._queue.append(text)
+            case "remove" | "dequeue" as operation if self._queue:
+                typed = text if text in self._queue else self._queue[0]
+                self._queue.remove(typed)
+                if operation == "remove":
+                    yield from self._say_typed(location, record, typed)
+            case "popAll":
+                self._queue.clear()
+            case _:
+                pass
+
+    def _read_attachment(
+        self, location: SourceLocation, record: dict[str, Any]
+    ) -> Iterator[r.Record]:
+        attachment = record.get("attachment")
+        yield from self._read_aside(location, record, "attachment")
+        if isinstance(attachment, dict) and attachment.get("type") == "queued_command":
+            prompt = attachment.get("prompt")
+            text = prompt if isinstance(prompt, str) else _text({"content": prompt})
+            yield from self._say_typed(location, record, text)
+
+    def _say_typed(
+        self, location: SourceLocation, record: dict[str, Any], text: str
+    ) -> Iterator[r.Record]:
+        """Say it once: the queue and the attachment both tell of it."""
+        if text in self._typed:
+            self._typed.remove(text)
+            return
+        self._typed.append(text)
+        if not text.strip() or _SLASH.match(text):
+            return
+        yield from self._flush()
+        yield r.MessageRecord(
+            location=location,
+            at_us=time_us(record.get("timestamp")),
+            role="user",
+            parts=(Text(text),),
+            key=f"{self._native}/typed/{location.line}",
+            person=not text.lstrip().startswith("<"),
+        )
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -226,6 +316,12 @@ class _SessionReader:
         answer.last_us = time_us(record.get("timestamp"))
 
     def _flush(self, *, ends: bool = True) -> Iterator[r.Record]:
+        behind, self._behind = self._behind, []
+        results = any(isinstance(record, r.ResultRecord) for record in behind)
+        yield from self._flush_answer(ends=ends and not results)
+        yield from behind
+
+    def _flush_answer(self, *, ends: bool) -> Iterator[r.Record]:
         answer, self._answer = self._answer, None
         if answer is None:
             return
@@ -294,10 +390,22 @@ class _SessionReader:
         for what in parsed.bad:
             yield r.ProblemRecord(location=location, reason=what)
         text = "".join(part.text for part in parsed.parts if isinstance(part, Text))
-        for result in parsed.results:
-            yield self._result_record(
-                location, at, record, result, parsed.blobs, len(parsed.results)
-            )
+        results = [
+            self._result_record(location, at, record, result, parsed.blobs, len(parsed.results))
+            for result in parsed.results
+        ]
+        if results and not parsed.parts:
+            if self._answer is None:
+                yield from results
+            else:
+                self._behind += results
+            caller = self._callers.get(parsed.results[0].call_id)
+            if caller is None and self._answer is not None:
+                caller = self._answer.key
+            self._set_alias(record, caller)
+            return
+        yield from self._flush()
+        yield from results
         if text.startswith(_STOPPED):
             self._follow(record)
             yield r.TurnEndRecord(
@@ -311,8 +419,6 @@ class _SessionReader:
         elif record.get("isCompactSummary") is True:
             self._follow(record)
             yield r.SummaryRecord(location=location, at_us=at, text=text)
-        elif parsed.results and not parsed.parts:
-            self._set_alias(record, self._callers.get(parsed.results[0].call_id))
         elif parsed.parts:
             yield from self._read_prompt(location, record, parsed, text)
 
@@ -424,4 +530,6 @@ FORMAT: Final = Format(
     read=lambda path, reading: claude_code(path, settled=reading.settled),
     places=_places,
     newest_us=newest_us,
+    misfits=misfits(_fits),
+    commands=("claude", "claude-code"),
 )

@@ -24,7 +24,7 @@ from killick.exchange.records import Source, SourceLocation
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
-from killick.model.messages import Text, ToolCall
+from killick.model.messages import Part, Text, ToolCall, ToolResult
 from killick.model.sessions import Namer, Project
 
 NAME: Final = "cline"
@@ -41,6 +41,9 @@ _ASKED_FOR: Final = re.compile(
     r"<(task|feedback|answer|user_message|user_input)\b|^\[TASK RESUMPTION\]", re.M
 )
 _TOOL_TEXT: Final = re.compile(r"\s*\[[\w-]+(?: for [^\]]*)?\] Result:|\s*\[ERROR\]")
+_RESULT: Final = re.compile(r"\s*\[([\w-]+)(?: for [^\n]*?)?\] Result:[ \t]*\n?")
+_ASIDE: Final = re.compile(r"\s*(<environment_details>|# (TODO|task_progress)\b)")
+_FAILED: Final = ("The tool execution failed", "[ERROR]", "Error:")
 _ABOUT: Final = (
     "source", "status", "exit_code", "provider", "model", "team_name", "agent_id",
     "conversation_id", "prompt",
@@ -286,6 +289,7 @@ class _TaskReader:
         self._file = str(path / _TASK)
         self._history = _history_item(path, native)
         self._ui = _ui(path / _UI)
+        self._calls: list[ToolCall] = []
         self._model = _model_usage(path / "task_metadata.json")
 
     def records(self) -> Iterator[r.Record]:
@@ -351,11 +355,18 @@ class _TaskReader:
         parsed, at = _content(message.get("content")), self._ui.times.get(index)
         at = at or time_us(message.get("ts"))
         cut = _cut_off(parsed) if role == "assistant" else None
+        if role == "assistant":
+            self._calls = [part for part in parsed.parts if isinstance(part, ToolCall)]
+        else:
+            _pair(parsed, self._calls)
         text = words(parsed.parts)
-        prompt = role == "user" and not parsed.results and (
-            index == 0 or bool(_ASKED_FOR.search(text)) or not _TOOL_TEXT.match(text)
-        )  # fmt: skip
-        yield from message_records(
+        prompt = role == "user" and (
+            index == 0
+            or bool(_ASKED_FOR.search(text))
+            or not (parsed.results or _TOOL_TEXT.match(text))
+        )
+        aside = bool(parsed.results) and _is_aside(parsed)
+        for record in message_records(
             location,
             at,
             role,
@@ -365,7 +376,10 @@ class _TaskReader:
             model_call=self._model_call(index),
             model=model,
             partial=cut is not None,
-        )
+        ):
+            if aside and isinstance(record, r.MessageRecord):
+                record.person = False
+            yield record
         if cut is None and (role == "assistant" or (last and self._settled)):
             cut = self._ui.cancelled.get(index if role == "user" else index - 1)
         if cut is not None:
@@ -375,6 +389,40 @@ class _TaskReader:
         provider, model = self._model
         usage = self._ui.usage.get(index - 1)
         return r.ModelCallRecord(provider=provider, model=model, usage=usage)
+
+
+def _pair(parsed: c.Content, calls: list[ToolCall]) -> None:
+    """Take the results that stand as text, one for each native call, in the order of the calls.
+
+    A block names its tool; a result alone on its line stands in the block behind it.
+    """
+    kept, waits = list[Part](), list[ToolCall]()
+    for part in parsed.parts:
+        match = _RESULT.match(part.text) if isinstance(part, Text) else None
+        call = next((call for call in calls if match is not None and call.name == match[1]), None)
+        if call is not None and match is not None and isinstance(part, Text):
+            calls.remove(call)
+            _answer(parsed, waits, "")
+            waits.append(call)
+            if part.text[match.end() :].strip():
+                _answer(parsed, waits, part.text[match.end() :])
+        elif waits and isinstance(part, Text) and not _ASIDE.match(part.text):
+            _answer(parsed, waits, part.text)
+        else:
+            kept.append(part)
+    _answer(parsed, waits, "")
+    parsed.parts[:] = kept
+
+
+def _answer(parsed: c.Content, waits: list[ToolCall], text: str) -> None:
+    if waits:
+        failed = text.lstrip().startswith(_FAILED)
+        parsed.results.append(ToolResult(waits.pop().id, text, is_error=failed))
+
+
+def _is_aside(parsed: c.Content) -> bool:
+    """Tell whether all that a message says beside results is what Cline puts there."""
+    return all(isinstance(part, Text) and _ASIDE.match(part.text) for part in parsed.parts)
 
 
 def _ending_of(location: SourceLocation, at: int | None, why: str) -> r.TurnEndRecord:
@@ -552,9 +600,12 @@ def _claims(peek: Peek) -> bool:
         return damaged and any("role" in row for _, row in peek.document.rows)
     if "source_message_count" in value or _is_manifest(value):
         return _unit(peek.path) != peek.path
-    return isinstance(value.get("messages"), list) and bool(
-        {"agent", "origin", "sessionId"} & value.keys()
-    )
+    messages = value.get("messages")
+    if not isinstance(messages, list) or "projectHash" in value:
+        return False
+    if not messages or (isinstance(messages[0], dict) and "role" in messages[0]):
+        return bool({"agent", "origin", "sessionId"} & value.keys())
+    return False
 
 
 def _is_manifest(value: dict[str, Any]) -> bool:
@@ -585,4 +636,6 @@ def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
         yield code / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev" / "tasks"
 
 
-FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, unit=_unit, places=_places)
+FORMAT: Final = Format(
+    name=NAME, claims=_claims, read=_read, unit=_unit, places=_places, commands=("cline",)
+)

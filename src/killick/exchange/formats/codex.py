@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, chosen
+from killick.exchange.formats import Format, Peek, chosen, misfits
 from killick.exchange.formats import content as c
 from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
@@ -24,7 +24,14 @@ from killick.model.sessions import Project, moment
 
 NAME: Final = "codex"
 
-_INJECTED: Final = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*\Z", re.DOTALL)
+_INJECTED: Final = re.compile(
+    r"\s*(# AGENTS\.md instructions\b|<(environment_context|user_instructions|INSTRUCTIONS|skill|"
+    r"turn_aborted|user_shell_command|permissions|permissions instructions|collaboration_mode|"
+    r"subagent_notification|model_switch|personality_spec|apps_instructions)\b[^>]*>)"
+)
+"""How texts begin that Codex says to the model on the user's side."""
+
+_TAGGED: Final = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*\Z", re.DOTALL)
 _REPEATED: Final = {
     "user_message",
     "agent_message",
@@ -39,6 +46,7 @@ _CALLS: Final = {"function_call", "custom_tool_call", "local_shell_call", "tool_
 _OUTPUTS: Final = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 _ANSWERS: Final = {"message", "reasoning", "web_search_call", "image_generation_call", *_CALLS}
 _TITLE_CHARS: Final = 80
+_DETAIL_CHARS: Final = 10_000
 _STOPPED: Final = ("interrupted", "replaced")
 """Reasons of a person: Escape, or another prompt."""
 
@@ -98,6 +106,7 @@ class _SessionReader:
         begins = meta.get("subagent_history_start_ordinal")
         self._own_from = begins if isinstance(begins, int) else 0
         self._copied = False
+        self._typed = _typed(path)
 
     def records(self) -> Iterator[r.Record]:
         yield from self._begin()
@@ -199,7 +208,7 @@ class _SessionReader:
                 yield r.TurnStartRecord(location=location, at_us=at, key=str(event.get("turn_id")))
             case "task_complete" | "turn_complete":
                 self._in_turn = False
-                yield r.TurnEndRecord(location=location, at_us=at, status="completed")
+                yield _ending(location, at, event.get("error"))
             case "turn_aborted":
                 self._in_turn = False
                 reason = event.get("reason")
@@ -249,7 +258,7 @@ class _SessionReader:
         for what in parsed.bad:
             yield r.ProblemRecord(location=location, reason=what)
         text = "".join(part.text for part in parsed.parts if isinstance(part, Text))
-        is_prompt = role == "user" and not self._copied and not _INJECTED.match(text)
+        is_prompt = role == "user" and not self._copied and not self._is_injected(text)
         if is_prompt and not self._titled and text.strip():
             self._titled = True
             yield r.TitleRecord(
@@ -267,6 +276,13 @@ class _SessionReader:
             begins_turn=is_prompt and not self._in_turn,
             person=is_prompt,
         )
+
+    def _is_injected(self, text: str) -> bool:
+        """Tell whether Codex said this; of other tags, events that name the prompts decide."""
+        if _INJECTED.match(text):
+            return True
+        unnamed = bool(self._typed) and hash(text.strip()) not in self._typed
+        return unnamed and bool(_TAGGED.match(text))
 
     def _read_answer(
         self, location: SourceLocation, at: int | None, item: dict[str, Any], kind: str
@@ -308,6 +324,34 @@ class _SessionReader:
                 system=system if isinstance(system, str) and system else None,
             ),
         )
+
+
+def _ending(location: SourceLocation, at: int | None, error: object) -> r.TurnEndRecord:
+    """Return the ending of a task; one with an error has failed."""
+    if error is None or error is False or error == "":
+        return r.TurnEndRecord(location=location, at_us=at, status="completed")
+    message = error.get("message") if isinstance(error, dict) else error
+    detail = message if isinstance(message, str) else c.compact(error)
+    return r.TurnEndRecord(
+        location=location, at_us=at, status="failed", reason="error", detail=detail[:_DETAIL_CHARS]
+    )
+
+
+def _typed(path: Path) -> set[int]:
+    """Return the texts that events say a person typed, as numbers."""
+    texts = set[int]()
+    for line in read_lines(path):
+        payload = (line.record or {}).get("payload")
+        if not isinstance(payload, dict) or (line.record or {}).get("type") != "event_msg":
+            continue
+        item = payload.get("item")
+        if payload.get("type") == "user_message" and isinstance(payload.get("message"), str):
+            texts.add(hash(payload["message"].strip()))
+        elif isinstance(item, dict) and item.get("type") == "UserMessage":
+            content = c.openai(item.get("content"))
+            typed = (part.text for part in content.parts if isinstance(part, Text))
+            texts.add(hash("".join(typed).strip()))
+    return texts
 
 
 def _answer_parts(item: dict[str, Any], kind: str) -> c.Content:
@@ -455,6 +499,10 @@ def _titles(index: Path, _size: int, _changed: int) -> dict[str, str]:
     return titles
 
 
+def _fits(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("type"), str) and isinstance(record.get("payload"), dict)
+
+
 def _claims(peek: Peek) -> bool:
     return any(is_codex(record) for record in peek.records)
 
@@ -477,4 +525,6 @@ FORMAT: Final = Format(
     unit=_plain,
     places=_places,
     newest_us=newest_us,
+    misfits=misfits(_fits),
+    commands=("codex",),
 )

@@ -37,6 +37,7 @@ from killick.model.messages import (
 )
 
 _ID_BYTES: Final = 1_000
+_COST_MAX: Final = 1e9
 
 
 class Content:
@@ -223,6 +224,54 @@ def _data_url(parsed: Content, value: object) -> bool:
     return encoding == "base64" and parsed.picture(data, media_type)
 
 
+def gemini(content: object) -> Content:
+    """Parse Gemini's parts: text and thoughts, functionCall, functionResponse, inlineData."""
+    parsed = Content()
+    if content is None:
+        return parsed
+    if isinstance(content, str):
+        parsed.text(content)
+        return parsed
+    for part in blocks(parsed, content if isinstance(content, list) else [content]):
+        _gemini_part(parsed, part)
+    return parsed
+
+
+def _gemini_part(parsed: Content, part: dict[str, Any]) -> None:
+    text, call, response = part.get("text"), part.get("functionCall"), part.get("functionResponse")
+    inline = part.get("inlineData")
+    if isinstance(call, dict):
+        parsed.call(call.get("id"), call.get("name"), compact(call.get("args", {})))
+    elif isinstance(response, dict):
+        gemini_result(parsed, response, response.get("id"))
+    elif isinstance(text, str) and part.get("thought") is True:
+        if text:
+            parsed.parts.append(Reasoning(text))
+    elif isinstance(text, str):
+        parsed.text(text)
+    elif isinstance(inline, dict) and parsed.picture(inline.get("data"), inline.get("mimeType")):
+        pass
+    else:
+        parsed.opaque("gemini-part", part)  # kept, never sent
+
+
+def gemini_result(
+    parsed: Content, response: dict[str, Any], call_id: object, *, failed: bool = False
+) -> None:
+    """Take the response of a function: its `output`, its `error`, or all of it as JSON."""
+    if not is_id(call_id):
+        parsed.bad.append("a tool's response without the id of its call")
+        return
+    value = response.get("response")
+    error = value.get("error") if isinstance(value, dict) else None
+    if error is not None:
+        value, failed = error, True
+    elif isinstance(value, dict) and isinstance(value.get("output"), str):
+        value = value["output"]
+    text = value if isinstance(value, str) else compact(value)
+    parsed.results.append(ToolResult(call_id, text, is_error=failed))
+
+
 def blocks(parsed: Content, content: object) -> Iterable[dict[str, Any]]:
     if not isinstance(content, list):
         parsed.bad.append(f"content that is {_kind(content)}")
@@ -259,6 +308,35 @@ def usage(value: object) -> Usage | None:
 def _inner(value: dict[str, Any], name: str) -> int:
     inner = value.get(name)
     return count(inner, "cached_tokens") if isinstance(inner, dict) else 0
+
+
+def tokens(
+    value: object,
+    sent: str,
+    received: str,
+    cached: str = "",
+    thoughts: str = "",
+    cost: object = None,
+    *,
+    apart: bool = False,
+) -> Usage | None:
+    """Return token counts under an agent's own names; `apart` when cached ones are not in sent."""
+    if not isinstance(value, dict):
+        return None
+    read = count(value, cached)
+    spent = cost if isinstance(cost, int | float) and 0 <= cost < _COST_MAX else None
+    counts = Usage(
+        input=count(value, sent) + (read if apart else 0),
+        output=count(value, received),
+        cached=read,
+        reasoning=count(value, thoughts),
+        cost=None if spent is None else float(spent),
+    )
+    try:
+        check_usage(counts)
+    except InvalidEntry:
+        return None
+    return counts
 
 
 def count(value: dict[str, Any], *names: str) -> int:
@@ -353,6 +431,21 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
 def words(parts: Iterable[Part]) -> str:
     """Return the text of parts."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def as_text(value: object) -> str | None:
+    """Return a text that says something, or None."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_dict(value: object) -> dict[str, Any]:
+    """Return an object, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list, or an empty one."""
+    return value if isinstance(value, list) else []
 
 
 def title_of(text: object, most: int = 80) -> str | None:

@@ -351,4 +351,6 @@ def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
     return [(Path(root) / "data" if root else shared / "goose") / "sessions"]
 
 
-FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, places=_places)
+FORMAT: Final = Format(
+    name=NAME, claims=_claims, read=_read, places=_places, commands=("goose", "goosed")
+)

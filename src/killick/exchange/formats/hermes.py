@@ -572,4 +572,4 @@ def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
     yield own / "sessions"
 
 
-FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, places=_places)
+FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, places=_places, commands=("hermes",))

@@ -3,10 +3,15 @@
 The first line says what it is. Then come the entries in order, each blob before the first entry
 that names it, and a last line that says how many there were: a file without it was cut off.
 
-    {"killick":1,"session":"ses_…","created_at_us":…}
+    {"killick":2,"session":"ses_…"}
     {"blob":"b2:…","base64":"…"}
-    {"seq":1,"at_us":…,"body":{"kind":"session_created", …}}
+    {"seq":1,"at_us":…,"link":"…","body":{"kind":"session_created", …}}
     {"end":true,"entries":…,"blobs":…}
+
+Each entry has its link (`journal.chain`), and keeps it when it comes in; where that cannot be, a
+new chain begins there and the report says so. A body from which secrets were taken stands beside
+the `hash` of the one that was linked. Version 1 had no links. `ancestors` in the head are the
+sessions that a fork's inherited entries were linked in.
 
 A fork is written with the entries that it has inherited, and comes back as a session that stands by
 itself; its beginning still names what it was forked from. A turn that runs is left out, and the
@@ -26,13 +31,14 @@ from killick.exchange.merge import merge
 from killick.exchange.read import SourceLine, lines_of
 from killick.exchange.records import Outcome, Report, SourceLocation
 from killick.exchange.repair import LocatedEntry, Repairer
+from killick.journal.chain import LINK_BYTES, LinkedEntry, body_hash, matches
 from killick.journal.codec import CodecError, decode_body, encode, to_bytes, to_text
 from killick.journal.kinds import blobs_of, digest
 from killick.model import entries as e
 from killick.model.limits import EARLIEST_US, LATEST_US
 from killick.session.sync import Session, Store
 
-VERSION: Final = 1
+VERSION: Final = 2
 NAME: Final = "killick"
 _NAMES: Final = (NAME, "holdfast")
 """The names that begin a head; the second was written until the renaming."""
@@ -42,19 +48,25 @@ _PAGE: Final = 200
 # -- out -------------------------------------------------------------------------------------------
 
 
-def export_lines(store: Store, session_id: str) -> Iterator[bytes]:
-    """Yield the lines of a session, each with its line feed."""
+def export_lines(store: Store, session_id: str, original: Store | None = None) -> Iterator[bytes]:
+    """Yield the lines of a session, each with its line feed.
+
+    The store may hold a copy without secrets; the links are those of the `original` then.
+    """
     session = store.session(session_id)
     running = [turn.id for turn in session.turns() if turn.status == "running"]
-    yield _line({"killick": VERSION, "session": session.id})
+    head: dict[str, Any] = {"killick": VERSION, "session": session.id}
+    ancestors = _ancestors(session)
+    yield _line(head | ({"ancestors": ancestors} if ancestors else {}))
     written, count = set[str](), 0
+    linked = _linked(original or store, session_id)
     for entry in export_entries(session):
         for name in blobs_of(entry.body):
             if name not in written:
                 written.add(name)
                 yield from _blob_line(store, name)
         count += 1
-        yield _entry_line(entry)
+        yield _entry_line(entry, next(linked))
     end: dict[str, Any] = {"end": True, "entries": count, "blobs": len(written)}
     yield _line(end | ({"running": running[0]} if running else {}))
 
@@ -72,6 +84,22 @@ def export_entries(session: Session) -> Iterator[e.Entry]:
         after = page[-1].seq
 
 
+def _linked(store: Store, session_id: str) -> Iterator[LinkedEntry]:
+    after = 0
+    while page := store.linked_entries(session_id, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].seq
+
+
+def _ancestors(session: Session) -> list[str]:
+    """Return the sessions that a fork has entries of."""
+    if session.info().fork is None:
+        return []
+    bodies = (entry.body for entry in export_entries(session))
+    forks = [body.fork for body in bodies if isinstance(body, e.SessionCreated)]
+    return [fork.session_id for fork in forks if fork is not None]
+
+
 def _blob_line(store: Store, name: str) -> Iterator[bytes]:
     try:
         data = store.blob(name)
@@ -80,9 +108,14 @@ def _blob_line(store: Store, name: str) -> Iterator[bytes]:
     yield _line({"blob": name, "base64": base64.b64encode(data).decode("ascii")})
 
 
-def _entry_line(entry: e.Entry) -> bytes:
+def _entry_line(entry: e.Entry, linked: LinkedEntry) -> bytes:
     data = encode(entry.body)
     head = b'{"seq":%d,"at_us":%d,' % (entry.seq, entry.at_us)
+    if linked.link is not None:
+        head += b'"link":"%s",' % linked.link.hex().encode()
+        original = encode(linked.body)
+        if original != data:
+            head += b'"hash":"%s",' % body_hash(original).hex().encode()
     if data[:1] == b"{" and b"\n" not in data:
         return head + b'"body":' + data + b"}\n"
     # Text that UTF-8 does not have, or a body that a newer version wrote over several lines.
@@ -102,12 +135,15 @@ def _line(value: dict[str, Any]) -> bytes:
 class _Head(msgspec.Struct):
     version: int
     session: str
+    ancestors: list[str] = []
 
 
 class _Entry(msgspec.Struct):
     seq: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
     at_us: Annotated[int, msgspec.Meta(ge=EARLIEST_US, le=LATEST_US)]
     text: str | None = None
+    link: str | None = None
+    hash: str | None = None
 
 
 class _Raw(msgspec.Struct):
@@ -144,8 +180,11 @@ def import_lines(
         if head is None:
             return None
         repairer = Repairer(report, lambda name: has_blob(store, name))
-        units = repairer.units(_EntryReader(lines, report).entries(), close=True)
+        reader = _EntryReader(lines, report, (head.session, *head.ancestors))
+        units = repairer.units(reader.entries(), close=True)
         merged = merge(store, head.session, units, dry_run=dry_run, known=known)
+    if merged.added and not dry_run and reader.newest is not None:
+        _say_if_begun_anew(store, merged.session_id, reader.newest, path, report)
     outcome = Outcome(
         source=NAME,
         origin=str(path),
@@ -157,6 +196,16 @@ def import_lines(
     )
     report.sessions.append(outcome)
     return outcome
+
+
+def _say_if_begun_anew(
+    store: Store, session_id: str, newest: bytes, path: Path, report: Report
+) -> None:
+    """Report a chain that is not the file's: after damage, a repair, or secrets left out."""
+    here = store.verify_session(session_id)
+    if here.link != newest.hex():
+        why = f"its links could not be kept; session {session_id!r} has a new chain from there on"
+        report.repair(SourceLocation(str(path)), why)
 
 
 def has_blob(store: Store, name: str) -> bool:
@@ -186,9 +235,16 @@ def _head(line: SourceLine | None, path: Path, report: Report) -> _Head | None:
 class _EntryReader:
     """Takes lines one by one; a line that is no entry is reported, and the next one is read."""
 
-    def __init__(self, lines: Iterable[SourceLine], report: Report) -> None:
+    def __init__(
+        self, lines: Iterable[SourceLine], report: Report, session_ids: tuple[str, ...]
+    ) -> None:
         self._lines = lines
         self._report = report
+        self._session_ids = session_ids
+        self._read: dict[int, tuple[str | None, str | None, bytes]] = {}
+        self._before: tuple[int, bytes | None] = (0, None)
+        self.newest: bytes | None = None
+        """The last link that was read."""
         self._last = SourceLocation("")
         self._seq = 0
         self._blobs: dict[str, bytes] = {}
@@ -212,12 +268,31 @@ class _EntryReader:
                 self._report.skip(held.location, f"not an entry: {why}")
             elif held is not None:
                 self._seq = held.entry.seq
-                yield held
+                yield self._linked(held)
             held = LocatedEntry(entry, line.location, blobs)
         if held is not None:
-            yield held
+            yield self._linked(held)
         if not self._complete:
             self._report.skip(self._last, "the file ends before its last line; it was cut off")
+
+    def _linked(self, located: LocatedEntry) -> LocatedEntry:
+        """Return an entry with its link, if that fits; else the store makes a new one."""
+        entry = located.entry
+        link_text, hash_text, data = self._read.pop(entry.seq)
+        link = None if link_text is None else bytes.fromhex(link_text)
+        seq, before = self._before
+        self._before, self.newest = (entry.seq, link), link
+        if link is None or entry.seq != seq + 1:
+            return located
+        own = body_hash(data)
+        hashed = own if hash_text is None else bytes.fromhex(hash_text)
+        if not matches(link, before, self._session_ids, entry, hashed, data):
+            why = "its link does not fit and is left out: the file is not as it was written"
+            self._report.skip(located.location, why)
+        elif hashed == own:
+            linked = LinkedEntry(entry.seq, entry.at_us, entry.body, before, link)
+            return msgspec.structs.replace(located, entry=linked)
+        return located
 
     def _read_line(self, line: SourceLine, held: int | None) -> e.Entry | None:
         record = line.record
@@ -247,4 +322,8 @@ class _EntryReader:
             body = decode_body(data)
         except CodecError as error:
             raise ValueError(str(error)) from error
+        for text in (head.link, head.hash):
+            if text is not None and len(bytes.fromhex(text)) != LINK_BYTES:
+                raise ValueError("a link and a hash have 32 bytes")
+        self._read[head.seq] = head.link, head.hash, data
         return e.Entry(head.seq, head.at_us, body)

@@ -168,13 +168,29 @@ def _bad(location: SourceLocation, parsed: c.Content) -> Iterator[r.Record]:
 
 
 def _claims(peek: Peek) -> bool:
+    """Claim a list of messages: not lines of JSON, nor a document that says more of itself."""
+    if len(peek.records) > 1 or not peek.begins_with(b"[", b"{"):
+        return False
+    value = peek.document.value
+    if isinstance(value, dict) and not value.keys() & {"messages"}:
+        return False
     rows = rows_of(peek.document, "messages")
     return any(isinstance(row, dict) and row.get("role") in ROLES for _, row in rows)
+
+
+def _misfits(peek: Peek) -> tuple[int, int]:
+    rows = [row for _, row in rows_of(peek.document, "messages")]
+    return sum(not _is_message(row) for row in rows), len(rows)
+
+
+def _is_message(row: object) -> bool:
+    return isinstance(row, dict) and row.get("role") in ROLES
 
 
 FORMAT: Final = Format(
     name="messages",
     claims=_claims,
+    misfits=_misfits,
     read=lambda path, reading: [
         message_list(path, at_us=reading.changed_us, settled=reading.settled)
     ],

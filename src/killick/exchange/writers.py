@@ -1,0 +1,109 @@
+"""Tell whether an agent still writes to a session: by its processes, or by the age of its file.
+
+On Linux a process says what it has open and where it works. An agent that was killed a second ago
+is gone, however young its file is. Processes of other users are not seen, nor is anything on other
+systems; there a file that has rested for ten minutes counts as done with.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from killick.exchange.records import SettledBy
+
+SETTLED_SECONDS: Final = 600
+"""An agent that has not written to a file for so long is done with it."""
+
+_LINUX: Final = sys.platform.startswith("linux")
+_PROC: Final = Path("/proc")
+
+
+class Writers(msgspec.Struct, frozen=True):
+    """The files that processes have open, and the folders in which each command works."""
+
+    files: frozenset[str] = frozenset()
+    folders: frozenset[tuple[str, str]] = frozenset()
+
+    def has(self, files: Iterable[Path], commands: Iterable[str], folder: str | None) -> bool:
+        """Tell whether one of the files is open, or one of the commands runs in the folder."""
+        if any(os.path.realpath(file) in self.files for file in files):
+            return True
+        real_folder = None if folder is None else os.path.realpath(folder)
+        return any((command, real_folder) in self.folders for command in commands)
+
+
+def find_writers(commands: frozenset[str]) -> Writers | None:
+    """Look at the processes once; None where they cannot be seen.
+
+    Of a process that runs none of the commands, only the open files count.
+    """
+    if not _LINUX or not _PROC.is_dir():
+        return None
+    files, folders, own = set[str](), set[tuple[str, str]](), str(os.getpid())
+    for process in _processes():
+        if process.name == own:
+            continue
+        files.update(_open_files(process))
+        folder = _link(process / "cwd")
+        if folder is not None:
+            folders.update((name, folder) for name in _names(process) & commands)
+    return Writers(frozenset(files), frozenset(folders))
+
+
+def rested(written_us: int, now_us: int) -> bool:
+    """Tell whether a file was written so long ago that its agent is done with it anyhow.
+
+    A terminal may stay open for days.
+    """
+    return now_us - written_us > SETTLED_SECONDS * 1_000_000
+
+
+def settled(files: list[Path], writers: Writers | None, *, living: bool) -> tuple[bool, SettledBy]:
+    """Decide of a young file whether its agent is done with it, and say how that is known."""
+    if writers is None or not all(_is_ours(file) for file in files):
+        return False, "age"
+    return not living, "process"
+
+
+def _is_ours(file: Path) -> bool:
+    """Tell whether this user sees the processes that write to a file."""
+    return os.geteuid() in (0, file.stat().st_uid)
+
+
+def _processes() -> Iterator[Path]:
+    yield from (path for path in _PROC.iterdir() if path.name.isdecimal())
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    try:
+        descriptors = list((process / "fd").iterdir())
+    except OSError:
+        return  # of another user, or gone
+    for descriptor in descriptors:
+        name = _link(descriptor)
+        if name is not None and name.startswith("/") and not name.startswith("/dev/"):
+            yield name
+
+
+def _names(process: Path) -> set[str]:
+    """Return the names of a process' command and of its first arguments.
+
+    An agent that runs in an interpreter is named by its script.
+    """
+    try:
+        command = (process / "cmdline").read_bytes()
+    except OSError:
+        return set()
+    words = command.decode("utf-8", "replace").split("\0")[:3]
+    return {part.removesuffix(".js") for word in words for part in Path(word).parts[-4:]}
+
+
+def _link(path: Path) -> str | None:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return None

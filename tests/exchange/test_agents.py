@@ -1,0 +1,231 @@
+"""The newer formats: what each becomes, as its agent wrote it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from killick import Session, Store
+from killick.exchange import import_paths
+from killick.exchange.importer import look_at
+from killick.exchange.records import Report
+from tests.exchange import made
+from tests.exchange.checks import check_sound
+from tests.exchange.sources import NOW, jsonl, said
+
+
+def lines(name: str) -> Callable[[Path], Path]:
+    file, records = made.LINES[name]
+
+    def write(folder: Path) -> Path:
+        (folder / file).write_bytes(jsonl(*records))
+        return folder / file
+
+    return write
+
+
+def text(name: str, value: object) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        words = value if isinstance(value, str) else json.dumps(value, indent=1)
+        (folder / name).write_text(words, encoding="utf-8")
+        return folder / name
+
+    return write
+
+
+SOURCES: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "qwen": ("qwen", lines("qwen")),
+    "pi": ("pi", lines("pi")),
+    "copilot": ("copilot", lines("copilot")),
+    "gemini-lines": ("gemini", lines("gemini-lines")),
+    "gemini": ("gemini", text("session-1.json", made.gemini_document())),
+    "codex-exec": ("codex-exec", lines("codex-exec")),
+    "simple": ("simple", lines("simple")),
+    "opencode": ("opencode", lambda folder: made.opencode_database(folder / "opencode.db")),
+    "opencode-storage": ("opencode", lambda folder: made.opencode_storage(folder)),
+    "opencode-export": ("opencode", text("export.json", made.opencode_export())),
+    "crush": ("crush", lambda folder: made.crush_database(folder / "crush.db")),
+    "cline-ui": ("cline-ui", text("1767225600000/ui_messages.json", made.ui_rows())),
+    "aider": ("aider", text(".aider.chat.history.md", made.AIDER)),
+    "specstory": ("specstory", text("2026-01-01.md", made.SPECSTORY)),
+}
+"""The format, and what writes a source of it; what it writes is to be imported."""
+
+WITH_TOOLS = [
+    name for name in SOURCES if name not in ("aider", "specstory", "cline-ui", "codex-exec")
+]
+
+
+def take(store: Store, name: str, folder: Path) -> Report:
+    return import_paths(store, [SOURCES[name][1](folder)], clock=lambda: NOW)
+
+
+def states(session: Session) -> dict[str, str]:
+    return {tool.call_id: tool.state for one in session.transcript() for tool in one.tools}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_comes_in_whole_and_again_changes_nothing(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    path = SOURCES[name][1](tmp_path)
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert report.problems == []
+    assert {one.source for one in report.sessions} == {SOURCES[name][0]}
+    assert {one.action for one in report.sessions} == {"new"}
+    words = " ".join(
+        part for one in report.sessions for part in map(str, said(store.session(one.session_id)))
+    )
+    assert "The linker is missing." in words
+    check_sound(store)
+    again = import_paths(store, [path], clock=lambda: NOW)
+    assert {one.action for one in again.sessions} == {"unchanged"}
+    for one in report.sessions:
+        session = store.session(one.session_id)
+        assert {turn.starts for turn in session.turns()} == {"unseen"}
+        assert {entry.at.year >= 2026 for entry in session.entries()} == {True}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_other_format_claims_it(tmp_path: Path, name: str) -> None:
+    found = SOURCES[name][1](tmp_path)
+    files = [path for path in found.rglob("*") if path.is_file()] if found.is_dir() else [found]
+    assert {look_at(path).format for path in files} == {SOURCES[name][0]}
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_tools_are_what_they_were(store: Store, tmp_path: Path, name: str) -> None:
+    (outcome,) = take(store, name, tmp_path).sessions
+    session = store.session(outcome.session_id)
+    tools = {
+        tool.call_id: tool
+        for one in session.transcript()
+        for shown in (one, *one.folded)
+        for tool in shown.tools
+    }
+    assert (tools["c1"].state, tools["c2"].state) == ("failed", "finished")
+    assert tools["c2"].result is not None
+    assert tools["c2"].result.content == "Makefile"
+    assert {state for own, state in states(session).items() if own not in ("c1", "c2")} <= {
+        "unknown"
+    }
+    first = session.entries()
+    thoughts = [one for one in first if "Let me think." in str(one.body)]
+    assert thoughts
+    assert "did not run" not in json.dumps(session.context("anthropic").messages)
+
+
+TITLES = {
+    "qwen": "Fix the build.", "pi": "My build", "copilot": "My build", "gemini": "Fix the build.",
+    "gemini-lines": "My build", "simple": "My build", "opencode": "My build", "crush": "My build",
+    "cline-ui": "Fix the build.", "specstory": "Fix the build", "codex-exec": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_titles(store: Store, tmp_path: Path, name: str) -> None:
+    (outcome,) = take(store, name, tmp_path).sessions
+    assert store.session(outcome.session_id).title == TITLES[name]
+
+
+ENDINGS = {
+    "qwen": ["completed", "interrupted", "completed", "interrupted"],
+    "pi": ["completed", "completed", "interrupted", "completed", "interrupted"],
+    "copilot": ["completed", "interrupted", "completed"],
+    "gemini": ["completed", "interrupted"],
+    "gemini-lines": ["completed", "interrupted"],
+    "codex-exec": ["completed", "failed"],
+    "simple": ["completed", "interrupted", "interrupted"],
+    "opencode": ["completed", "interrupted", "interrupted"],
+    "opencode-storage": ["completed", "interrupted", "interrupted"],
+    "opencode-export": ["completed", "interrupted", "interrupted"],
+    "crush": ["completed", "interrupted"],
+    "cline-ui": ["completed", "interrupted"],
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_endings(store: Store, tmp_path: Path, name: str) -> None:
+    (outcome,) = take(store, name, tmp_path).sessions
+    turns = store.session(outcome.session_id).turns()
+    assert [turn.status for turn in turns] == ENDINGS[name]
+
+
+@pytest.mark.parametrize("name", ["qwen", "pi"])
+def test_a_branch_that_was_left_is_rewound(store: Store, tmp_path: Path, name: str) -> None:
+    (outcome,) = take(store, name, tmp_path).sessions
+    session = store.session(outcome.session_id)
+    entries = session.entries()
+    assert any("Install it." in str(entry.body) for entry in entries)
+    assert "Install it." not in str(said(session))
+    assert "Rather build it." in str(said(session))
+
+
+@pytest.mark.parametrize("name", ["qwen", "pi", "copilot", "simple", "opencode", "crush"])
+def test_the_context_begins_with_the_summary(store: Store, tmp_path: Path, name: str) -> None:
+    (outcome,) = take(store, name, tmp_path).sessions
+    context = json.dumps(store.session(outcome.session_id).context("anthropic").messages)
+    assert "a linker." in context
+    assert "I look." not in context
+
+
+def test_what_opencode_injects_is_hidden(store: Store, tmp_path: Path) -> None:
+    (outcome,) = take(store, "opencode", tmp_path).sessions
+    session = store.session(outcome.session_id)
+    assert "A reminder." not in str(session.transcript())
+    assert "A reminder." in str([entry.body for entry in session.entries()])
+
+
+def test_a_session_of_opencode_that_was_undone_is_taken_back(store: Store, tmp_path: Path) -> None:
+    value = made.opencode_export()
+    value["info"]["revert"] = {"messageID": "msg_4"}
+    path = text("export.json", value)(tmp_path)
+    (outcome,) = import_paths(store, [path], clock=lambda: NOW).sessions
+    assert "Install it." not in str(said(store.session(outcome.session_id)))
+
+
+def test_kilo_is_named_by_its_folder(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "kilo").mkdir()
+    path = made.opencode_database(tmp_path / "kilo" / "kilo.db")
+    (outcome,) = import_paths(store, [path], clock=lambda: NOW).sessions
+    assert outcome.source == "kilo"
+
+
+def test_aider_says_who_spoke(store: Store, tmp_path: Path) -> None:
+    report = take(store, "aider", tmp_path)
+    first, second = (store.session(one.session_id) for one in report.sessions)
+    code = "The linker is missing.\n\n```python\n# a heading in code\n```"
+    assert said(first) == [
+        ("user", "Fix the build.\nAnd be quick."), ("assistant", code), ("user", "install it"),
+        ("assistant", "I install the linker now."), ("user", "And the tests?"),
+    ]  # fmt: skip
+    assert [turn.status for turn in first.turns()] == ["completed", "completed", "interrupted"]
+    assert said(second) == [("user", "Once more, please."), ("assistant", "It is done already.")]
+    assert first.info().models == ("m-1",)
+
+
+def test_specstory_tells_tools_and_thoughts_apart(store: Store, tmp_path: Path) -> None:
+    (outcome,) = take(store, "specstory", tmp_path).sessions
+    session = store.session(outcome.session_id)
+    (tool,) = [tool for one in session.transcript() for tool in one.tools]
+    assert (tool.name, tool.state) == ("Bash", "finished")
+    assert "make" in tool.arguments
+    assert tool.result is not None
+    assert "Error 2" in str(tool.result.content)
+    assert "Words of a helper." not in str(said(session))
+    assert [turn.status for turn in session.turns()] == ["completed", "interrupted"]
+
+
+@pytest.mark.parametrize("name", made.LINES)
+def test_a_file_that_is_still_written_grows(store: Store, tmp_path: Path, name: str) -> None:
+    file, records = made.LINES[name]
+    actions = set()
+    for end in range(1, len(records) + 1):
+        (tmp_path / file).write_bytes(jsonl(*records[:end]))
+        report = import_paths(store, [tmp_path / file], clock=lambda: NOW)
+        actions |= {one.action for one in report.sessions}
+        check_sound(store)
+    if name != "gemini-lines":  # which writes an answer again when its tools are done
+        assert "forked" not in actions

@@ -1,0 +1,170 @@
+"""The cells: one agent, one thing that happens to its turn, and what was said and done."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.lab.agents import Agent, Home
+from tests.lab.model import Model
+from tests.lab.script import Answer, Fail, Gate, Text
+
+Event = Literal["whole", "kill_tools", "kill_text", "failure", "ctrl_c"]
+EVENTS: Final[tuple[Event, ...]] = ("whole", "kill_tools", "kill_text", "failure", "ctrl_c")
+PROMPT: Final = "Please count the ducks on the pond."
+SAID: Final = "I will look at the pond."
+ENDED: Final = "There are seven ducks."
+HALF: Final = "There are at least four of them, and"
+_SECONDS: Final = 60
+REFUSED: Final = "the pond is closed"
+_SETTLED_SECONDS: Final = 1.5
+
+
+@dataclass
+class Cell:
+    """One run of an agent in a home of its own; what its model said, and what its tools gave."""
+
+    agent: Agent
+    event: Event
+    home: Home
+    prompts: list[str] = field(default_factory=lambda: [PROMPT])
+    words: list[str] = field(default_factory=list)
+    """Whole answers of the model."""
+    partial: str | None = None
+    results: dict[str, str] = field(default_factory=dict)
+    """Call by call, in order, what stands in the result of each tool that finished."""
+    unfinished: list[str] = field(default_factory=list)
+    """Calls whose tool had begun and was not done."""
+    output: str = ""
+    code: int | None = None
+
+    @property
+    def sessions(self) -> Path:
+        return self.home.path / self.agent.sessions
+
+
+@contextmanager
+def started(
+    agent: Agent, home: Home, arguments: list[str], folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the agent in a group of its own; end the group, whatever happens."""
+    home.work.mkdir(parents=True, exist_ok=True)
+    agent.set_up(home)
+    log = (home.path / "agent.log").open("ab")
+    process = subprocess.Popen(
+        [str(agent.executable()), *arguments],
+        cwd=folder or home.work,
+        env=agent.variables(home),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        end_group(process)
+        end_left_behind(home.path)
+        log.close()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill -9 the agent and all that it started in its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def end_left_behind(place: Path) -> None:
+    """End the tools that outlive their agent: each works in a folder of this cell."""
+    for each in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if each.readlink().is_relative_to(place):
+                os.kill(int(each.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def _script(agent: Agent, event: Event, home: Home) -> list[Answer]:
+    work = home.work
+    one = agent.call("printf m%s allards; touch one", "call_one")
+    two = agent.call("printf t%s eals; touch two", "call_two")
+    three = agent.call(f"touch three; sleep 300; touch {work}/over", "call_three")
+    match event:
+        case "whole":
+            return [Answer(Text(SAID), one, two), Answer(Text(ENDED))]
+        case "kill_tools":
+            return [Answer(Text(SAID), one, two, three), Answer(Text(ENDED))]
+        case "kill_text" | "ctrl_c":
+            return [Answer(Text(HALF), Gate("half"), Text(" more.")), Answer(Text(ENDED))]
+        case "failure":
+            return [Answer(Fail(400, REFUSED))] * 20
+
+
+def run(agent: Agent, event: Event, place: Path) -> Cell:
+    """Run one cell: a new home, one prompt, and the event. Raises TimeoutError."""
+    home = Home(place, "")
+    script: list[Answer] = []
+    with Model(lambda _request: script.pop(0) if script else Answer(Text(ENDED)),
+               tools_only=True) as model:  # fmt: skip
+        home = Home(place, model.url)
+        script += _script(agent, event, home)
+        cell = Cell(agent, event, home)
+        with started(agent, home, agent.begin(model.url, PROMPT)) as process:
+            _happen(cell, model, process)
+        cell.code = process.returncode
+    cell.output = (place / "agent.log").read_text("utf-8", "replace")
+    return cell
+
+
+def _happen(cell: Cell, model: Model, process: subprocess.Popen[bytes]) -> None:
+    done = {"call_one": "mallards", "call_two": "teals"}
+    match cell.event:
+        case "whole":
+            process.wait(_SECONDS)
+            cell.words, cell.results = [SAID, ENDED], done
+        case "failure":
+            process.wait(_SECONDS)
+        case "kill_tools":
+            _wait_files(cell.home.work, ["one", "two", "three"], process)
+            _wait_rest(cell.sessions)
+            cell.words, cell.results, cell.unfinished = [SAID], done, ["call_three"]
+        case "kill_text":
+            model.wait("half", _SECONDS)
+            _wait_rest(cell.sessions)
+            cell.partial = HALF
+        case "ctrl_c":
+            model.wait("half", _SECONDS)
+            _wait_rest(cell.sessions)
+            os.killpg(process.pid, signal.SIGINT)
+            cell.partial = HALF
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGINT)
+                process.wait(20)
+
+
+def _wait_files(folder: Path, names: list[str], process: subprocess.Popen[bytes]) -> None:
+    """Wait until the tools have made their files. Raises TimeoutError."""
+    limit = time.monotonic() + _SECONDS
+    while not all((folder / name).exists() for name in names):
+        if time.monotonic() > limit or process.poll() is not None:
+            raise TimeoutError(f"the tools did not come so far: {sorted(folder.iterdir())}")
+        time.sleep(0.05)
+
+
+def _wait_rest(folder: Path) -> None:
+    """Wait until the agent has written nothing for a while: it tells nobody that it has."""
+    limit = time.monotonic() + _SECONDS
+    last, since = None, time.monotonic()
+    while time.monotonic() - since < _SETTLED_SECONDS and time.monotonic() < limit:
+        now = sorted((str(f), f.stat().st_size) for f in folder.rglob("*") if f.is_file())
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.1)
