@@ -1,6 +1,5 @@
 """Make pydantic-ai's message history from a session's context."""
 
-import contextlib
 import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from killick.adapters.media import read_blobs
 from killick.adapters.pydantic_ai.parts import HELD, OURS, PARTS
-from killick.errors import BlobNotFound
 from killick.model.messages import File, Image
 from killick.session.aio import AsyncSession
 from killick.views.formats.common import Media, clean, is_clean, load_media
@@ -47,10 +46,7 @@ async def history(session: AsyncSession, *, max_tokens: int | None = None) -> li
     """
     settings: dict[str, Any] = {} if max_tokens is None else {"max_tokens": max_tokens}
     context = await session.context("neutral", **settings)
-    data: dict[str, bytes] = {}
-    for name in _blobs(context.messages):
-        with contextlib.suppress(BlobNotFound):  # what is not there any more is mentioned
-            data[name] = await session.blob(name)
+    data = await read_blobs(session, context.messages)
     return as_history(context.messages, data)
 
 
@@ -186,14 +182,3 @@ def _shown(part: Neutral, data: Blobs) -> list[UserContent]:
             return [media]
         case _:
             return []
-
-
-def _blobs(messages: Sequence[Neutral]) -> set[str]:
-    names: set[str] = set()
-    for message in messages:
-        for part in message["parts"]:
-            inner = part.get("content") if part["type"] == "tool_result" else [part]
-            names.update(
-                item["blob"] for item in inner if isinstance(item, dict) and "blob" in item
-            )
-    return names

@@ -6,7 +6,7 @@ siblings are recorded apart from each other.
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -48,6 +48,7 @@ from killick.adapters.pydantic_ai.parts import PartApplier
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model import entries as e
+from killick.model.effects import Effect, effect_of_hints
 from killick.model.messages import File, Image, Json, Message, Text, ToolCall, ToolResult
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
@@ -137,7 +138,7 @@ class Recorder(AbstractCapability[Any]):
         call_id = call.tool_call_id
         tool = self.tools.get(call_id)  # a call that was deferred while it ran goes on
         if tool is None:
-            tool = self.turn.tool(call_id)
+            tool = self.turn.tool(call_id, effect=_effect(tool_def))
             await tool.__aenter__()
             self.tools[call_id] = tool
         self._deferred.discard(call_id)
@@ -328,6 +329,12 @@ def _text_of(part: ToolReturnPart[Any]) -> str:
 
 def _is_error(part: ToolReturnPart[Any]) -> bool:
     return part.outcome != "success"
+
+
+def _effect(tool_def: ToolDefinition) -> Effect:
+    """Return the effect that an MCP server's hints about a tool speak of; once without them."""
+    hints = (tool_def.metadata or {}).get("annotations")
+    return effect_of_hints(hints if isinstance(hints, Mapping) else None)
 
 
 def _settings(settings: ModelSettings | None) -> dict[str, Any]:
