@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,9 @@ from killick.recorders import record
 from tests.recorders.clients import SHAPES, AsyncClients, Clients
 from tests.recorders.saying import answer, plain_events
 from tests.recorders.server import Script, Scripted
+from tests.waiting import resident
 
 WORDS = [f"w{number} " for number in range(20)]
-
-
-def resident() -> int:
-    """Bytes of memory this process holds."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def stream_many(store: Store, server: Scripted, clients: Clients, count: int) -> list[int]:
@@ -42,7 +38,7 @@ def stream_many(store: Store, server: Scripted, clients: Clients, count: int) ->
         server.requests.clear()
         if number % (count // 10) == count // 10 - 1:
             gc.collect()
-            seen.append(resident())
+            seen.append(resident(os.getpid()))
     return seen
 
 

@@ -149,6 +149,15 @@ def call_settings(format_: str, provider: str, request: Request | None) -> dict[
     return settings
 
 
+def _messages(request: Request | None) -> dict[str, Json] | None:
+    """Return the messages of a request as JSON, if it has any."""
+    for name in ("messages", "input", "contents"):
+        value = plain((request or {}).get(name))
+        if isinstance(value, list):
+            return {name: value}
+    return None
+
+
 def plain(value: Any, depth: int = 0) -> Json | _Absent:
     """Return a value as JSON; what JSON cannot hold is left out, and a function is its name."""
     if value is None or isinstance(value, bool | int | str):
@@ -244,6 +253,9 @@ class Plan:
         self.attempt: int = 1 if retry_of is None else retry_of.attempt + 1
         self.settings = call_settings(shape, provider or self.kind.provider, request)
         self.settings["attempt"] = self.attempt
+        sent = _messages(request)
+        if sent is not None:
+            self.settings["request"] = sent
         if self.first is not None:
             self.settings["retry_of"] = self.first
 

@@ -1,0 +1,248 @@
+"""What the proxy adds: to a request, to a chunk, in CPU; beside a proxy that records nothing.
+
+    python -m benchmarks.proxying [--streams 50] [--seconds 20] [--requests 300]
+
+The model's server, each proxy and the clients are processes of their own. Every chunk carries the
+moment at which it was sent; a client compares it with the moment at which it has read it. CPU is
+that of the proxy's process. Afterwards the store is asked whether every chunk is there.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from killick import AsyncStore, Store
+from killick.proxy.forward import ProxySettings
+from killick.proxy.launch import serve
+from killick.server.auth import Tokens
+
+RATE = 20
+STAMP = re.compile(rb"t(\d+\.\d+)")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+# -- the model's server ----------------------------------------------------------------------------
+
+
+def _event(text: str, reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+    data = b"data: " + json.dumps({"id": "c", "choices": [choice]}).encode() + b"\n\n"
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+            body = json.loads(await reader.readexactly(int(found.group(1)) if found else 0))
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                b"transfer-encoding: chunked\r\n\r\n"
+            )
+            due = time.monotonic()
+            for _ in range(body["chunks"]):
+                writer.write(_event(f"t{time.monotonic():.6f} "))
+                await writer.drain()
+                due += 1 / RATE
+                await asyncio.sleep(max(0, due - time.monotonic()))
+            writer.write(_event("", "stop") + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+            await writer.drain()
+
+
+def run_model() -> None:
+    async def main() -> None:
+        server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=2_048)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def run_proxy(upstream: str, store: str, record: str) -> None:
+    settings = ProxySettings(upstream=upstream, port=0, record=record == "yes")
+
+    def ready(url: str) -> None:
+        print(url, flush=True)
+
+    tokens = Tokens(Path(f"{store}.tokens"))
+    asyncio.run(serve(lambda: AsyncStore(store), settings, tokens, ready))
+
+
+@contextlib.contextmanager
+def _process(*arguments: str) -> Iterator[tuple[int, str]]:
+    """Run a part of this module in a process of its own: its pid and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.proxying", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield process.pid, process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _resident_mb(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+)", text)
+    return int(found.group(1)) / 1024 if found else 0.0
+
+
+# -- the clients -----------------------------------------------------------------------------------
+
+
+async def _ask(url: str, number: str, chunks: int) -> list[float]:
+    """Ask once; how far behind each chunk was, in milliseconds."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    said = {"role": "user", "content": f"count {number}"}
+    body = json.dumps({"messages": [said], "stream": True, "chunks": chunks, "model": "m"}).encode()
+    writer.write(
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    behind: list[float] = []
+    seen = b""
+    while b"[DONE]" not in seen:
+        data = await reader.read(65_536)
+        if not data:
+            raise ConnectionError("the answer was cut off")
+        now = time.monotonic()
+        seen = seen[-200:] + data
+        behind += [(now - float(sent)) * 1_000 for sent in STAMP.findall(data)]
+    writer.close()
+    return behind
+
+
+async def _streams(url: str, count: int, chunks: int) -> list[float]:
+    found = await asyncio.gather(*(_ask(url, f"{count}/{n}", chunks) for n in range(count)))
+    return [value for behind in found for value in behind]
+
+
+async def _requests(url: str, count: int) -> float:
+    """Return the median of how long a request with one chunk takes, in milliseconds."""
+    took = []
+    for number in range(count):
+        began = time.perf_counter()
+        await _ask_one(url, number)
+        took.append((time.perf_counter() - began) * 1_000)
+    return statistics.median(took)
+
+
+async def _ask_one(url: str, number: int) -> None:
+    """Ask and wait for the first byte of the answer's body."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    said = {"role": "user", "content": f"first {number}"}
+    body = json.dumps({"messages": [said], "stream": True, "chunks": 1, "model": "m"}).encode()
+    writer.write(
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    seen = b""
+    while not STAMP.search(seen):
+        seen += await reader.read(65_536)
+    writer.close()
+
+
+def _commit_ms(folder: Path) -> float:
+    """Return the median of one commit of a turn's beginning on this disk."""
+    took = []
+    with Store(folder / "commit.db") as store:
+        session = store.create_session()
+        for number in range(200):
+            turn = session.turn(f"prompt {number}")
+            began = time.perf_counter()
+            turn.begin()
+            took.append((time.perf_counter() - began) * 1_000)
+            turn.end()
+    return statistics.median(took)
+
+
+def measure(streams: int, seconds: float, requests: int, folder: Path) -> dict[str, object]:
+    """Measure directly, through a proxy that records nothing, and through one that records."""
+    figures: dict[str, object] = {
+        "commit_ms": round(_commit_ms(folder), 3), "streams": streams, "seconds": seconds,
+        "rate": RATE,
+    }  # fmt: skip
+    chunks = int(seconds * RATE)
+    with _process("--model") as (_, model):
+        for name, record in (("direct", None), ("plain", "no"), ("recording", "yes")):
+            with contextlib.ExitStack() as stack:
+                pid, url = 0, model
+                store = folder / f"{name}.db"
+                if record is not None:
+                    started = _process("--proxy", model, str(store), record)
+                    pid, url = stack.enter_context(started)
+                first = asyncio.run(_requests(url, requests))
+                before = _cpu_seconds(pid) if pid else 0.0
+                memory = _resident_mb(pid) if pid else 0.0
+                behind = sorted(asyncio.run(_streams(url, streams, chunks)))
+                figures[name] = {
+                    "first_byte_ms_p50": round(first, 3),
+                    "behind_ms_p50": round(statistics.median(behind), 3),
+                    "behind_ms_p99": round(behind[int(len(behind) * 0.99)], 3),
+                    "chunks": len(behind),
+                    "cpu_us_per_chunk": pid
+                    and round((_cpu_seconds(pid) - before) / len(behind) * 1e6, 1),
+                    "resident_mb": pid and [round(memory, 1), round(_resident_mb(pid), 1)],
+                }
+    figures["stored_chunks"] = _stored(folder / "recording.db")
+    return figures
+
+
+def _stored(path: Path) -> int:
+    """Count the chunks of the long answers that are in the store."""
+    with Store(path) as store:
+        count, before = 0, None
+        while page := store.sessions(limit=500, before=before):
+            before = page[-1]
+            for info in page:
+                messages = store.session(info.id).messages()
+                if messages and messages[0].text.startswith("count"):
+                    count += sum(len(STAMP.findall(m.text.encode())) for m in messages[1:])
+        return count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--dir", help="where the stores are made")
+    parser.add_argument("--model", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.model:
+        run_model()
+    elif options.proxy:
+        run_proxy(*options.proxy)
+    else:
+        with tempfile.TemporaryDirectory(prefix="killick-proxy-", dir=options.dir) as folder:
+            found = measure(options.streams, options.seconds, options.requests, Path(folder))
+        print(json.dumps(found, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

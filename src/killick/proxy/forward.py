@@ -1,0 +1,559 @@
+"""Requests in, requests on, answers back; a copy of each to the recorder.
+
+A request waits for one commit, that of what it brings. Chunks of the answer pass as they come; the
+last event passes after the message is durable.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any, Final, Literal
+
+import httpx2
+import msgspec
+
+from killick.errors import ConflictError, KillickError, StoreError, TurnStopped
+from killick.proxy.conversations import Conversations, Exchange
+from killick.proxy.request import ModelRequest, NotUnderstood, read_request
+from killick.proxy.wire import (
+    Decoder,
+    Route,
+    Unreadable,
+    decoder_of,
+    error_body,
+    header,
+    is_upgrade,
+    may_be_relied_on,
+    parent_of,
+    passed_on,
+    route_of,
+    shape_of,
+    source_of,
+)
+from killick.recorders.model_call import Shape
+from killick.server.auth import Guard, Tokens
+from killick.server.log import Log, cause
+from killick.server.responses import Refused
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+WhenDegraded = Literal["pass", "refuse"]
+
+_ENDS_AT_ONCE: Final = frozenset({"anthropic", "openai-responses"})
+"""Shapes whose end mark is their last event; the others count tokens after it."""
+_LAST_WORDS_SECONDS: Final = 0.5
+"""How long the end of an answer is held back for what follows its end mark."""
+_COPY_BYTES: Final = 64 * 1024 * 1024
+"""A whole response over this is passed on and not recorded."""
+_CONNECT_SECONDS: Final = 30.0
+
+
+class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a proxy that can be set; each has a default that is meant."""
+
+    upstream: str
+    host: str = "127.0.0.1"
+    port: int = 8421
+    allowed_hosts: tuple[str, ...] = ()
+    needs_token: bool = False
+    when_degraded: WhenDegraded = "pass"
+    cancel_upstream: bool = False
+    abandon_seconds: float = 1_800.0
+    drain_seconds: float = 5.0
+    record: bool = True
+
+
+class Figures(msgspec.Struct):
+    """What has happened so far, counted."""
+
+    requests: int = 0
+    recorded: int = 0
+    passed_through: int = 0
+    not_understood: int = 0
+    degraded: int = 0
+    refused: int = 0
+    upstream_failed: int = 0
+    upstream_cut: int = 0
+    clients_gone: int = 0
+    abandoned: int = 0
+
+
+def prometheus(figures: Figures, running: int) -> str:
+    """Return the figures in Prometheus' text format."""
+    lines = []
+    for name, value in (*msgspec.structs.asdict(figures).items(), ("running_turns", running)):
+        kind = "gauge" if name == "running_turns" else "counter"
+        metric = f"killick_proxy_{name}" + ("_total" if kind == "counter" else "")
+        lines += [f"# TYPE {metric} {kind}", f"{metric} {value}"]
+    return "\n".join(lines) + "\n"
+
+
+class AnswerCut(Exception):
+    """The answer broke off: the client's connection is closed as the model's was."""
+
+
+class UpstreamError(KillickError):
+    """The model's server refused the request, or could not be reached."""
+
+
+class Proxy:
+    """The proxy, as an ASGI application."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        conversations: Conversations,
+        transport: httpx2.AsyncBaseTransport,
+        tokens: Tokens,
+        log: Log,
+    ) -> None:
+        self.settings = settings
+        self.figures = Figures()
+        self.conversations = conversations
+        self._transport = transport
+        self._tokens = tokens
+        self._guard = Guard(settings.host, settings.allowed_hosts, tokens)
+        self._log = log
+        self._base = httpx2.URL(settings.upstream)
+        self._prefix = self._base.raw_path.rstrip(b"/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
+        if scope["type"] != "http":
+            return
+        target = _target(scope)
+        if scope["method"] == "GET" and target.partition("?")[0] in ("/metrics", "/healthz"):
+            await self._answer_itself(target.partition("?")[0], scope, send)
+            return
+        route = route_of(target)
+        shape = shape_of(scope["method"], route.path)
+        try:
+            self._check(scope, route)
+        except Refused as refused:
+            self.figures.refused += 1
+            await _error(send, shape, refused.status, str(refused))
+            return
+        if is_upgrade(scope["headers"]):
+            await _error(send, shape, 501, "This proxy speaks HTTP alone, no WebSockets.")
+            return
+        self.figures.requests += 1
+        await _Passage(self, scope, receive, send, route, shape).run()
+
+    def _check(self, scope: Scope, route: Route) -> None:
+        """Refuse a client that is not allowed to ask. Raises Refused."""
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        self._guard.check(headers, navigation=False)
+        if self.settings.needs_token:
+            token = headers.get("x-killick-token") or route.token
+            if token is None or self._tokens.find(token) != "write":
+                raise Refused(401, "unauthorized", "This proxy needs a token: X-Killick-Token.")
+
+    async def _answer_itself(self, path: str, scope: Scope, send: Send) -> None:
+        text = (
+            "ok\n" if path == "/healthz" else prometheus(self.figures, self.conversations.running())
+        )
+        await _respond(send, 200, b"text/plain; version=0.0.4", text.encode())
+
+    # -- recording -------------------------------------------------------------------------------
+
+    async def exchange(
+        self, scope: Scope, route: Route, shape: Shape, body: bytes
+    ) -> Exchange | None:
+        """Record what a request brings. Returns None if it passes unrecorded.
+
+        Raises KillickError when the store cannot write and the proxy was told to refuse then.
+        """
+        request = self._read(scope, route, shape, body)
+        if request is None:
+            return None
+        source = source_of(scope["headers"])
+        try:
+            taken = await self.conversations.take(
+                request, source, route.name, parent_of(scope["headers"])
+            )
+        except (KillickError, ValueError, TypeError) as error:
+            self.degraded("request", error)
+            if self.settings.when_degraded == "refuse":
+                raise
+            return None
+        self.figures.recorded += 1
+        taken.begin()
+        return taken
+
+    def _read(self, scope: Scope, route: Route, shape: Shape, body: bytes) -> ModelRequest | None:
+        try:
+            decoded = decoder_of(header(scope["headers"], b"content-encoding"))(body)
+            return read_request(shape, route.path, decoded)
+        except (NotUnderstood, Unreadable) as error:
+            self.figures.not_understood += 1
+            self._log.warning("not_understood", shape=shape, error=type(error).__name__)
+            return None
+
+    def degraded(self, where: str, error: BaseException) -> None:
+        """Count and log that something passes unrecorded."""
+        self.figures.degraded += 1
+        self._log.warning("degraded", where=where, **cause(error))
+
+    def request(self, scope: Scope, route: Route, content: Any) -> httpx2.Request:
+        """Return the request as it goes on: as it came, but for headers about the connection."""
+        headers = passed_on(scope["headers"], leave_out=frozenset({b"host"}))
+        target = self._prefix + route.path.encode("latin-1")
+        timeout = {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None}
+        return httpx2.Request(
+            scope["method"],
+            self._base,
+            headers=headers,
+            content=content,
+            extensions={"target": target, "timeout": timeout},
+        )
+
+    async def send_on(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._transport.handle_async_request(request)
+
+
+class _Passage:
+    """One request on its way there and back."""
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        route: Route,
+        shape: Shape | None,
+    ) -> None:
+        self._proxy = proxy
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._route = route
+        self._shape = shape if proxy.settings.record else None
+        self._exchange: Exchange | None = None
+        self._early = b""
+        self._calls = 0
+        self._feeding: asyncio.Future[None] | None = None
+        self._gone = asyncio.Event()
+
+    async def run(self) -> None:
+        content: Any = None
+        if self._shape is not None:
+            content = await self._body()
+            if content is None:
+                return  # the client went away before it had asked
+            try:
+                self._exchange = await self._proxy.exchange(
+                    self._scope, self._route, self._shape, content
+                )
+            except (KillickError, ValueError, TypeError):
+                text = "The session store cannot be written; this proxy refuses then."
+                await _error(self._send, self._shape, 503, text)
+                return
+        elif _has_body(self._scope):
+            self._proxy.figures.passed_through += 1
+            content = self._pieces()
+        else:
+            self._proxy.figures.passed_through += 1
+        watching = None
+        if self._shape is not None:
+            watching = asyncio.ensure_future(self._watch())
+        try:
+            await self._pass_on(content)
+        except AnswerCut:
+            raise
+        except BaseException as error:
+            await self._finish(error)
+            raise
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def _body(self) -> bytes | None:
+        pieces = []
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return None
+            pieces.append(message.get("body", b""))
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise AnswerCut
+            if message.get("body"):
+                yield message["body"]
+            if not message.get("more_body"):
+                return
+
+    async def _watch(self) -> None:
+        """Notice a client that goes away. That is no Stop: the answer is read to its end."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone.set()
+        self._proxy.figures.clients_gone += 1
+
+    # -- the way back ----------------------------------------------------------------------------
+
+    async def _pass_on(self, content: Any) -> None:
+        proxy = self._proxy
+        try:
+            request = proxy.request(self._scope, self._route, content)
+            response = await proxy.send_on(request)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            proxy.figures.upstream_failed += 1
+            await self._finish(UpstreamError(f"the model's server was not reached: {_why(error)}"))
+            text = f"The model's server could not be reached: {_why(error)}"
+            await _error(self._send, self._shape, 502, text)
+            return
+        try:
+            await self._start(response)
+            await self._copy(response)
+        finally:
+            with contextlib.suppress(Exception):
+                await response.aclose()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _start(self, response: httpx2.Response) -> None:
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": passed_on(response.headers.raw),
+            }
+        )
+
+    async def _copy(self, response: httpx2.Response) -> None:
+        raw = response.headers.raw
+        if self._exchange is None:
+            await self._pass_only(response)
+        elif response.status_code >= 300:
+            await self._finish(UpstreamError(f"the model's server answered {response.status_code}"))
+            await self._pass_only(response)
+        elif header(raw, b"content-type").startswith("text/event-stream"):
+            await self._copy_events(response, header(raw, b"content-encoding"))
+        else:
+            await self._copy_whole(response, header(raw, b"content-encoding"))
+
+    async def _chunks(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        """Yield the bytes of the answer. A broken connection breaks the client's too."""
+        try:
+            stream: Any = response.stream
+            async for chunk in stream:
+                if self._gone.is_set() and self._proxy.settings.cancel_upstream:
+                    await self._finish(None, "the client went away")
+                    raise AnswerCut
+                yield chunk
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            self._proxy.figures.upstream_cut += 1
+            await self._finish(UpstreamError(f"the answer broke off: {_why(error)}"))
+            raise AnswerCut from error
+
+    async def _pass_only(self, response: httpx2.Response) -> None:
+        async for chunk in self._chunks(response):
+            await self._put(chunk)
+
+    async def _put(self, chunk: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def _copy_events(self, response: httpx2.Response, encoding: str) -> None:
+        decode = self._decoder(encoding)
+        held: list[bytes] = []
+        chunks = self._chunks(response)
+        limit: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(limit if self._exchange is not None else None):
+                    chunk = await anext(chunks)
+            except StopAsyncIteration:
+                break
+            except TimeoutError:  # nothing follows the end mark, and the connection stays open
+                break
+            if self._exchange is None:
+                await self._put(chunk)
+                continue
+            last = await self._record(decode, chunk)
+            if self._exchange is None or not self._exchange.ended:
+                await self._put(chunk)
+                continue
+            held.append(chunk)
+            limit = _LAST_WORDS_SECONDS
+            if last or self._shape in _ENDS_AT_ONCE:
+                await self._finish()
+                await self._put_all(held)
+        await self._finish()
+        await self._put_all(held)
+        if limit is not None:
+            async for chunk in self._rest(chunks):
+                await self._put(chunk)
+
+    async def _rest(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield what comes after the end; a chunk whose wait was given up closed the generator."""
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except AnswerCut:
+            return
+
+    async def _put_all(self, held: list[bytes]) -> None:
+        chunks, held[:] = list(held), []
+        for chunk in chunks:
+            await self._put(chunk)
+
+    async def _record(self, decode: Decoder | None, chunk: bytes) -> bool:
+        """Feed the recorder a copy of a chunk; True if it says that nothing follows."""
+        exchange = self._exchange
+        assert exchange is not None
+        if decode is None:
+            await self._lose(Unreadable("encoding"))
+            return False
+        try:
+            data = decode(chunk)
+            if exchange.ready and self._feeding is None:
+                await exchange.recording.feed(data)
+            elif not await self._feed_early(exchange, data):
+                return False
+            if len(exchange.recording.tool_calls) > self._calls:
+                self._calls = len(exchange.recording.tool_calls)
+                await exchange.recording.until_durable()  # the client may run it on seeing this
+        except TurnStopped as stopped:
+            await self._finish(stopped)
+            raise AnswerCut from stopped
+        except (Unreadable, KillickError) as error:
+            await self._lose(error)
+            return False
+        return b"data: [DONE]" in data
+
+    async def _feed_early(self, exchange: Exchange, data: bytes) -> bool:
+        """Keep what comes while the model call is being recorded; False if it may pass at once."""
+        self._early += data
+        if self._feeding is None:
+            self._feeding = asyncio.ensure_future(self._feed_kept(exchange))
+        if not exchange.has_begun and not may_be_relied_on(self._early):
+            return False
+        feeding, self._feeding = self._feeding, None
+        await feeding
+        data, self._early = self._early, b""
+        if data:
+            await exchange.recording.feed(data)
+        return True
+
+    async def _feed_kept(self, exchange: Exchange) -> None:
+        await exchange.until_ready()
+        data, self._early = self._early, b""
+        await exchange.recording.feed(data)
+
+    async def _copy_whole(self, response: httpx2.Response, encoding: str) -> None:
+        """Pass an answer that is not streamed; its last chunk waits for the message."""
+        held: bytes | None = None
+        copy: list[bytes] = []
+        size = 0
+        async for chunk in self._chunks(response):
+            if held is not None:
+                await self._put(held)
+            held = chunk
+            size += len(chunk)
+            copy.append(chunk)
+            if size > _COPY_BYTES:
+                copy.clear()
+        if self._exchange is not None:
+            await self._record_whole(b"".join(copy), encoding)
+        if held is not None:
+            await self._put(held)
+
+    async def _record_whole(self, body: bytes, encoding: str) -> None:
+        exchange, decode = self._exchange, self._decoder(encoding)
+        assert exchange is not None
+        try:
+            await exchange.until_ready()
+            given = json.loads(decode(body)) if decode is not None else None
+            for event in given if isinstance(given, list) else [given]:
+                if isinstance(event, dict):
+                    if isinstance(given, list):
+                        await exchange.recording.feed_event(event)
+                    else:
+                        await exchange.recording.feed_response(event)
+        except TurnStopped as stopped:
+            await self._finish(stopped)
+            raise AnswerCut from stopped
+        except (Unreadable, ValueError, RecursionError) as error:
+            await self._finish(
+                UpstreamError(f"the answer could not be read: {type(error).__name__}")
+            )
+            return
+        except KillickError as error:
+            await self._lose(error)
+            return
+        await self._finish()
+
+    def _decoder(self, encoding: str) -> Decoder | None:
+        try:
+            return decoder_of(encoding)
+        except Unreadable:
+            return None
+
+    async def _finish(self, error: BaseException | None = None, why: str | None = None) -> None:
+        """End the recording. Raises AnswerCut when it fails and the proxy was told to refuse."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        try:
+            if self._feeding is not None:
+                feeding, self._feeding = self._feeding, None
+                await feeding
+            await exchange.finish(error, why)
+            self._proxy.conversations.answered(exchange)
+        except (StoreError, ConflictError, KillickError) as failure:
+            self._proxy.degraded("answer", failure)
+            if self._proxy.settings.when_degraded == "refuse" and error is None:
+                raise AnswerCut from failure
+
+    async def _lose(self, error: BaseException) -> None:
+        """Go on without the recorder: what came so far is kept as it can be."""
+        self._proxy.degraded("answer", error)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            with contextlib.suppress(KillickError):
+                await exchange.finish(
+                    error
+                    if isinstance(error, KillickError)
+                    else UpstreamError("the answer could not be read")
+                )
+        if self._proxy.settings.when_degraded == "refuse" and isinstance(error, KillickError):
+            raise AnswerCut from error
+
+
+# -- answers of the proxy itself -------------------------------------------------------------------
+
+
+def _target(scope: Scope) -> str:
+    """Return path and query as they came."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string") or b""
+    return (raw.partition(b"?")[0] + (b"?" + query if query else b"")).decode("latin-1")
+
+
+def _has_body(scope: Scope) -> bool:
+    names = {name.lower() for name, _ in scope["headers"]}
+    return b"content-length" in names or b"transfer-encoding" in names
+
+
+def _why(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+async def _error(send: Send, shape: Shape | None, status: int, message: str) -> None:
+    await _respond(send, status, b"application/json", error_body(shape, status, message))
+
+
+async def _respond(send: Send, status: int, kind: bytes, body: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
