@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from tests.waiting import until
+from tests.waiting import children, until
 
 OLDEST = Path("/usr/lib/postgresql/15/bin")
 PATIENCE = 30.0
@@ -202,13 +202,7 @@ class Server:
     def _children(self) -> list[int]:
         """The processes of the server; each is the head of a group of its own."""
         assert self._process is not None
-        found = []
-        for folder in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                stat = (folder / "stat").read_text()
-                if int(stat.rsplit(")", 1)[1].split()[1]) == self._process.pid:
-                    found.append(int(folder.name))
-        return found
+        return sorted(children(self._process.pid))
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -19,6 +19,7 @@ from killick.server.launch import serve
 from killick.server.log import configure
 from killick.server.runner import Runner
 from killick.server.service import ServerSettings
+from killick.server.webhooks import Webhook
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=Path, required=True)
     parser.add_argument("--window", type=float, default=0.05)
     parser.add_argument("--lease", type=float, default=10.0)
+    parser.add_argument("--webhook", action="append", default=[])
     given = parser.parse_args()
     configure()
     settings = ServerSettings(
@@ -151,6 +153,7 @@ def main() -> None:
         beat_seconds=given.beat,
         body_bytes=given.body_bytes,
         look_seconds=0.2,
+        webhooks=tuple(Webhook(url=url, secret=b"secret", private=True) for url in given.webhook),
     )
     tokens = Tokens(given.tokens)
 

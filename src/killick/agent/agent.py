@@ -126,7 +126,7 @@ class Agent:
                 recorder,
                 Approvals(session, recorder, allowed=self.allowed),
                 _ToolErrors(),
-                _CompactWhileRunning(self, session),
+                _FromTheJournal(self, session, turn),
             ],
             usage_limits=UsageLimits(request_limit=_REQUESTS),
         )
@@ -197,16 +197,17 @@ class Agent:
         return ToolReturnPart(call.name, value, call.id).model_response_str(), False
 
 
-class _CompactWhileRunning(AbstractCapability[Running]):
-    """A turn that becomes too long for the model while it runs is summarised as it goes.
+class _FromTheJournal(AbstractCapability[Running]):
+    """Takes what a person says while the turn runs, and summarises a turn that becomes too long.
 
     From then on its requests are made from the journal, where all that was said and done is.
     """
 
-    def __init__(self, agent: Agent, session: AsyncSession) -> None:
+    def __init__(self, agent: Agent, session: AsyncSession, turn: AsyncTurn) -> None:
         self._agent = agent
         self._session = session
-        self._compacted = False
+        self._turn = turn
+        self._changed = False
 
     async def before_model_request(
         self, ctx: RunContext[Running], request_context: ModelRequestContext
@@ -214,8 +215,9 @@ class _CompactWhileRunning(AbstractCapability[Running]):
         if ctx.run_step > 1:
             agent, session = self._agent, self._session
             compacted = await compact_turn_if_long(session, agent.model, agent.window)
-            self._compacted = self._compacted or compacted
-            if self._compacted:
+            steered = await self._turn.steering()
+            self._changed = self._changed or compacted or bool(steered)
+            if self._changed:
                 request_context.messages = await agent.history(session)
         return request_context
 

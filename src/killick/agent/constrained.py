@@ -4,15 +4,21 @@ The choice, and then the arguments, are requests of their own whose answers a JS
 constrains, so both are valid whatever a model of this size thinks. An answer in words is streamed
 as it comes. What it is sent has no tool calls in it, since its template knows none: what a tool
 gave is told as text.
+
+The choice begins with the same examples every time. The model's state after them is computed once
+and read from disk afterwards: on a busy machine they take longer than an answer.
 """
 
+import contextlib
+import hashlib
 import json
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from openai import AsyncOpenAI
+from openai import APIError, AsyncOpenAI
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.messages import (
     ModelMessage,
@@ -76,6 +82,7 @@ class ConstrainedModel(WrapperModel):
         settings = OpenAIChatModelSettings(max_tokens=_ANSWER_TOKENS, frequency_penalty=0.2)
         super().__init__(OpenAIChatModel(NAME, provider=provider, settings=settings))
         self._client: AsyncOpenAI = provider.client
+        self._url = url
 
     @property
     def system(self) -> str:
@@ -155,15 +162,64 @@ class ConstrainedModel(WrapperModel):
         for question, tool, _ in _EXAMPLES:
             if tool in tools or tool == _NO_TOOL:
                 messages += _exchange(question, {"tool": tool})
-        messages.append({"role": "user", "content": asked})
         schema = {
             "type": "object",
             "properties": {"tool": {"enum": [_NO_TOOL, *tools]}},
             "required": ["tool"],
             "additionalProperties": False,
         }
-        choice = await self._constrained(messages, schema, _CHOICE_TOKENS, usage)
+        examples = list(messages)
+        recalled = await self._recall(examples)
+        messages.append({"role": "user", "content": asked})
+        choice = await self._constrained(
+            messages, schema, _CHOICE_TOKENS, usage, {"id_slot": embedded.CHOICE_SLOT}
+        )
+        if not recalled:
+            await self._keep(examples)
         return tools.get(str(choice.get("tool")))
+
+    async def _recall(self, examples: list[dict[str, str]]) -> bool:
+        """Read the model's state after the examples from disk; return whether it was there."""
+        folder = embedded.state_folder()
+        name = _state_name(examples)
+        if folder is None or not (folder / name).exists():
+            return False
+        try:
+            await self._slot("restore", name)
+        except APIError:  # torn, or of another server: it is computed anew
+            return False
+        return True
+
+    async def _keep(self, examples: list[dict[str, str]]) -> None:
+        """Write the model's state after the examples, without the request, for the next time.
+
+        If interrupted, or the disk is full: no file has the name yet.
+        """
+        folder = embedded.state_folder()
+        if folder is None:
+            return
+        name, asked = _state_name(examples), cast("Any", examples)
+        with contextlib.suppress(APIError, OSError):
+            await self._client.chat.completions.create(
+                model=NAME,
+                messages=asked,
+                max_completion_tokens=1,
+                extra_body={"id_slot": embedded.CHOICE_SLOT},
+            )
+            partial = f"{name}-{os.getpid()}"
+            await self._slot("save", partial)
+            (folder / partial).replace(folder / name)
+            for other in folder.iterdir():
+                if other.name != name:
+                    other.unlink(missing_ok=True)
+
+    async def _slot(self, action: str, filename: str) -> None:
+        """Read or write the choice's slot. Raises APIError."""
+        await self._client.with_options(max_retries=0).post(
+            f"{self._url}/slots/{embedded.CHOICE_SLOT}?action={action}",
+            cast_to=object,
+            body={"filename": filename},
+        )
 
     async def _constrained(
         self,
@@ -171,6 +227,7 @@ class ConstrainedModel(WrapperModel):
         schema: dict[str, Any],
         limit: int,
         usage: RequestUsage,
+        extra: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return an object of this schema; an empty one if the answer was cut off."""
         shape: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
@@ -181,6 +238,7 @@ class ConstrainedModel(WrapperModel):
             max_completion_tokens=limit,
             temperature=0,
             response_format=shape,
+            extra_body=extra,
         )
         if answer.usage is not None:
             usage.input_tokens += answer.usage.prompt_tokens
@@ -190,6 +248,14 @@ class ConstrainedModel(WrapperModel):
         except ValueError:
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def _state_name(examples: list[dict[str, str]]) -> str:
+    """Name the state after all that it depends on: the examples, and the model's file."""
+    file = embedded.model_file()
+    size = file.stat().st_size if file else 0
+    text = json.dumps([NAME, size, examples])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _exchange(question: str, answer: dict[str, str]) -> list[dict[str, str]]:

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from platformdirs import user_cache_path
+
 from killick.errors import UsageError
 
 ON_BOARD: Final = "on-board"
@@ -27,6 +29,13 @@ WINDOW: Final = 4096
 
 _SLOTS: Final = 2
 """Conversations whose beginning is remembered: the one that is held, and the choice of a tool."""
+
+CHOICE_SLOT: Final = 1
+"""The slot of the choice of a tool, whose beginning is read from disk."""
+
+_ANSWER_THREADS: Final = 1
+"""Threads that write an answer. A second one waits for the first at every layer: on a machine with
+other work both are slowed down tenfold, and one alone writes faster than a person reads."""
 
 
 class ModelUnavailable(UsageError):
@@ -39,6 +48,16 @@ def model_file() -> Path | None:
     if spec is None or spec.origin is None or find_spec("xllamacpp") is None:
         return None
     return next(Path(spec.origin).parent.glob("*.gguf"), None)
+
+
+def state_folder() -> Path | None:
+    """Return the folder of prompts that were computed before; None where none can be made."""
+    folder = user_cache_path("killick") / "model-state"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
 
 
 @contextlib.contextmanager
@@ -84,6 +103,11 @@ def main() -> None:
     params.n_parallel = _SLOTS
     params.port = 0
     params.sampling.temp = 0.0
+    params.warmup = False
+    params.cpuparams.n_threads = _ANSWER_THREADS
+    if (folder := state_folder()) is not None:
+        params.slot_save_path = f"{folder}/"
+        params.endpoint_slots = True
     server = xllamacpp.Server(params)
     os.write(1, f"{server.listening_address}\n".encode())
     sys.stdin.read()

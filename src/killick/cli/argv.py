@@ -66,6 +66,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "search": "sessions",
         "context": "show",
         "tail": "show",
+        "news": "show",
         "stats": "sessions",
         "where": "sessions",
     },
@@ -77,7 +78,9 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "delete": "change",
         "restore": "change",
         "stop": "change",
+        "steer": "change",
     },
+    "Finish": {"settle": "runs", "work": "runs"},
     "Change what is in view": {
         "compact": "change",
         "rewind": "change",
@@ -88,13 +91,19 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Keep": {
         "doctor": "doctor",
+        "verify": "doctor",
         "backup": "doctor",
         "restore-backup": "doctor",
         "clean": "doctor",
         "erase": "doctor",
     },
-    "Move": {"import": "import_", "export": "import_", "copy": "import_"},
-    "Serve": {"serve": "serve", "token": "serve"},
+    "Move": {
+        "import": "import_",
+        "export": "import_",
+        "copy": "import_",
+        "continue": "continue_",
+    },
+    "Serve": {"serve": "serve", "proxy": "proxy", "token": "serve"},
     "Shell": {"completion": "sessions"},
 }
 """Every command, and the module in `killick.cli.commands` that it is loaded from."""

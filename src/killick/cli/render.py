@@ -89,6 +89,10 @@ def _other_words(body: e.Body, tool: ToolName) -> tuple[str, str]:
             late = ", late" if isinstance(body, e.LateResult) else ""
             done = "failed" if body.result.is_error else "finished"
             return f"{name} {done}{late}", "red" if body.result.is_error else "green"
+        case e.Settled():
+            name = tool(body.message_id, body.call_id)
+            did = "did not run" if body.outcome == "did_not_run" else "ran"
+            return f"{name} {did}, as a {body.by} found out", "yellow"
         case e.StopAsked():
             return f"stop was asked for: {body.reason}", "yellow"
         case e.Compacted():
@@ -186,6 +190,9 @@ def _tool(tool: ShownTool, *, unfold: bool) -> Iterator[OutputLine]:
         ),
         2,
     )
+    if tool.settled is not None:
+        details = filter(None, (tool.settled.result, tool.settled.evidence))
+        yield line(": ".join([f"it {tool.settled.words}", *details]), "yellow", indent=6)
     lines = [*_result(tool)]
     kept = lines if unfold else lines[:RESULT_LINES]
     yield from kept

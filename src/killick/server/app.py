@@ -23,6 +23,7 @@ from killick.server.openapi import describe
 from killick.server.responses import Refused, refuse, respond
 from killick.server.runner import Recovery
 from killick.server.service import Service
+from killick.server.webhooks import WebhookSender
 from killick.session.runtime import system_clock
 
 _MEDIA: Final = {
@@ -132,15 +133,23 @@ class _Methods:
 @contextlib.asynccontextmanager
 async def _living(service: Service) -> AsyncIterator[None]:
     service.hub.start()
-    turns = service.turns
-    recovery = Recovery(service.store, system_clock, service.log, lambda: turns.sessions)
-    looking = asyncio.create_task(
-        recovery.run(service.settings.look_seconds), name="killick-recovery"
-    )
+    recovery = Recovery(service.store, service.log)
+    tasks = [
+        asyncio.create_task(recovery.run(service.settings.look_seconds), name="killick-recovery"),
+        *(
+            asyncio.create_task(
+                WebhookSender(service.store, hook, service.log, system_clock).run(),
+                name="killick-webhook",
+            )
+            for hook in service.settings.webhooks
+        ),
+    ]
     try:
         yield
     finally:
-        looking.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await service.turns.drain(0)
         await service.hub.close()
 

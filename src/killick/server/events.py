@@ -9,11 +9,12 @@ from starlette.types import Message, Receive, Scope, Send
 from killick.errors import KillickError
 from killick.server.endpoint import SESSION, ApiCall, Operation
 from killick.server.hub import Client, event_bytes, reload_bytes
-from killick.server.responses import explain
-from killick.server.schemas import EventQuery
+from killick.server.responses import encode, explain
+from killick.server.schemas import EventQuery, NewsQuery
 from killick.server.service import Service
 from killick.session.aio import AsyncSession
-from killick.session.aio_feeds import AsyncFollowing
+from killick.session.aio_feeds import AsyncFollowing, AsyncStoreFollowing
+from killick.session.news import News
 
 LAST_EVENT = "Last-Event-ID"
 _RETRY = b"retry: 1000\n\n"
@@ -56,10 +57,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._client
-        leaving = asyncio.ensure_future(self._until_gone(receive))
+        leaving = asyncio.ensure_future(until_gone(receive, client))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._send(send, _RETRY)
+            await _send(send, _RETRY)
             await self._stream(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -75,7 +76,7 @@ class EventStream(Response):
         following = self._following
         try:
             if following.place.after > self._session.head:
-                await self._send(send, reload_bytes("invalid_cursor", "It is from elsewhere."))
+                await _send(send, reload_bytes("invalid_cursor", "It is from elsewhere."))
                 return
             while not client.over and await self._catch_up(send):
                 pass
@@ -84,33 +85,108 @@ class EventStream(Response):
                     pass
                 client.go_live(following.place)
                 while (data := await client.next()) is not None:
-                    await self._send(send, data)
+                    await _send(send, data)
             if client.last_words is not None:
                 hub.reloads += 1
-                await self._send(send, client.last_words)
+                await _send(send, client.last_words)
         except KillickError as error:
             _, failure = explain(error)
-            await self._send(send, reload_bytes(failure.code, failure.message))
+            await _send(send, reload_bytes(failure.code, failure.message))
 
     async def _catch_up(self, send: Send) -> bool:
         """Send what the journal has, a page of it; False when there is nothing more now."""
         seen = await self._following.now()
         for start in range(0, len(seen), 50):
-            await self._send(send, b"".join(event_bytes(item) for item in seen[start : start + 50]))
+            await _send(send, b"".join(event_bytes(item) for item in seen[start : start + 50]))
         return bool(seen)
 
-    async def _send(self, send: Send, data: bytes) -> None:
-        """Wait until the client's connection takes it: that is how a slow one is slow alone."""
-        await send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _until_gone(self, receive: Receive) -> None:
-        message: Message = {"type": ""}
-        while message["type"] != "http.disconnect":
-            message = await receive()
-        self._client.end()
+async def news(call: ApiCall) -> Response:
+    """What a person acts on in all sessions, as it happens; `waiting` begins with what waits now.
+
+    Each event's id is a cursor; `Last-Event-ID`, or `after`, goes on behind it.
+    """
+    query: NewsQuery = call.query
+    cursor = call.request.headers.get(LAST_EVENT) or query.after
+    after = 0 if cursor in (None, "0") else cursor
+    following = call.service.store.follow(after=after, waiting=query.waiting and cursor is None)
+    first = await following.now()  # a cursor that is none is refused before the answer begins
+    call.service.hub.admit()
+    guard, headers = call.service.guard, call.request.headers
+    client = Client(lambda: guard.still_may_read(headers))
+    return NewsStream(call.service, following, first, client)
+
+
+class NewsStream(Response):
+    """The feed over all sessions, until the client or the server ends it."""
+
+    def __init__(
+        self, service: Service, following: AsyncStoreFollowing, first: list[News], client: Client
+    ) -> None:
+        super().__init__(
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        del self.headers["content-length"]
+        self._serving = service
+        self._following = following
+        self._first = first
+        self._client = client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hub, client = self._serving.hub, self._client
+        leaving = asyncio.ensure_future(until_gone(receive, client))
+        reading = asyncio.ensure_future(self._read(client))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _send(send, _RETRY)
+            with hub.present(client):
+                while (data := await client.next()) is not None:
+                    await _send(send, data)
+            if client.last_words is not None:
+                await _send(send, client.last_words)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            hub.let_go()
+            client.end()
+            for task in (leaving, reading):
+                task.cancel()
+            await asyncio.gather(leaving, reading, return_exceptions=True)
+            await self._following.aclose()
+
+    async def _read(self, client: Client) -> None:
+        try:
+            client.give(b"".join(map(news_bytes, self._first)))
+            async for line in self._following:
+                client.give(news_bytes(line))
+        except KillickError as error:
+            _, failure = explain(error)
+            client.end(reload_bytes(failure.code, failure.message))
+
+
+def news_bytes(line: News) -> bytes:
+    """One event: its id is the cursor that goes on after it, its name is the kind."""
+    shown = {"session_id": line.session_id, "seq": line.seq, "kind": line.kind, "cause": line.cause}
+    name = line.kind.encode()
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (line.cursor.encode(), name, encode(shown))
+
+
+async def _send(send: Send, data: bytes) -> None:
+    """Wait until the client's connection takes it: that is how a slow one is slow alone."""
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def until_gone(receive: Receive, client: Client) -> None:
+    """End a client's stream when its connection is gone."""
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()
+    client.end()
 
 
 OPERATIONS = (
+    Operation("GET", "/api/news", news, {200: "text/event-stream"}, query=NewsQuery,
+              headers=(LAST_EVENT,)),
     Operation("GET", SESSION + "/events", events, {200: "text/event-stream"}, query=EventQuery,
               headers=(LAST_EVENT,), errors=(404, 410)),
 )  # fmt: skip

@@ -90,8 +90,13 @@ class Client:
             return
         self._add_new(event, self._cursor)
 
+    def give(self, data: bytes) -> None:
+        """Send something that needs no cursor of ours."""
+        if data and not self.over:
+            self._add(data, len(data))
+
     def beat(self) -> None:
-        if not self._waiting and self._cursor is not None:
+        if not self._waiting:
             self._add(BEAT, len(BEAT))
 
     def end(self, last_words: bytes | None = None) -> None:
@@ -197,6 +202,16 @@ class Hub:
 
     def let_go(self) -> None:
         self._streams -= 1
+
+    @contextlib.contextmanager
+    def present(self, client: Client) -> Iterator[None]:
+        """Keep a client's connection, of no session in particular, for as long as this lasts."""
+        clients = self._clients.setdefault("", set())
+        clients.add(client)
+        try:
+            yield
+        finally:
+            clients.discard(client)
 
     @contextlib.contextmanager
     def listening(self, session: AsyncSession, client: Client) -> Iterator[None]:

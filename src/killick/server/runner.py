@@ -5,25 +5,21 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from killick.errors import (
     ExtraMissing,
     KillickError,
-    StoreError,
     TurnStopped,
     UsageError,
     needs_extra,
 )
 from killick.model.messages import Prompt
-from killick.model.sessions import moment
 from killick.server.log import Log, cause
 from killick.server.responses import Refused, sentence
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.runtime import Clock
 
 RunTurn = Callable[[AsyncSession, AsyncTurn], Awaitable[None]]
 """Answers the prompt of a turn that has begun, inside of it."""
@@ -227,52 +223,23 @@ def _no_runner(why: KillickError, named: str | None) -> Runner:
     return Runner(None, None, lacks=sentence(str(why)))
 
 
-_FIRST_DAYS: Final = 7
-"""How far back a server looks when it begins; older turns are closed when they are opened."""
-
-_OVERLAP: Final = timedelta(minutes=5)
-"""The clocks of several machines may differ by this much."""
-
-_LISTED: Final = 10_000
-
-
 class Recovery:
-    """Knows which sessions were seen running, and opens each to see whether its holder lives.
+    """Closes turns whose processes died, so that the feed tells of them though none opens them."""
 
-    `here` are those whose turns run in this process: they need not be looked at.
-    """
-
-    def __init__(
-        self, store: AsyncStore, clock: Clock, log: Log, here: Callable[[], Collection[str]]
-    ) -> None:
+    def __init__(self, store: AsyncStore, log: Log) -> None:
         self._store = store
-        self._clock = clock
         self._log = log
-        self._here = here
-        self._seen_running: set[str] = set()
-        self._since = moment(clock()) - timedelta(days=_FIRST_DAYS)
 
     async def run(self, seconds: float) -> None:
         """Look again and again, until it is cancelled."""
         while True:
             try:
                 await self.look()
-            except Exception as error:  # noqa: BLE001  (said, and looked at again)
+            except Exception as error:  # noqa: BLE001  (logged, and tried again)
                 self._log.warning("look_failed", **cause(error))
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
         """Close the turns whose holders are dead. If interrupted: each is closed or it is not."""
-        began = moment(self._clock())
-        changed = await self._store.sessions(since=self._since, archived=None, limit=_LISTED)
-        self._since = began - _OVERLAP
-        self._seen_running |= {info.id for info in changed if info.status == "running"}
-        for session_id in self._seen_running - set(self._here()):
-            try:
-                session = await self._store.session(session_id)  # closes what is dead
-                running = (await session.info()).status == "running"
-            except KillickError as error:
-                self._log.warning("session_failed", session=session_id, **cause(error))
-                running = isinstance(error, StoreError)  # the store failed: it may still run
-            if not running:
-                self._seen_running.discard(session_id)
+        for closed in await self._store.close_dead_turns():
+            self._log.info("turn_recovered", session=closed.session_id, turn=closed.turn_id)

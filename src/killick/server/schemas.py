@@ -91,6 +91,12 @@ class Stop(_In, frozen=True, kw_only=True):
     wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
+class SteerTurn(_In, frozen=True, kw_only=True):
+    """Words for the turn that runs; its agent takes them before its next model call."""
+
+    prompt: str
+
+
 class Decision(_In, frozen=True, kw_only=True):
     """A person's decision, and the hash of the arguments that they were shown."""
 
@@ -138,6 +144,11 @@ class MessageQuery(_In, frozen=True, kw_only=True):
 
 class EventQuery(_In, frozen=True, kw_only=True):
     after: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)] | None = None
+
+
+class NewsQuery(_In, frozen=True, kw_only=True):
+    after: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    waiting: bool = False
 
 
 class ContextQuery(_In, frozen=True, kw_only=True):
@@ -402,6 +413,13 @@ class PromptKept(_Out, frozen=True, kw_only=True):
     prompt_id: str
     turn_id: str
     holder: str
+
+
+class Steered(_Out, frozen=True, kw_only=True):
+    """The words are durable; without a turn none ran, and they wait for the next."""
+
+    prompt_id: str
+    turn_id: str | None
 
 
 class Stopping(_Out, frozen=True, kw_only=True):

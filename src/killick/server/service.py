@@ -6,6 +6,7 @@ from killick.server.auth import Guard
 from killick.server.hub import Hub
 from killick.server.log import Log
 from killick.server.runner import Runner, Turns
+from killick.server.webhooks import Webhook
 from killick.session.aio import AsyncStore
 
 
@@ -20,6 +21,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     beat_seconds: float = 15.0
     look_seconds: float = 1.0
     drain_seconds: float = 5.0
+    webhooks: tuple[Webhook, ...] = ()
 
 
 class Service:

@@ -28,6 +28,8 @@ from killick.server.schemas import (
     SessionOut,
     SessionPage,
     SessionQuery,
+    Steered,
+    SteerTurn,
     Stop,
     Stopping,
     TurnBegun,
@@ -207,6 +209,14 @@ async def stop_turn(call: ApiCall) -> ApiAnswer:
     return ApiAnswer(202, stopping)
 
 
+async def steer_turn(call: ApiCall) -> ApiAnswer:
+    """Say something to the turn that runs, in whatever process it runs."""
+    words: SteerTurn = call.body
+    session = await call.service.store.session(call.session_id)
+    steered = await session.steer(words.prompt, key=call.request.headers.get(KEY))
+    return ApiAnswer(202, Steered(prompt_id=steered.id, turn_id=steered.turn_id))
+
+
 async def _until_ended(session: AsyncSession, turn_id: str) -> None:
     turn = await _turn(session, turn_id)
     async for item in session.follow(after=turn.seq):
@@ -304,6 +314,8 @@ OPERATIONS = (
               headers=(KEY,), errors=(404, 409, 410, 422)),
     Operation("POST", SESSION + "/stop", stop_turn, {202: Stopping}, "write", body=Stop,
               errors=(404, 409, 410)),
+    Operation("POST", SESSION + "/steer", steer_turn, {202: Steered}, "write", body=SteerTurn,
+              headers=(KEY,), errors=(404, 409, 410, 422)),
     Operation("DELETE", SESSION + "/queue/{prompt_id}", withdraw, {200: Done}, "write",
               errors=(404, 410)),
     Operation("POST", SESSION + "/approvals/{approval_id}", decide, {200: Done}, "write",

@@ -1,5 +1,7 @@
 """The commands of a chat: what begins with a slash."""
 
+import shutil
+import textwrap
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +19,9 @@ _SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html"}
 
 
 _LISTED: Final = 15
+
+_HELP_COLUMNS: Final = 20
+"""Columns that a command's help has at least, on the narrowest terminal."""
 
 
 class Slash(NamedTuple):
@@ -52,8 +57,12 @@ async def run_command(talk: Talk, text: str) -> None:
 async def _help(talk: Talk, _: str) -> None:
     names = {f"/{name} {slash.takes}": slash.help for name, slash in COMMANDS.items()}
     names["Ctrl+C"] = "stop the turn; twice within two seconds: leave. Ctrl+D leaves too."
-    width = max(map(len, names))
-    lines = [f"{name:<{width}}  {text}" for name, text in names.items()]
+    indent = max(map(len, names)) + 2
+    columns = max(shutil.get_terminal_size().columns, indent + _HELP_COLUMNS)
+    lines = [
+        textwrap.fill(f"{name:<{indent}}{text}", columns, subsequent_indent=" " * indent)
+        for name, text in names.items()
+    ]
     await talk.say("note", "\n".join(lines))
 
 
@@ -73,6 +82,17 @@ async def _rewind(talk: Talk, rest: str) -> None:
         await talk.say("note", "There is no turn to take back.")
         return
     await talk.session.rewind(turns[max(len(turns) - count, 0)].seq - 1)
+
+
+async def _steer(talk: Talk, rest: str) -> None:
+    if not rest:
+        await talk.say("warning", "Say what: /steer also check the tests")
+        return
+    steered = await talk.session.steer(rest)
+    if steered.queued:
+        await talk.say("note", "No turn runs: it goes with your next prompt.")
+    else:
+        await talk.say("note", "The agent takes it before it asks the model again.")
 
 
 async def _fork(talk: Talk, _: str) -> None:
@@ -214,6 +234,7 @@ COMMANDS: Final[dict[str, Slash]] = {
     "title": Slash("give the session a title, or show it", _title, idle=False, takes="[TEXT]"),
     "context": Slash("what the model would be sent now", _context, idle=False),
     "export": Slash("write the session to a file", _export, idle=False, takes="[FORMAT [FILE]]"),
+    "steer": Slash("say something to the turn that runs", _steer, idle=False, takes="TEXT"),
     "queue": Slash("show the prompts that wait", _show_queue, idle=False),
     "wait": Slash("send what is typed when the other's turn is over", _wait, idle=False),
     "takeover": Slash("end the turn that runs elsewhere, and send", _take_over, idle=False),

@@ -129,6 +129,25 @@ def stop(invocation: Invocation, session_id: str, reason: str) -> None:
         invocation.answer(shape, text)
 
 
+@command(
+    ('killick steer ID "also check the tests"', "say something to the turn that runs"),
+    ('killick steer ID "use the other branch" --json', "and say whether one ran"),
+)
+@session_argument
+@click.argument("text")
+def steer(invocation: Invocation, session_id: str, text: str) -> None:
+    """Say something to the turn that runs, before its next model call.
+
+    Where no turn runs, or it ends first, it is a prompt that waits for the next turn.
+    """
+    with invocation.open() as store:
+        session = open_session(store, session_id)
+        steered = session.steer(text)
+        where = "no turn runs, so it waits for the next" if steered.queued else "the turn was told"
+        shape = {"id": session.id, "prompt_id": steered.id, "turn_id": steered.turn_id}
+        invocation.answer({**shape, "queued": steered.queued}, f"{session.id}: {where}")
+
+
 Audience = Literal["both", "person", "model"]
 
 _audience = click.option(

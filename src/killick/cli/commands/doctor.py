@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -75,6 +75,58 @@ def _finding(finding: Finding) -> list[OutputLine]:
     more = [f"in {where}"] if where and where not in finding.what else []
     more += [finding.remedy] if finding.remedy and not finding.mended else []
     return [head, *([line("; ".join(more), "dim", indent=2)] if more else [])]
+
+
+@command(
+    ("killick verify", "prove that no stored entry was changed, removed, reordered or cut"),
+    ("killick verify --json > links.json", "keep the newest links, somewhere else"),
+    ("killick verify --expect links.json", "compare with the links that were kept"),
+)
+@click.option(
+    "--expect",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Compare with the links that an earlier 'verify --json' printed.",
+)
+def verify(invocation: Invocation, *, expect: BinaryIO | None) -> int:
+    """Prove journals by their links. Exit code 3 says that something does not fit.
+
+    Reads only, and stops no session. Who can write the store can make new links: keep what --json
+    prints elsewhere, and compare with --expect.
+    """
+    from killick.maintenance.verify import read_expected
+    from killick.maintenance.verify import verify as prove
+
+    expected = None if expect is None else read_expected(expect.read())
+    with invocation.open() as store, progress(invocation, "Sessions") as tell:
+        result = prove(store, expect=expected, progress=tell)
+    linked = sum(verified.linked for verified in result.sessions)
+    unlinked = sum(verified.unlinked for verified in result.sessions)
+    lines = [f"{linked:,} entries with links"]
+    if unlinked:
+        lines.append(f"{unlinked:,} from before there were links")
+    counts: dict[str, int] = {}
+    for verified in result.sessions:
+        for name, count in verified.requests.items():
+            counts[name] = counts.get(name, 0) + count
+    if counts:
+        requests = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+        lines.append(f"requests of model calls: {requests}")
+    verdict = "" if result.findings else ": everything fits"
+    invocation.answer(
+        {
+            "proved": not result.findings,
+            "sessions": result.sessions,
+            "missing": result.missing,
+            "erased": result.erased,
+        },
+        *(item for finding in result.findings for item in _finding(finding)),
+        f"looked at {counted(len(result.sessions), 'sessions')}, {', '.join(lines)}{verdict}",
+    )
+    if not result.findings:
+        return 0
+    complain(f"{counted(len(result.findings), 'things')} wrong; no session is stopped by it")
+    return IN_PART
 
 
 @command(

@@ -1,8 +1,9 @@
 """The server and its page, and the tokens that let others in."""
 
 import asyncio
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
 )
 @click.option("--streams", type=click.IntRange(1), default=1_000, show_default=True,
               help="How many event streams may be open.")  # fmt: skip
+@click.option("--webhook", "webhooks", multiple=True, metavar="URL",
+              help="Post what happens in all sessions to this URL.")  # fmt: skip
+@click.option("--webhook-secret", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+              help="Signs webhooks; KILLICK_WEBHOOK_SECRET holds one too.")  # fmt: skip
+@click.option("--webhook-private", is_flag=True, help="Let webhooks point at private addresses.")
 def serve(
     invocation: Invocation,
     host: str,
@@ -57,7 +63,7 @@ def serve(
     root: str,
     allow: tuple[str, ...],
     allow_host: tuple[str, ...],
-    **numbers: float,
+    **options: Any,
 ) -> None:
     """Serve the sessions over HTTP, with a page to talk in.
 
@@ -70,16 +76,24 @@ def serve(
     from killick.server.auth import Tokens, token_path
     from killick.server.log import configure
     from killick.server.service import ServerSettings
+    from killick.server.webhooks import Webhook, check_webhook
     from killick.session.aio import AsyncStore
 
     configure()
+    secret = _secret(options["webhook_secret"])
     settings = ServerSettings(
         host=host,
         port=port,
         allowed_hosts=allow_host,
-        drain_seconds=numbers["drain"],
-        streams=int(numbers["streams"]),
+        drain_seconds=options["drain"],
+        streams=options["streams"],
+        webhooks=tuple(
+            Webhook(url=url, secret=secret, private=options["webhook_private"])
+            for url in options["webhooks"]
+        ),
     )
+    for hook in settings.webhooks:
+        check_webhook(hook)
     where = invocation.where()
     invocation.warn_of_old_store()
     warn_of_old_tokens(token_path())
@@ -97,6 +111,14 @@ def serve(
             ready,
         )
     )
+
+
+def _secret(file: str | None) -> bytes | None:
+    """Return the secret that signs webhooks, from a file or the environment."""
+    if file is not None:
+        return Path(file).read_bytes().strip()
+    named = os.environ.get("KILLICK_WEBHOOK_SECRET")
+    return named.encode() if named else None
 
 
 @command(
