@@ -83,7 +83,17 @@ def _fill_rows(path: Path, count: int) -> None:
                 MessageRecorded(id=f"m{number}", turn_id="t", role="assistant", parts=(Text(text),))
             )
             session, seq = number % _WRITERS + 1, number // _WRITERS + 2
-            yield session, seq, number.to_bytes(16), number, zlib.crc32(body), body, None, None
+            yield (
+                session,
+                seq,
+                number.to_bytes(16),
+                number,
+                zlib.crc32(body),
+                body,
+                None,
+                None,
+                None,
+            )
 
     connection = apsw.Connection(str(path))
     with connection:

@@ -1,25 +1,44 @@
-"""Interrupts each agent in each way, and writes docs/peers.md from what its next turn is sent."""
+"""Interrupts each agent in each way, and writes docs/peers.md from what its next turn is sent.
+
+    python -m peers [SUBJECT …]
+
+Each runs in the environment of its framework. What was measured is kept in docs/peers.json, so that
+one framework can be measured again alone.
+"""
 
 import json
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from peers.subjects import SUBJECTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "peers.md"
+MEASURED = ROOT / "docs" / "peers.json"
 NOTHING = "–"  # noqa: RUF001
-SCENARIOS = ("par", "seq", "str")
+CELLS = [
+    *(
+        (scenario, how)
+        for scenario in ("par", "seq", "str")
+        for how in ("cancel", "kill", "timeout")
+    ),
+    *(("noid", how) for how in ("cancel", "kill")),
+    *(("sub", how) for how in ("cancel", "kill")),
+    *(("fail", "kill"), ("wait", "kill")),
+]
+WITHOUT_RESULTS = ("sub", "wait")
+_OLD = ("killick", "pydantic_ai", "pydantic_ai_saving", "google_adk")
+"""Subjects that have no tool to approve, no agent inside and no failing tool yet."""
 
 
 class Seen(NamedTuple):
     """What the model of the next turn is told about the one that was interrupted."""
 
     prompt: bool
-    results: int
+    results: int | None
     rest: str
     partial: bool | None
     marked: bool
@@ -29,29 +48,45 @@ class Seen(NamedTuple):
     def whole(self) -> bool:
         """Nothing lost, nothing false, nothing that a provider refuses."""
         told = self.rest == "told" or self.partial is True
-        return self.prompt and self.results == 2 and told and self.marked and self.valid
+        return self.prompt and self.results in (None, 2) and told and self.marked and self.valid
 
 
-def interrupt(name: str, scenario: str, how: str, folder: Path) -> None:
-    command = [sys.executable, "-m", "peers.child", name, scenario, str(folder)]
+def cells(name: str) -> list[tuple[str, str]]:
+    if name in _OLD:
+        return [cell for cell in CELLS if cell[0] in ("par", "seq", "str")]
+    return CELLS
+
+
+def python(name: str) -> str:
+    return str(ROOT / SUBJECTS[name].environment / "bin" / "python")
+
+
+def interrupt(name: str, scenario: str, how: str, folder: Path) -> bool:
+    """Run an agent until it is in the middle; False if its framework refuses to go there."""
+    command = [python(name), "-m", "peers.child", name, scenario, str(folder)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         assert child.stdin is not None
         assert child.stderr is not None
-        if child.stdout.readline() != "MIDDLE\n":
+        line = child.stdout.readline()
+        if line.startswith("REFUSED"):
+            print(name, scenario, line.strip(), flush=True)
+            return False
+        if line != "MIDDLE\n":
             raise SystemExit(f"{name} {scenario}: {child.stderr.read()[-2000:]}")
         if how == "kill":
             child.kill()
         else:
-            child.stdin.write("cancel\n")
+            child.stdin.write(f"{how}\n")
             child.stdin.flush()
         child.wait(60)
+    return True
 
 
 def ask_again(name: str, scenario: str, folder: Path) -> Seen:
-    command = [sys.executable, "-m", "peers.child", name, "ask", str(folder)]
+    command = [python(name), "-m", "peers.child", name, "ask", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise SystemExit(f"{name} {scenario}: {done.stderr[-2000:]}")
@@ -61,33 +96,46 @@ def ask_again(name: str, scenario: str, folder: Path) -> Seen:
 
 def look(messages: list[dict[str, Any]], scenario: str, error: str | None) -> Seen:
     """Judge a request by what is in it."""
-    text = json.dumps(messages)
+    whole = json.dumps(messages)
     calls = [call["id"] for one in messages for call in one.get("tool_calls") or ()]
-    results = {
-        one["tool_call_id"]: str(one["content"]) for one in messages if one["role"] == "tool"
-    }
-    answers = [one["tool_call_id"] for one in messages if one["role"] == "tool"]
+    answers = [
+        (one["tool_call_id"], str(one["content"])) for one in messages if one["role"] == "tool"
+    ]
+    real = [("result-1",), ("result-2",)]
+    if scenario == "fail":  # that it failed is the truth about the second, in its or others' words
+        real[1] = ("boom", "An error occurred")
+    others = [text for _, text in answers if not any(word in text for one in real for word in one)]
+    rest, partial = NOTHING, None
     if scenario == "str":
-        rest, partial = NOTHING, "word8" in text
+        partial = "word8" in whole
+    elif scenario == "fail" and error_ended(messages):
+        rest = "told"  # the failing tool was the last
     else:
-        partial = None
-        rest = "told" if "c3" in results else "orphan" if "c3" in calls else "lost"
+        rest = "told" if others else "orphan" if len(calls) > len(answers) else "lost"
+    known = sum(any(word in text for _, text in answers for word in one) for one in real)
     return Seen(
-        prompt="PROMPT-1" in text,
-        results=sum(f"result-{number}" in results.get(f"c{number}", "") for number in (1, 2)),
+        prompt="PROMPT-1" in whole,
+        results=None if scenario in WITHOUT_RESULTS else known,
         rest=rest,
         partial=partial,
-        marked="interrupt" in text.lower(),
-        valid=error is None and sorted(calls) == sorted(answers),
+        marked=any(word in whole.lower() for word in ("interrupt", "failed", "approv")),
+        valid=error is None and sorted(calls) == sorted(call_id for call_id, _ in answers),
     )
+
+
+def error_ended(messages: list[dict[str, Any]]) -> bool:
+    """Tell whether the failing tool ended the run: then there was no third call."""
+    return sum(len(one.get("tool_calls") or ()) for one in messages) == 2
 
 
 def row(name: str, scenario: str, how: str, seen: Seen) -> str:
     mark = {True: "yes", False: "**no**", None: NOTHING}
-    results = f"{seen.results} of 2" if seen.results == 2 else f"**{seen.results} of 2**"
+    results = NOTHING if seen.results is None else f"{seen.results} of 2"
+    if seen.results not in (None, 2):
+        results = f"**{results}**"
     rest = f"**{seen.rest}**" if seen.rest in ("lost", "orphan") else seen.rest
-    cells = [
-        SUBJECTS[name][0],
+    columns = [
+        SUBJECTS[name].label,
         scenario,
         how,
         mark[seen.prompt],
@@ -97,36 +145,60 @@ def row(name: str, scenario: str, how: str, seen: Seen) -> str:
         mark[seen.marked],
         mark[seen.valid],
     ]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(columns)} |"
 
 
-def main() -> None:
-    rows: list[str] = []
-    whole: dict[str, int] = {}
-    for name in SUBJECTS:
-        for scenario in SCENARIOS:
-            for how in ("cancel", "kill"):
-                with tempfile.TemporaryDirectory() as folder:
-                    interrupt(name, scenario, how, Path(folder))
-                    seen = ask_again(name, scenario, Path(folder))
-                rows.append(row(name, scenario, how, seen))
-                whole[name] = whole.get(name, 0) + seen.whole
-                print(rows[-1], flush=True)
-    PAGE.write_text(page(rows, whole), encoding="utf-8")
+def measure(name: str) -> dict[str, Any]:
+    """Interrupt one agent in every way."""
+    seen: list[list[Any]] = []
+    for scenario, how in cells(name):
+        with tempfile.TemporaryDirectory() as folder:
+            if not interrupt(name, scenario, how, Path(folder)):
+                continue
+            found = ask_again(name, scenario, Path(folder))
+        seen.append([scenario, how, *found])
+        print(row(name, scenario, how, found), "WHOLE" if found.whole else "", flush=True)
+    return {"versions": versions(name), "cells": seen}
+
+
+def versions(name: str) -> dict[str, str]:
+    packages = SUBJECTS[name].packages
+    program = (
+        "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    )
+    command = [python(name), "-c", program, *packages]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(zip(packages, done.stdout.split(), strict=True))
+
+
+def main(names: list[str]) -> None:
+    measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    for name in names or SUBJECTS:
+        measured[name] = measure(name)
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in measured.items()]
+        MEASURED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        PAGE.write_text(page(measured), encoding="utf-8")
     print(f"written to {PAGE}")
 
 
-def page(rows: list[str], whole: dict[str, int]) -> str:
-    packages = sorted({package for _, package, _ in SUBJECTS.values()})
-    cells = len(SCENARIOS) * 2
-    summary = [f"| {SUBJECTS[name][0]} | {count} of {cells} |" for name, count in whole.items()]
+def page(measured: dict[str, Any]) -> str:
+    known = [name for name in SUBJECTS if name in measured]
+    told = {
+        name: [(*cell[:2], Seen(*cell[2:])) for cell in measured[name]["cells"]] for name in known
+    }
+    whole = {name: sum(seen.whole for *_, seen in told[name]) for name in known}
+    summary = [f"| {SUBJECTS[name].label} | {whole[name]} of {len(told[name])} |" for name in known]
+    rows = [row(name, *cell) for name in known for cell in told[name]]
+    used = {
+        package: number for name in known for package, number in measured[name]["versions"].items()
+    }
     template = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
     return template.format(
-        versions=", ".join(f"{package} {version(package)}" for package in packages),
+        versions=", ".join(f"{package} {number}" for package, number in sorted(used.items())),
         summary="\n".join(summary),
         rows="\n".join(rows),
     )
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,6 +9,7 @@ prints a line when it is in the middle, and is then killed, or told to cancel. W
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 
 from peers.provider import Provider
@@ -16,6 +17,10 @@ from peers.subjects import SUBJECTS, Case, Tools
 
 CHUNKS = 10
 """Pieces of a text that were shown before it is interrupted."""
+
+
+ENDS = ("wait", "fail")
+"""Where a run may be over by itself: it waits for a person, or its failing tool ends it."""
 
 
 class Middle:
@@ -33,25 +38,38 @@ class Middle:
 
 async def interrupted(name: str, scenario: str, folder: Path) -> None:
     middle = Middle()
-    case = Case(folder, Provider(scenario), Tools(middle.event.set), middle.shown)
-    task = asyncio.ensure_future(SUBJECTS[name][2](case, "PROMPT-1"))
+    tools = Tools(middle.event.set, second_fails=scenario == "fail")
+    case = Case(folder, Provider(scenario), tools, middle.shown)
+    limit = asyncio.timeout(None)
+    task = asyncio.ensure_future(_within(limit, SUBJECTS[name].run(case, "PROMPT-1")))
     waiting = asyncio.ensure_future(middle.event.wait())
     await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
+    if task.done() and scenario == "noid" and task.exception() is not None:
+        print(f"REFUSED {task.exception()}", flush=True)
+        return
+    if task.done() and scenario not in ENDS:
         task.result()
         raise AssertionError("it came to an end")
     await asyncio.sleep(0.3)
     print("MIDDLE", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    task.cancel()
+    asked = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    if asked.strip() == "timeout":
+        limit.reschedule(asyncio.get_running_loop().time())
+    else:
+        task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def _within(limit: asyncio.Timeout, running: Awaitable[None]) -> None:
+    async with limit:
+        await running
 
 
 async def asked(name: str, folder: Path) -> None:
     provider, error = Provider("ask"), None
     case = Case(folder, provider, Tools(lambda: None), lambda _: None)
     try:
-        await SUBJECTS[name][2](case, "PROMPT-2")
+        await SUBJECTS[name].run(case, "PROMPT-2")
     except Exception as raised:  # noqa: BLE001  (what it raises is what is asked for)
         error = f"{type(raised).__name__}: {raised}"
     print(json.dumps({"messages": provider.asked, "error": error}))

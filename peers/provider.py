@@ -3,6 +3,10 @@
 par: three tools are called at once, of which the third hangs
 seq: three tools are called one after another, of which the third hangs
 str: two tools, one after another, and then a text that is long in coming
+noid: as par, and the provider gives the calls no ids
+fail: three tools one after another, of which the second fails and the third hangs
+wait: one tool, which a person must approve first
+sub: a tool that asks an agent of its own, which is in the middle of par
 ask: one word, and the request is kept
 """
 
@@ -34,14 +38,25 @@ class Provider(ThreadingHTTPServer):
         """Clients go away in the middle here."""
 
 
-def said(scenario: str, results: int) -> Iterator[dict[str, Any]]:
+def said(scenario: str, results: int, *, inner: bool = False) -> Iterator[dict[str, Any]]:
     """The deltas of one answer, after so many results."""
     if scenario == "ask":
         yield {"content": "Yes."}
-    elif scenario == "par":
+    elif scenario in ("par", "noid") or inner:
+        calls = [_call(index, index + 1) for index in range(3)]
+        if scenario == "noid":
+            calls = [{key: call[key] for key in call if key != "id"} for call in calls]
         yield {"content": "Three at once. "}
-        yield {"tool_calls": [_call(index, index + 1) for index in range(3)]}
-    elif scenario == "seq" or results < 2:
+        yield {"tool_calls": calls}
+    elif scenario == "sub":
+        arguments = json.dumps({"input": "Help."})
+        function = {"name": "helper", "arguments": arguments}
+        yield {"content": "I ask another. "}
+        yield {"tool_calls": [{"index": 0, "id": "c3", "type": "function", "function": function}]}
+    elif scenario == "wait":
+        yield {"content": "One that needs a yes. "}
+        yield {"tool_calls": [_call(0, 4) | {"id": "c3"}]}
+    elif scenario in ("seq", "fail") or results < 2:
         yield {"content": f"Number {results + 1}. "}
         yield {"tool_calls": [_call(0, results + 1)]}
     else:
@@ -65,17 +80,38 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked = request["messages"]
         results = sum(message["role"] == "tool" for message in request["messages"])
+        names = [tool["function"]["name"] for tool in request.get("tools") or ()]
+        inner = self.server.scenario == "sub" and "helper" not in names
+        deltas = said(self.server.scenario, results, inner=inner)
+        if not request.get("stream"):
+            self._answer_whole(list(deltas))
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         finish = "stop"
-        for delta in said(self.server.scenario, results):
+        for delta in deltas:
             finish = "tool_calls" if "tool_calls" in delta else finish
             self._send({"role": "assistant", **delta}, None)
         self._send({}, finish)
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
+
+    def _answer_whole(self, deltas: list[dict[str, Any]]) -> None:
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+        message = {"role": "assistant", "content": "".join(d.get("content", "") for d in deltas)}
+        if calls:
+            message["tool_calls"] = calls  # type: ignore[assignment]
+        finish = "tool_calls" if calls else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
+        body = json.dumps({**whole, "choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def _send(self, delta: dict[str, Any], finish: str | None) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}

@@ -17,8 +17,9 @@ Shown = Callable[[str], None]
 class Tools:
     """Two tools that return and one that hangs."""
 
-    def __init__(self, on_middle: Callable[[], None]) -> None:
+    def __init__(self, on_middle: Callable[[], None], *, second_fails: bool = False) -> None:
         self._on_middle = on_middle
+        self._second_fails = second_fails
         self._returned = asyncio.Semaphore(0)
 
     def all(self) -> tuple[Callable[[], Awaitable[str]], ...]:
@@ -32,6 +33,8 @@ class Tools:
     async def t2(self) -> str:
         """The second."""
         self._returned.release()
+        if self._second_fails:
+            raise ValueError("boom")
         return "result-2"
 
     async def t3(self) -> str:
@@ -40,6 +43,10 @@ class Tools:
             await self._returned.acquire()
         self._on_middle()
         await asyncio.Event().wait()
+        return "never"
+
+    async def t4(self) -> str:
+        """The fourth, which a person must approve."""
         return "never"
 
 
@@ -57,37 +64,107 @@ Subject = Callable[[Case, str], Awaitable[None]]
 
 async def openai_agents(case: Case, prompt: str) -> None:
     import agents
+
+    agent = _openai_agent(case, None)
+    session = agents.SQLiteSession("session", str(case.folder / "agents.db"))
+    await _show(case, agents.Runner.run_streamed(agent, prompt, session=session))
+
+
+async def openai_agents_killick(case: Case, prompt: str) -> None:
+    """The same agent, recorded by Killick's adapter."""
+    import agents
+
+    from killick import AsyncStore
+    from killick.adapters.openai_agents import Recorder, SubagentHooks, history
+
+    agent = _openai_agent(case, SubagentHooks())
+    async with AsyncStore(case.folder / "work.db") as store:
+        session = await store.open_session("session")
+        async with session.turn(prompt) as turn:
+            recorder = Recorder(turn)
+            result = agents.Runner.run_streamed(
+                agent, await history(session), hooks=recorder, run_config=recorder.run_config
+            )
+            await _show(case, result)
+            await recorder.pause(result)
+
+
+def _openai_agent(case: Case, hooks: Any) -> Any:
+    import agents
     from openai import AsyncOpenAI
 
     agents.set_tracing_disabled(True)
     client = AsyncOpenAI(base_url=case.provider.url, api_key="none")
-    agent = agents.Agent(
-        name="agent",
-        model=agents.OpenAIChatCompletionsModel(model="m", openai_client=client),
-        tools=[agents.function_tool(tool) for tool in case.tools.all()],
-    )
-    session = agents.SQLiteSession("session", str(case.folder / "agents.db"))
-    result = agents.Runner.run_streamed(agent, prompt, session=session)
+    model = agents.OpenAIChatCompletionsModel(model="m", openai_client=client)
+    tools: list[Any] = [agents.function_tool(tool) for tool in case.tools.all()]
+    if case.provider.scenario == "sub":
+        helper = agents.Agent(name="helper", model=model, tools=tools)
+        tools = [helper.as_tool("helper", "Helps.", hooks=hooks)]
+    if case.provider.scenario == "wait":
+        tools.append(agents.function_tool(case.tools.t4, needs_approval=True))
+    return agents.Agent(name="agent", model=model, tools=tools)
+
+
+async def _show(case: Case, result: Any) -> None:
     async for event in result.stream_events():
         if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
             case.shown(event.data.delta)
 
 
 async def langgraph(case: Case, prompt: str) -> None:
-    from langchain.agents import create_agent
-    from langchain_core.tools import tool
-    from langchain_openai import ChatOpenAI
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    model = ChatOpenAI(base_url=case.provider.url, api_key="none", model="m", streaming=True)
     async with AsyncSqliteSaver.from_conn_string(str(case.folder / "graph.db")) as saver:
-        tools = [tool(one) for one in case.tools.all()]
-        graph = create_agent(model, tools, checkpointer=saver)
-        given = {"messages": [{"role": "user", "content": prompt}]}
-        config = {"configurable": {"thread_id": "1"}}
-        async for chunk, _ in graph.astream(given, config, stream_mode="messages"):
-            if chunk.type == "AIMessageChunk":
-                case.shown(str(chunk.content))
+        await _run_graph(case, prompt, {"checkpointer": saver}, [], {})
+
+
+async def langgraph_killick(case: Case, prompt: str) -> None:
+    """The same agent, with Killick's saver, its recorder and the journal's view."""
+    from killick import AsyncStore
+    from killick.adapters.langchain import JournalView, Recorder
+    from killick.adapters.langgraph import KillickSaver
+
+    async with AsyncStore(case.folder / "work.db") as store:
+        session = await store.open_session("1")
+        async with session.turn(prompt) as turn:
+            recorder = Recorder(turn)
+            given = {"checkpointer": KillickSaver(store)}
+            state = await _run_graph(
+                case, prompt, given, [JournalView(session)], {"callbacks": [recorder]}
+            )
+            await recorder.pause({"__interrupt__": state.interrupts})
+
+
+async def _run_graph(
+    case: Case, prompt: str, given: dict[str, Any], middleware: list[Any], more: dict[str, Any]
+) -> Any:
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(base_url=case.provider.url, api_key="none", model="m", streaming=True)
+    tools: list[Any] = [tool(one) for one in case.tools.all()]
+    if case.provider.scenario == "sub":
+        inner = create_agent(model, tools)
+
+        @tool
+        async def helper(input: str) -> str:  # noqa: A002
+            """Help."""
+            made = await inner.ainvoke({"messages": [{"role": "user", "content": input}]})
+            return str(made["messages"][-1].content)
+
+        tools = [helper]
+    if case.provider.scenario == "wait":
+        tools.append(tool(case.tools.t4))
+        middleware = [*middleware, HumanInTheLoopMiddleware(interrupt_on={"t4": True})]
+    graph = create_agent(model, tools, middleware=middleware, **given)
+    said = {"messages": [{"role": "user", "content": prompt}]}
+    config: Any = {"configurable": {"thread_id": "1"}, **more}
+    async for chunk, _ in graph.astream(said, config, stream_mode="messages"):
+        if chunk.type == "AIMessageChunk":
+            case.shown(str(chunk.content))
+    return await graph.aget_state(config)
 
 
 async def pydantic_ai(case: Case, prompt: str) -> None:
@@ -218,16 +295,55 @@ def _as_chat(contents: Any) -> list[dict[str, Any]]:
     return chat
 
 
-SUBJECTS: dict[str, tuple[str, str, Subject]] = {
-    "killick": ("pydantic-ai with Killick's adapter", "pydantic-ai-slim", killick),
-    "pydantic_ai": ("pydantic-ai, history saved after the run", "pydantic-ai-slim", pydantic_ai),
-    "pydantic_ai_saving": (
+class Peer(NamedTuple):
+    """What is run: its name for people, the packages whose versions are told, where it runs."""
+
+    label: str
+    packages: tuple[str, ...]
+    environment: str
+    run: Subject
+
+
+_GRAPH = ("langgraph", "langchain", "langchain-core")
+SUBJECTS: dict[str, Peer] = {
+    "killick": Peer("pydantic-ai with Killick", ("pydantic-ai-slim",), ".peersvenv", killick),
+    "pydantic_ai": Peer(
+        "pydantic-ai, history saved after the run",
+        ("pydantic-ai-slim",),
+        ".peersvenv",
+        pydantic_ai,
+    ),
+    "pydantic_ai_saving": Peer(
         "pydantic-ai, history saved in `finally`",
-        "pydantic-ai-slim",
+        ("pydantic-ai-slim",),
+        ".peersvenv",
         pydantic_ai_saving,
     ),
-    "openai_agents": ("openai-agents, SQLiteSession", "openai-agents", openai_agents),
-    "langgraph": ("LangGraph, create_agent, AsyncSqliteSaver", "langgraph", langgraph),
-    "google_adk": ("google-adk, SqliteSessionService", "google-adk", google_adk),
+    "openai_agents_killick": Peer(
+        "openai-agents with Killick",
+        ("openai-agents",),
+        ".adaptersvenv/openai_agents",
+        openai_agents_killick,
+    ),
+    "openai_agents": Peer(
+        "openai-agents, SQLiteSession",
+        ("openai-agents",),
+        ".adaptersvenv/openai_agents",
+        openai_agents,
+    ),
+    "langgraph_killick": Peer(
+        "LangGraph, create_agent, with Killick",
+        _GRAPH,
+        ".adaptersvenv/langgraph",
+        langgraph_killick,
+    ),
+    "langgraph": Peer(
+        "LangGraph, create_agent, AsyncSqliteSaver",
+        _GRAPH,
+        ".adaptersvenv/langgraph",
+        langgraph,
+    ),
+    "google_adk": Peer(
+        "google-adk, SqliteSessionService", ("google-adk",), ".peersvenv", google_adk
+    ),
 }
-"""By name: what is run, the package whose version is told, and how."""

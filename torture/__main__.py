@@ -72,7 +72,8 @@ def _campaign(options: argparse.Namespace) -> int:
     if options.json:
         options.json.write_bytes(report.as_json(run))
     if options.write_docs:
-        report.write_document(run)
+        before = report.read_json(report.DATA.read_bytes()) if options.campaign else None
+        report.write_document(run if before is None else report.renewed(run, before))
     return 1 if any(total.failures for total in totals) else 0
 
 
@@ -139,7 +140,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, help="begin here, not at a random seed")
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, to be quicker")
     parser.add_argument("--workers", type=int, default=(os.cpu_count() or 2) + 1)
-    parser.add_argument("--write-docs", action="store_true", help="renew docs/evidence.md")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="renew docs/evidence.md; with --campaign its row"
+    )
     parser.add_argument("--docs-from", type=Path, metavar="FILE", help="of a run that was kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the run there")
     options = parser.parse_args()

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "evidence.json"
 PAGE = ROOT / "docs" / "evidence.md"
 MUTANTS = ROOT / "docs" / "mutants.json"
+CORPUS = ROOT / "docs" / "corpus.json"
+CORPORA = {"streams": ("vercel-ai", "pydantic-ai"), "templates": ("llama.cpp",)}
+"""What `make corpus` tries, and the folders in KILLICK_CORPUS that it needs."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -36,6 +39,15 @@ class Run(msgspec.Struct, frozen=True):
     seconds: float
     machine: Machine
     totals: list[Total]
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What was counted when other people's recordings were tried, and of which commits."""
+
+    date: str
+    commit: str
+    sources: dict[str, str]
+    counts: dict[str, int]
 
 
 class PackageFigures(msgspec.Struct, frozen=True):
@@ -115,6 +127,14 @@ def write_document(run: Run) -> None:
     PAGE.write_text(document(run, load()), encoding="utf-8")
 
 
+def renewed(run: Run, before: Run) -> Run:
+    """Return an earlier run with the campaigns of this one in their places, marked as run alone."""
+    alone = f"{run.date}, commit `{run.commit}`"
+    new = {one.name: msgspec.structs.replace(one, alone=alone) for one in run.totals}
+    kept = [new.pop(one.name, one) for one in before.totals]
+    return msgspec.structs.replace(before, totals=[*kept, *new.values()])
+
+
 def write_mutants(figures: Figures) -> None:
     """Keep the figures of a run of `make mutate`, and renew the page."""
     MUTANTS.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
@@ -146,6 +166,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "",
         table(run),
         "",
+        *_alone(run),
         *_failures(run),
         "## What each campaign does",
         "",
@@ -153,6 +174,7 @@ def document(run: Run, findings: Sequence[Finding]) -> str:
         "|---|---|---|",
         *(f"| `{one.name}` | {one.tries} | {one.holds} |" for one in run.totals),
         "",
+        *_corpus(),
         *_mutants(),
         "## What the campaigns found",
         "",
@@ -189,6 +211,54 @@ def _mutants() -> list[str]:
     ]
 
 
+def _corpus() -> list[str]:
+    """The section on what others recorded, from the last run of `make corpus` that was kept."""
+    if not CORPUS.exists():
+        return []
+    tried = msgspec.json.decode(CORPUS.read_bytes(), type=dict[str, Tried])
+    lines = [
+        "## What others recorded",
+        "",
+        "`KILLICK_CORPUS=FOLDER make corpus` tries what is in a folder with clones of other",
+        "repositories: `vercel-ai` ([vercel/ai](https://github.com/vercel/ai)), `pydantic-ai`",
+        "([pydantic/pydantic-ai](https://github.com/pydantic/pydantic-ai)) and `llama.cpp`",
+        "([ggml-org/llama.cpp](https://github.com/ggml-org/llama.cpp)). Nothing of them is in this",
+        "repository. A violation fails it, and then no figure is kept.",
+        "",
+    ]
+    streams, templates = tried.get("streams"), tried.get("templates")
+    if streams is not None:
+        lines += [
+            "Streams that real providers sent, from the test suites of the first two, each cut",
+            "behind every event and recorded: the text is that of the SDK's own accumulator (plain",
+            "appending, where the SDK has none or gives up), and the next request is valid in four",
+            f"formats. {_of(streams)}",
+            "",
+            *_counts(streams),
+            "",
+        ]
+    if templates is not None:
+        lines += [
+            "Chat templates of llama.cpp (`models/templates`), filled with a conversation that",
+            "calls a tool, and with the same one interrupted in the tool: each that takes the",
+            f"first takes the second, with the profile `llama.cpp` or `mistral`. {_of(templates)}",
+            "",
+            *_counts(templates),
+            "",
+        ]
+    return lines
+
+
+def _of(tried: Tried) -> str:
+    sources = ", ".join(f"{name} `{commit}`" for name, commit in tried.sources.items())
+    return f"On {tried.date}, commit `{tried.commit}`; {sources}:"
+
+
+def _counts(tried: Tried) -> list[str]:
+    rows = [("counted", "number"), *((name, f"{n:,}") for name, n in tried.counts.items())]
+    return _aligned(rows)
+
+
 def mutant_table(figures: Figures) -> list[str]:
     rows = [("package", "tried", "caught", "survived", "equivalent")]
     everything = PackageFigures(
@@ -208,6 +278,15 @@ def mutant_table(figures: Figures) -> list[str]:
         for one in (*figures.packages, everything)
     ]
     return _aligned(rows)
+
+
+def _alone(run: Run) -> list[str]:
+    """Say which rows are not of the run, and of which one they are."""
+    rows = [f"- `{one.name}`: {one.alone}" for one in run.totals if one.alone]
+    if not rows:
+        return []
+    told = "Run again without the others, by `python -m torture --campaign NAME --write-docs`:"
+    return [told, "", *rows, ""]
 
 
 def _failures(run: Run) -> list[str]:

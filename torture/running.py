@@ -46,6 +46,8 @@ class Total(msgspec.Struct):
     failures: list[Failure] = []
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    alone: str = ""
+    """Of a campaign that was run without the others: when, and of which commit."""
 
 
 def run_round(

@@ -4,6 +4,7 @@ import itertools
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.museum.museum import PIECES
@@ -94,6 +95,20 @@ def test_the_evidence_is_what_the_last_run_has_written() -> None:
     whole = {name for name in NAMES if load(name).sizes[1]}
     assert tried <= whole
     assert whole - tried <= ON_A_SERVER, "only where there is no server may these be missing"
+
+
+def test_a_campaign_that_was_run_alone_renews_its_row_and_says_so() -> None:
+    first, second, third = (Total(name, "tries", "holds", 5, cases=5) for name in "abc")
+    before = report.made([first, second], "torture", 2, 60.0)
+    again = report.made([msgspec.structs.replace(second, cases=9), third], "torture", 1, 9.0)
+    run = report.renewed(again, before)
+    assert [(one.name, one.cases) for one in run.totals] == [("a", 5), ("b", 9), ("c", 5)]
+    assert (run.seconds, run.workers) == (before.seconds, before.workers)
+    told = f"{again.date}, commit `{again.commit}`"
+    page = report.document(run, [])
+    assert f"- `b`: {told}" in page
+    assert f"- `c`: {told}" in page
+    assert "- `a`:" not in page
 
 
 def test_a_failure_is_in_the_document() -> None:

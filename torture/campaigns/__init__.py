@@ -19,12 +19,15 @@ NAMES = (
     "contexts",
     "truth",
     "damage",
+    "sources",
     "marked",
     "terminated",
+    "finish",
     "kills_on_postgres",
     "cancellation_on_postgres",
     "races_on_postgres",
     "processes_on_postgres",
+    "finish_on_postgres",
 )
 
 

@@ -43,7 +43,9 @@ def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
     try:
         found = compute(journal, name, blobs=lambda blob: b"Be brief.", budget=budget)
     except BudgetTooSmall:
-        assert budget.messages is None, "one message always fits"
+        needed = len(_asked_last(journal)) if name == "openai-responses" else 1
+        fits = budget.messages is not None and budget.messages >= needed
+        assert not fits, "the prompt fits into as many messages as it has"
         return
     problems = VALIDATORS[name](found.messages, found.system)
     assert problems == [], (problems, found.messages)
@@ -52,12 +54,16 @@ def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
     assert budget.bytes is None or len(sent) <= budget.bytes
     if any(lookup_class(entry.body) == HISTORY for entry in journal):
         return
-    asked = [x.body for x in journal if isinstance(x.body, e.MessageRecorded)]
-    asked = [body for body in asked if body.role == "user"]
-    prompt = next((body for body in asked if body.turn_id == asked[-1].turn_id), None)
-    for part in () if prompt is None else prompt.parts:
+    for part in [part for prompt in _asked_last(journal) for part in prompt.parts]:
         if isinstance(part, Text) and part.text.strip():
             assert json.dumps(clean(part.text))[1:-1] in sent, "the running prompt is not sent"
+
+
+def _asked_last(journal: list[e.Entry]) -> list[e.MessageRecorded]:
+    """Return the prompts of the newest turn that has any: those that waited, and its own."""
+    asked = [x.body for x in journal if isinstance(x.body, e.MessageRecorded)]
+    asked = [body for body in asked if body.role == "user"]
+    return [body for body in asked if body.turn_id == asked[-1].turn_id]
 
 
 def truth(journal: list[e.Entry]) -> None:

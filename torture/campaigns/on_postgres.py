@@ -19,6 +19,7 @@ _SIZES: Final = {
     "kills": Sizes(slice=0, torture=100, long=20_000),
     "cancellation": Sizes(slice=0, torture=200, long=20_000),
     "races": Sizes(slice=0, torture=200, long=10_000),
+    "finish": Sizes(slice=0, torture=40, long=2_000),
     "processes": Sizes(slice=0, torture=200, long=20_000),
 }
 """`tests/crash/test_campaigns_on_postgres.py` has the slices."""

@@ -5,15 +5,18 @@ import itertools
 import json
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from killick.errors import KillickError
 from killick.model import entries as e
-from killick.model.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
+from killick.model.effects import EFFECTS, OUTCOMES, SETTLED_BY
+from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
 from killick.session.sync import Session, Store
-from killick.session.sync_blocks import Tool, Turn
+from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.stores.engine.state import Op
 from killick.stores.memory import MemoryDisk
 from killick.testing.faults import crash
+from killick.testing.players import served
 from killick.views import validators
 from killick.views.context import Format, compute
 from killick.views.validators.truth import count_calls
@@ -46,6 +49,7 @@ class Script:
         self.asked: list[e.ApprovalAsked] = []
         self.cut: list[tuple[str, str, str]] = []
         self.earlier: str | None = None
+        self.half = ""
 
     def _open(self) -> Store:
         return Store(self._disk.open(), window_seconds=1_000.0)
@@ -67,7 +71,7 @@ class Script:
     def answer(self) -> None:
         """Stream an answer with calls and, now and then, a tool that the provider runs."""
         assert self.turn is not None
-        provider = self.chance.choice([None, "openai", "anthropic"])
+        provider = self.chance.choice([None, "openai", "anthropic", "gemini"])
         with contextlib.suppress(Broken), self.turn.stream(provider=provider) as reply:
             if self.chance.random() < 0.5:
                 reply.text(f"Thinking {self.number()}.")
@@ -99,13 +103,8 @@ class Script:
         return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps({"n": number}))
 
     def _hosted(self) -> list[Part]:
-        number = self.number()
-        item = {"type": "web_search_call", "id": f"ws_{number}", "status": "completed"}
-        call = {"type": "server_tool_use", "id": f"srv_{number}", "name": "fetch", "input": {}}
-        result = {"type": "web_fetch_tool_result", "tool_use_id": f"srv_{number}", "content": []}
-        pairs: list[tuple[str, list[Any]]] = [("openai", [item]), ("anthropic", [call, result])]
-        provider, values = self.chance.choice([("", []), ("", []), ("", []), *pairs])
-        return [Opaque(provider, json.dumps(value).encode()) for value in values]
+        runs = self.chance.choice([0, 0, 0, 1, 2])
+        return [part for _ in range(runs) for part in served(self.number(), self.number())]
 
     def judge(self) -> None:
         """Call a model that only looks: what it is sent is sent."""
@@ -120,7 +119,8 @@ class Script:
 
     def _start(self, turn_id: str, call_id: str) -> None:
         assert self.turn is not None
-        tool = self.turn.tool(call_id, of=turn_id)
+        effect = self.chance.choice(EFFECTS)
+        tool = self.turn.tool(call_id, of=turn_id, effect=effect)
         tool.__enter__()
         self.tools.append(tool)
         if self.chance.random() < 0.5:
@@ -185,6 +185,7 @@ class Script:
         assert self.turn is not None
         turn, tools, self.turn, self.tools = self.turn, self.tools, None, []
         self.earlier = turn.id
+        reply = self._half_an_answer(turn) if self.chance.random() < 0.5 else None
         with self._open() as store:
             session = store.session(self.session.id)
             with session.turn(f"Mine {self.number()}.", if_busy="take_over") as other:
@@ -194,8 +195,37 @@ class Script:
         for tool in tools:
             with contextlib.suppress(KillickError):
                 tool.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        if reply is not None:
+            with contextlib.suppress(KillickError):
+                self._rest_of_an_answer(reply)
+                reply.__exit__(None, None, None)
         with contextlib.suppress(KillickError):
             turn.__exit__(None, None, None)
+
+    def _half_an_answer(self, turn: Turn) -> Stream:
+        """Begin an answer, of which the journal has some, now and then half of a call."""
+        self.half = ""
+        reply = turn.stream()
+        reply.__enter__()
+        if self.chance.random() < 0.7:
+            reply.text(f"Half {self.number()}.")
+        if self.chance.random() < 0.5:
+            self.half = f"half_{self.number()}"
+            reply.tool_call(self.half, name="shell", arguments='{"n": ')
+        self.store._core.runtime().writer.at_once()
+        barrier = self.store._core.runtime().writer.submit(Op(lambda engine: None))
+        barrier.wait()
+        return reply
+
+    def _rest_of_an_answer(self, reply: Stream) -> None:
+        """Go on with it after another process took over: all of this is late."""
+        call = self._make()
+        if self.half and self.chance.random() < 0.5:
+            reply.tool_call(self.half, arguments=f"{self.number()}}}")
+        if self.chance.random() < 0.5:
+            reply.text(f"Rest {self.number()}.")
+        if self.chance.random() < 0.7:
+            reply.tool_call(f"{call.id}_late", name=call.name, arguments=call.arguments, done=True)
 
     # -- between turns -------------------------------------------------------------------------
 
@@ -211,6 +241,29 @@ class Script:
             turn_id, call_id, _ = self.chance.choice(self.calls)
             failed = self.chance.random() < 0.3
             self.session.finish_tool(turn_id, call_id, self._content(), is_error=failed)
+
+    def settle(self) -> None:
+        """A person or a check finds something out; now and then it was something else."""
+        if self.calls:
+            turn_id, call_id, _ = self.chance.choice(self.calls[-8:])
+            outcome = self.chance.choice(OUTCOMES)
+            found = self._content() if outcome == "ran" and self.chance.random() < 0.5 else None
+            bodies = [entry.body for entry in self.session.entries()]
+            before = [
+                body.id
+                for body in bodies
+                if isinstance(body, e.Settled)
+                and (body.turn_id, body.call_id) == (turn_id, call_id)
+            ]
+            self.session.settle(
+                turn_id,
+                call_id,
+                outcome,
+                result=found,
+                by=self.chance.choice(SETTLED_BY),
+                evidence=self.chance.choice([None, f"seen {self.number()}"]),
+                replaces=before[-1] if before and self.chance.random() < 0.7 else None,
+            )
 
     def late_text(self) -> None:
         if self.cut:
@@ -233,7 +286,10 @@ class Script:
         self.session.compact(f"In short {self.number()}.", through=through, keep=keep)
 
     def hide(self) -> None:
-        self.session.hide(self.chance.choice([item.seq for item in self.session.messages()] or [1]))
+        """Hide a message, a tool's result, or what a tool prints that has none."""
+        places = [item.seq for item in self.session.messages()]
+        places += [x.seq for x in self.session.entries() if isinstance(x.body, e.ToolStarted)]
+        self.session.hide(self.chance.choice(places or [1]))
 
 
 Steps = list[Callable[[Script], None]]
@@ -244,12 +300,13 @@ IN_TURN: Final[Steps] = [
     *[Script.judge] * 3,
     *[Script.ask, Script.decide] * 2,
     *[Script.record, Script.leave, Script.answer_by_message, Script.compact, Script.crash],
-    Script.take_over,
+    *[Script.take_over, Script.hide, Script.settle],
     *[Script.end] * 4,
 ]
 BETWEEN: Final[Steps] = [
     *[Script.begin] * 6,
     *[Script.late_result] * 3,
+    *[Script.settle] * 4,
     *[Script.late_text, Script.rewind] * 2,
     *[Script.rewind, Script.compact, Script.decide, Script.undo, Script.hide],
 ]
@@ -265,7 +322,8 @@ def case(script: Script, journal: list[e.Entry], ends: list[int]) -> None:
             assert not false, (name, end, false)
     for name in FORMATS:
         read = script.session.context(name)
-        assert validators.truth(journal, read) == [], f"{name}, as the store reads it"
+        false = validators.truth(journal, read)
+        assert not false, (name, "as the store reads it", false)
 
 
 def run(round_: Round) -> None:
@@ -286,7 +344,8 @@ def run(round_: Round) -> None:
 CAMPAIGN = Campaign(
     name="truth",
     tries="tool calls that start between model calls, unseen, denied, late, rewound, compacted, "
-    "run by the provider, cut short by a crash; what a model is told of each, in four formats",
+    "run by the provider, cut short by a crash, started again, settled; what a model is "
+    "told of each, in four formats",
     holds="every statement is what the journal knew when it was sent, none is missing, none is "
     "left over; of an exception its type alone is told",
     sizes=Sizes(slice=2_000, torture=100_000, long=1_000_000),

@@ -1,0 +1,185 @@
+"""`python -m benchmarks.links`: the processor time and the bytes that a link adds to an append.
+
+Both sides run in one process, block by block: with links, and with none made, hashed or saved.
+Entries have 600 bytes. An append that shares its commit with 63 others is the usual one under load;
+one that is alone in it also pays for one more page of SQLite's log. On PostgreSQL it is the
+client's time; the server is given 32 bytes more for each of two rows that it writes anyway.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import apsw
+
+from benchmarks.raw import TEXT
+from benchmarks.results import TIMES
+from benchmarks.stats import Pairs, paired
+from killick import Message, Store, Text
+from killick.model import entries as e
+from killick.stores.contract import Database
+from killick.stores.engine import session_ops, state
+from killick.stores.engine.state import EngineState
+from killick.stores.sqlite.database import SqliteDatabase
+from killick.stores.sqlite.rows import SqliteTransaction
+from tests.servers import Server
+
+_MICROSECONDS = 2.0
+_BYTES = 40
+
+
+@contextmanager
+def unlinked() -> Iterator[None]:
+    """No link is made and none is saved."""
+    engine: Any = state
+    made, hashed, saved = engine.link_of, engine.body_hash, SqliteTransaction.save_links
+    engine.link_of, engine.body_hash = lambda *_: None, lambda _: b""
+    SqliteTransaction.save_links = lambda self: self.links.clear()  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        engine.link_of, engine.body_hash = made, hashed
+        SqliteTransaction.save_links = saved  # type: ignore[method-assign]
+
+
+class Appender:
+    """Appends messages to one session, one transaction each, on the caller's thread."""
+
+    def __init__(self, database: Database, session_id: str) -> None:
+        self._database = database
+        self._engine = EngineState()
+        self._number = 0
+        with database.writing() as tx:
+            self._engine.begin(tx)
+            row = session_ops.create_session(
+                self._engine,
+                session_id=session_id,
+                tenant="",
+                created=e.SessionCreated(),
+                at_us=1,
+            )
+        assert row is not None
+        self._key = row.key
+
+    def append(self, count: int, together: int) -> float:
+        """Return the processor seconds of one append, `together` of them in a commit."""
+        began = time.process_time()
+        for _ in range(count):
+            with self._database.writing() as tx:
+                self._engine.begin(tx)
+                for _ in range(together):
+                    self._write()
+            self._engine.committed()
+        return (time.process_time() - began) / count / together
+
+    def _write(self) -> None:
+        self._number += 1
+        id_, said = f"msg_{self._number:032x}", (Text(TEXT),)
+        body = e.MessageRecorded(id=id_, turn_id="t", role="assistant", parts=said)
+        self._engine.write(self._engine.state(self._key), body, self._number)
+
+
+def cost(database: Database, count: int, together: int, blocks: int) -> Pairs:
+    with_ = Appender(database, f"with {together}")
+    without = Appender(database, f"without {together}")
+
+    def bare() -> float:
+        with unlinked():
+            return without.append(count, together)
+
+    with_.append(count, together)
+    bare()
+    return paired(lambda: with_.append(count, together), bare, blocks)
+
+
+def tell(where: str, pairs: Pairs) -> bool:
+    more = median(a - b for a, b in zip(pairs.ours, pairs.raw, strict=True)) * 1e6
+    times = pairs.slowdown()
+    print(
+        f"{where}: {median(pairs.ours) * 1e6:.1f} µs beside {median(pairs.raw) * 1e6:.1f} µs, "
+        f"{more:+.2f} µs (goal ≤ {_MICROSECONDS:g}), "
+        f"{times.median:.3f} {TIMES} ({times.low:.3f} to {times.high:.3f})"
+    )
+    return more <= _MICROSECONDS
+
+
+def tell_size(where: str, size: float) -> bool:
+    print(f"{where}: {size:.1f} bytes for each entry (goal ≤ {_BYTES})")
+    return size <= _BYTES
+
+
+def costs(where: str, database: Database, count: int, blocks: int) -> bool:
+    shared = tell(f"{where}, 64 in a commit", cost(database, max(2, count // 20), 64, blocks))
+    alone = tell(f"{where}, alone in its commit", cost(database, count, 1, blocks))
+    return shared and alone
+
+
+def on_sqlite(folder: Path, count: int, blocks: int) -> bool:
+    database = SqliteDatabase(folder / "links.db", durability="normal")
+    held = costs("SQLite", database, count, blocks)
+    database.close()
+    return tell_size("SQLite", _bytes_on_sqlite(folder / "size.db", count * 10)) and held
+
+
+def _bytes_on_sqlite(path: Path, count: int) -> float:
+    """Of entries of many sizes: of one size alone, few or many may fit on a page."""
+    chance = random.Random(21)
+    said = [Text(TEXT[: chance.randrange(1, len(TEXT))]) for _ in range(count)]
+    with Store(path, indexing=False) as store, store.create_session().turn("Go.") as turn:
+        turn.record_all([Message("assistant", [text]) for text in said])
+    connection = apsw.Connection(str(path))
+
+    def size() -> int:
+        connection.execute("VACUUM")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return path.stat().st_size
+
+    linked = size()
+    connection.execute("UPDATE entries SET link = NULL")
+    bare = size()
+    connection.close()
+    return (linked - bare) / count
+
+
+def on_postgres(count: int, blocks: int) -> bool:
+    from killick.stores.postgres import PostgresDatabase
+
+    server = Server("18", fsync="off").create()
+    try:
+        database = PostgresDatabase(server.url())
+        held = costs("PostgreSQL", database, count, blocks)
+        database.close()
+        size = "SELECT sum(pg_column_size(e.*)) FROM killick.entries AS e"
+        entries = int(
+            server.execute("SELECT count(*) FROM killick.entries WHERE link IS NOT NULL")[0][0]
+        )
+        linked = int(server.execute(size)[0][0])
+        server.execute("UPDATE killick.entries SET link = NULL")
+        bare = int(server.execute(size)[0][0])
+    finally:
+        server.remove()
+    return tell_size("PostgreSQL", (linked - bare) / entries) and held
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.links", description=__doc__)
+    parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--appends", type=int, default=200)
+    options = parser.parse_args()
+    checks: list[Callable[[], bool]] = []
+    with tempfile.TemporaryDirectory(prefix="killick-bench-") as folder:
+        checks.append(lambda: on_sqlite(Path(folder), options.appends, options.blocks))
+        checks.append(lambda: on_postgres(options.appends, options.blocks))
+        held = [check() for check in checks]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
