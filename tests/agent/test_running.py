@@ -1,7 +1,5 @@
 """Commands that hang, flood or are orphaned, and calls that wait for a person, in a terminal."""
 
-import os
-import select
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from killick.model import entries as e
 from tests.agent.conftest import Chat
 from tests.agent.scripting import calling, ended, said, until, until_printed
 from tests.recorders.server import Scripted
+from tests.waiting import is_over
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -23,12 +22,6 @@ def session(store: Store, project: Project) -> Session:
     return store.create_session(title="Commands", project=project)
 
 
-def is_over(process: int) -> bool:
-    ready, _, _ = select.select([process], [], [], 20)
-    os.close(process)
-    return bool(ready)
-
-
 @pytest.mark.crash
 def test_a_command_that_hangs(chat: Chat, server: Scripted, session: Session) -> None:
     """Ctrl+C ends it with all it has started; so does kill -9 of the chat that runs it."""
@@ -36,7 +29,7 @@ def test_a_command_that_hangs(chat: Chat, server: Scripted, session: Session) ->
     terminal.shows("/help lists")
     server.scripts.append(calling(("run_command", {"command": HANGS})))
     terminal.enter("Wait.")
-    child = os.pidfd_open(int(until_printed(session).split()[1]))
+    child = int(until_printed(session).split()[1])
     terminal.shows("running run_command")
     terminal.interrupt()
     terminal.shows("Stopped (stopped by the user). What came is kept.")
@@ -45,7 +38,7 @@ def test_a_command_that_hangs(chat: Chat, server: Scripted, session: Session) ->
     head = until(session, ended).seq
     server.scripts.append(calling(("run_command", {"command": HANGS})))
     terminal.enter("Wait again.")
-    child = os.pidfd_open(int(until_printed(session, after=head).split()[1]))
+    child = int(until_printed(session, after=head).split()[1])
     terminal.kill()
     assert is_over(child), "the command has outlived the chat"
 
@@ -85,8 +78,11 @@ def test_a_command_that_floods(chat: Chat, server: Scripted, session: Session) -
 
 
 def peak(pid: int) -> int:
-    """The most memory that the process has ever had, in KiB."""
-    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    """The most memory that the process has ever had, in KiB; 0 where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except FileNotFoundError:
+        return 0
     return int(status.partition("VmHWM:")[2].split()[0])
 
 

@@ -17,6 +17,7 @@ from killick.agent.embedded import model_file
 from killick.model.messages import Part
 from tests.agent.scripting import calling, said
 from tests.recorders.server import Scripted
+from tests.waiting import children
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x09\0\0\0\x09"  # as much of it as anybody looks at
 
@@ -98,24 +99,21 @@ def test_what_is_no_text_does_not_break_a_session(tmp_path: Path, server: Script
 
 @pytest.mark.skipif(model_file() is None, reason="the model on board is not installed")
 def test_a_model_on_board_whose_start_is_cancelled_is_ended() -> None:
-    def children() -> set[str]:
-        own = Path("/proc/self/task")
-        return {pid for one in own.glob("*/children") for pid in one.read_text().split()}
-
     async def start() -> None:
         async with agent_for("on-board", tools=[]):
             pytest.fail("it was cancelled before")
 
     async def main() -> None:
-        before = children()
+        before = children(os.getpid())
         starting = asyncio.ensure_future(start())
         async with asyncio.timeout(30):
-            while not children() - before:  # noqa: ASYNC110  (a process has no event)
+            while not children(os.getpid()) - before:  # noqa: ASYNC110  (a process has no event)
                 await asyncio.sleep(0.01)
         starting.cancel()
         try:
             await starting
         except asyncio.CancelledError:
-            assert children() <= before  # here, while the error still holds what it came through
+            # Here, while the error still holds what it came through.
+            assert children(os.getpid()) <= before
 
     asyncio.run(main())

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import select
 import tracemalloc
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from killick.agent.workspace import Excerpt
 from killick.model import entries as e
 from killick.model.messages import ToolResult
 from tests.adapters.scripted import answered
+from tests.waiting import is_over
 
 
 @pytest.fixture
@@ -174,16 +174,6 @@ def test_a_command_is_over_when_its_shell_is(tmp_path: Path) -> None:
     assert is_over(int((tmp_path / "child").read_text("utf-8")))
 
 
-def is_over(pid: int) -> bool:
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ended, _, _ = select.select([process], [], [], 10)
-    os.close(process)
-    return bool(ended)
-
-
 def test_a_command_is_given_time_to_end(tmp_path: Path) -> None:
     """Stop lets it clean up; only what does not listen is killed."""
 
@@ -228,13 +218,11 @@ def test_stop_ends_a_command_and_all_it_has_started(tmp_path: Path) -> None:
                     printed += item.text
                     if printed.endswith("\n"):
                         break
-            child = os.pidfd_open(int(printed.split()[1]))
+            child = int(printed.split()[1])
             await session.stop(reason="enough")
             with pytest.raises(TurnStopped):
                 await task
-            ended, _, _ = select.select([child], [], [], 10)
-            os.close(child)
-            assert ended, "what the command had started in the background still runs"
+            assert is_over(child), "what the command had started in the background still runs"
             (told,) = [
                 one for one in (await session.context("neutral")).messages if one["role"] == "tool"
             ]

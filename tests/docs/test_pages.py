@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,17 @@ from tests.docs.pages import DOCS, PAGES, README, ROOT, anchors, blocks, languag
 from tests.postgres_fixtures import shared
 
 WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python") and page != README]
+FRAMEWORKS = DOCS / "how-to" / "moving-from.md"
+"""Its programs need other frameworks, which `make peers` installs apart."""
+
 WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+ADAPTERS = {
+    "openai-agents": "agents",
+    "langchain": "langchain",
+    "langgraph": "langgraph",
+    "claude-agent-sdk": "claude_agent_sdk",
+}
+"""Pages of frameworks that have environments of their own, and what their programs import."""
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
 
 
@@ -31,11 +42,22 @@ def run(
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path, provider: dict[str, str]) -> None:
     """The blocks of a page, one after another, are a program that works and warns of nothing."""
+    if page.stem in ADAPTERS and find_spec(ADAPTERS[page.stem]) is None:
+        pytest.skip(f"{ADAPTERS[page.stem]} is not installed here; make adapters runs this page")
     program = tmp_path / "program.py"
     program.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
     more = provider | _database(program.read_text(encoding="utf-8"))
-    done = run([sys.executable, "-W", "error", str(program)], tmp_path, more)
+    done = run([_python_for(page), "-W", "error", str(program)], tmp_path, more)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def _python_for(page: Path) -> str:
+    peers = ROOT / ".peersvenv" / "bin" / "python"
+    if page != FRAMEWORKS:
+        return sys.executable
+    if not peers.exists():
+        pytest.skip("make peers installs the frameworks of this page")
+    return str(peers)
 
 
 def _database(program: str) -> dict[str, str]:
@@ -45,6 +67,16 @@ def _database(program: str) -> dict[str, str]:
     server = shared("18")
     server.empty()
     return {"DATABASE_URL": server.server.url()}
+
+
+def test_moving_json_files_needs_no_framework(tmp_path: Path) -> None:
+    """The part of the page before the first framework runs everywhere."""
+    text = FRAMEWORKS.read_text(encoding="utf-8").split("## From SQLiteSession")[0]
+    first, second = [block for block in blocks(FRAMEWORKS, "python") if block in text]
+    program = tmp_path / "program.py"
+    program.write_text(first + second + "store.close()", encoding="utf-8")
+    done = run([sys.executable, "-W", "error", str(program)], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name)
@@ -171,3 +203,14 @@ def test_the_loop_runs_before_and_after(
     done = run([sys.executable, str(program)], tmp_path, provider)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("text", sorted((DOCS / "pictures").glob("*.txt")), ids=lambda p: p.stem)
+def test_pictures_are_drawn_from_their_texts_and_shown(text: Path) -> None:
+    """`make pictures` draws them anew; a page shows each."""
+    program = "import runpy; print(runpy.run_path('requirements/diagrams.py')['draw'](" + (
+        f"__import__('pathlib').Path({str(text)!r})), end='')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == (DOCS / f"{text.stem}.svg").read_text(encoding="utf-8")
+    assert any(f"{text.stem}.svg)" in page.read_text(encoding="utf-8") for page in PAGES)

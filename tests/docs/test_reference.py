@@ -24,9 +24,14 @@ SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", JOURNAL, re.MULTILINE 
 BODIES: dict[str, Any] = {str(kind.__struct_config__.tag): kind for kind in e.KnownBody.__args__}
 LAID_OUT: dict[str, Any] = {
     "fence": 1,
+    "amount": 1.0,
+    "spent": 1.0,
     "seq": 1,
     "first": 1,
     "through": 1,
+    "attempt": 1,
+    "attempts": 1,
+    "until_us": 1,
     "role": "user",
     "parts": [],
     "status": "failed",

@@ -25,6 +25,7 @@ FACES = [
 OTHERS: list[type] = [
     *(feeds.Following, aio_feeds.AsyncFollowing, feeds.Feed, aio_feeds.AsyncFeed),
     *(feeds.PartEvents, aio_feeds.AsyncPartEvents),
+    *(feeds.StoreFollowing, aio_feeds.AsyncStoreFollowing),
     *(sync_blocks.ToolRun, aio_blocks.AsyncToolRun),
 ]
 """Classes that the faces return, made by them alone."""
@@ -35,7 +36,8 @@ READS = {
     "Store": {
         *("session", "sessions", "search", "usage", "blob", "counts", "status"),
         *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
-        *("feed", "activity", "figures", "openings"),
+        *("verify_session", "linked_entries", "was_erased"),
+        *("feed", "follow", "activity", "figures", "openings"),
     },
     "Session": {
         *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
@@ -47,7 +49,7 @@ READS = {
         *("id", "model_call_id", "text", "reasoning", "tool_call", "part", "finish"),
         *("tool_calls", "on_call", "cut_off", "end_part", "extra"),
     },
-    "Tool": {"output"},
+    "Tool": {"output", "key"},
 }
 """What writes nothing, or only hands a delta over; all other public methods write."""
 

