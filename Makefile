@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers docs dist recording lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers adapters corpus lab docs dist recording pictures lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,10 +35,12 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
-bench: $(STAMP) $(PEERS)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
+bench: $(STAMP) $(PEERS) .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
+	@.adaptersvenv/openai_agents/bin/python -m benchmarks.adapters openai_agents
+	@.adaptersvenv/langgraph/bin/python -m benchmarks.adapters langchain
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for a quarter of an hour
 	@$(BIN)/python -m torture
@@ -68,18 +70,50 @@ docs: $(STAMP) .docsvenv/.setup-done  ## build the site into build/site; a dead 
 recording: $(STAMP)  ## draw the README's picture anew, from a real run
 	@$(BIN)/python requirements/recording.py
 
+pictures: $(STAMP)  ## draw the documents' pictures anew, from docs/pictures
+	@$(BIN)/python requirements/diagrams.py
+
+# Versions are in tests/lab/versions.toml. Half an hour; names of agents choose some: make lab ARGS="codex pi".
+lab: $(STAMP)  ## run the real agents, break them off, go on in every other; writes docs/agents.md
+	@$(BIN)/python -m tests.lab $(ARGS)
+
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
-peers: .peersvenv/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
-	@.peersvenv/bin/python -m peers
+peers: $(STAMP) .peersvenv/.setup-done .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
+	@$(BIN)/python -m peers $(ARGS)
 
 .peersvenv/.setup-done: peers/requirements.txt pyproject.toml
 	@$(PYTHON) -m venv .peersvenv
 	@.peersvenv/bin/python -m pip install --quiet -r peers/requirements.txt --editable .
 	@touch $@
 
+corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat templates, in the folder KILLICK_CORPUS; renews docs/evidence.md
+	@PYTHONPATH=.corpus KILLICK_CORPUS_FIGURES=docs/corpus.json $(BIN)/python -m pytest -q -n 0 \
+		tests/recorders/test_corpus.py tests/views/test_chat_templates.py
+	@$(BIN)/python -m torture --docs-from docs/evidence.json
+
+.corpus/.setup-done: requirements/corpus.lock $(STAMP)
+	@$(BIN)/python -m pip install --quiet --require-hashes --target .corpus --upgrade -r requirements/corpus.lock
+	@touch $@
+
+# One environment for each framework, with pinned versions; its tests are skipped elsewhere.
+ADAPTERS := openai_agents langgraph claude_agent_sdk
+adapters: $(ADAPTERS:%=.adaptersvenv/%/.setup-done)  ## test the adapters, each with the framework that it is for
+	@failed=0; for name in $(ADAPTERS); do \
+		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
+	done; exit $$failed
+
+.adaptersvenv/%/.setup-done: requirements/adapters/%.txt
+	@$(PYTHON) -m venv .adaptersvenv/$*
+	@.adaptersvenv/$*/bin/python -m pip install --quiet -r $<
+	@echo "$(CURDIR)/src" > "$$(.adaptersvenv/$*/bin/python -c 'import site; print(site.getsitepackages()[0])')/killick.pth"
+	@touch $@
+
+# Without the frameworks of the adapters, which would quarrel with each other.
+EXTRAS := trio openai anthropic google postgres chat server zstd test
+
 # Not on setup: a lock that cannot be installed must still be replaceable.
 lock: $(BIN)/uv  ## write the locks in requirements anew
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet \
+	@$(BIN)/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/ci.lock
 	@$(BIN)/uv pip compile requirements/model.in --no-deps --upgrade --quiet \
@@ -91,9 +125,12 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 	@$(BIN)/uv pip compile requirements/docs.in --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/docs.lock
+	@$(BIN)/uv pip compile requirements/corpus.in --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/corpus.lock
 
 clean:  ## remove .venv, caches and build results
-	rm -rf .venv .benchvenv .peersvenv .docsvenv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .mutate build dist
+	rm -rf .venv .benchvenv .peersvenv .docsvenv .adaptersvenv .corpus .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .mutate .lab build dist
 	find src tests examples benchmarks peers torture mutate -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.

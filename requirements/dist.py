@@ -2,9 +2,12 @@
 
     make dist                    # what is built lies in dist/ afterwards
     make dist ARGS="--quick"     # one Python, the suite in memory only
+    python3.14 requirements/dist.py --wheel killick.whl    # this Python alone, on any machine
 
 Each Python gets a fresh environment with the wheel and what a store of one's own is tested with. It
-runs the command, the demonstration, and the conformance suite on SQLite and in memory.
+runs the command, the demonstration, and the conformance suite on SQLite and in memory. The wheel
+that the sdist gives must be the same, and hold no model. Where uv is installed, `uvx --from .` runs
+the demonstration from the clone.
 """
 
 import hashlib
@@ -13,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,18 +42,26 @@ def test_conformance(kind, check, face, tmp_path):
 
 def main(arguments: list[str]) -> None:
     quick = "--quick" in arguments
+    if arguments[:1] == ["--wheel"]:
+        version = ".".join(map(str, sys.version_info[:2]))
+        with tempfile.TemporaryDirectory() as folder:
+            wheel = Path(arguments[1]).resolve()
+            attempt(version, sys.executable, wheel, Path(folder) / version, quick=quick)
+        return
     with tempfile.TemporaryDirectory() as folder:
         first, second = (build(Path(folder) / name) for name in ("first", "second"))
         if (digests := hashes(first)) != hashes(second):
             sys.exit(f"two builds differ: {digests} and {hashes(second)}")
         for name, digest in digests.items():
             print(f"{digest}  {name}")
+        check(first, Path(folder) / "unpacked")
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(first, ROOT / "dist")
         wheel = next((ROOT / "dist").glob("*.whl"))
         pythons = list(interpreters())
         for version, python in pythons[:1] if quick else pythons:
             attempt(version, python, wheel, Path(folder) / version, quick=quick)
+    run_with_uv()
     missing = sorted(set(PYTHONS) - {version for version, _ in pythons})
     print("not here, so not tried:", ", ".join(missing) or "none")
 
@@ -65,6 +77,35 @@ def build(folder: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-d", folder / "dist"]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     return folder / "dist"
+
+
+def check(built: Path, folder: Path) -> None:
+    """Exit unless the sdist gives the same wheel, and no model is in it."""
+    folder.mkdir()
+    (wheel,) = built.glob("*.whl")
+    (sdist,) = built.glob("*.tar.gz")
+    subprocess.run(["tar", "-xzf", sdist, "-C", folder, "--strip-components=1"], check=True)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    if hashes(folder / "dist")[wheel.name] != hashes(built)[wheel.name]:
+        sys.exit("the sdist gives another wheel than the clone")
+    models = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".gguf")]
+    if models:
+        sys.exit(f"the wheel holds a model: {models}")
+    print(f"the sdist gives the same wheel: {wheel.stat().st_size:,} bytes, no model in it")
+
+
+def run_with_uv() -> None:
+    """Run the demonstration as a person with uv and nothing else would."""
+    uvx = shutil.which("uvx")
+    if uvx is None:
+        print("uv is not here, so uvx was not tried")
+        return
+    command = [uvx, "--from", str(ROOT), "killick", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stdout[-4000:] + done.stderr[-4000:])
+    print("uvx --from . killick demo:", done.stdout.strip().splitlines()[-1].strip())
 
 
 def hashes(folder: Path) -> dict[str, str]:
