@@ -45,8 +45,14 @@ def openai_agents() -> tuple[Callable[..., Awaitable[None]], Callable[..., Await
         logprobs=[],
     )
     answer = Response(
-        **{"id": "r", "created_at": 0, "model": "m", "object": "response", "output": [item]},
-        **{"parallel_tool_calls": True, "tool_choice": "auto", "tools": []},
+        id="r",
+        created_at=0,
+        model="m",
+        object="response",
+        output=[item],
+        parallel_tool_calls=True,
+        tool_choice="auto",
+        tools=[],
     )
     end = ResponseCompletedEvent(type="response.completed", response=answer, sequence_number=2)
 

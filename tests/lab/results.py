@@ -112,7 +112,10 @@ def on_disk(cell: Cell) -> Kept:
     Whether a call is unknown, and what is told of the turn, no file says.
     """
     data = b"".join(file.read_bytes() for file in cell.sessions.rglob("*") if _holds(file))
-    has = lambda text: text.encode() in data  # noqa: E731
+
+    def has(text: str) -> bool:
+        return text.encode() in data
+
     calls = [*cell.results, *cell.unfinished]
     return Kept(
         prompts=sum(map(has, cell.prompts)),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -193,13 +193,17 @@ def _again(b: Bench, what: str) -> Iterator[Tap]:
 
 
 def _settle(folder: Path) -> None:
-    """Wait until an agent has written nothing for a while: it tells nobody that it has."""
-    last, since = None, time.monotonic()
-    while time.monotonic() - since < 1.5:
+    """Wait until an agent has written nothing for 1.5 s: no agent says when it has written."""
+    sizes, since = list[tuple[str, int]](), time.monotonic()
+
+    def is_quiet() -> bool:
+        nonlocal sizes, since
         now = sorted((str(f), f.stat().st_size) for f in folder.rglob("*") if f.is_file())
-        if now != last:
-            last, since = now, time.monotonic()
-        time.sleep(0.1)
+        if now != sizes:
+            sizes, since = now, time.monotonic()
+        return time.monotonic() - since > 1.5
+
+    until(is_quiet, SECONDS)
 
 
 def _native_id(store: Path) -> str:
@@ -208,7 +212,7 @@ def _native_id(store: Path) -> str:
     return str(found[0])
 
 
-def _conversations(store: Path) -> list[dict[str, object]] | list[dict[str, list[tuple[str, ...]]]]:
+def _conversations(store: Path) -> list[dict[str, Any]]:
     return [
         s for s in stored(store)
         if s["type"] == "user" and any(PROMPT in said[2] for said in s["said"])

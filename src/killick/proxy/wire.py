@@ -222,7 +222,7 @@ def decoder_of(encoding: str) -> Decoder:
     raise Unreadable(f"the encoding {encoding!r} is not known here")
 
 
-# -- what a client acts on --------------------------------------------------------------------------
+# -- what a client acts on ---------------------------------------------------------------------
 
 _MARKS: Final = re.compile(
     rb"\[DONE\]|message_stop|response\.(?:completed|incomplete|failed)|\"error\""

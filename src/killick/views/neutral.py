@@ -687,7 +687,7 @@ def _text_of(result: ToolResult) -> str:
     return "\n".join(part.text for part in result.content if isinstance(part, Text))
 
 
-def _media(result: ToolResult) -> Sequence[Part]:
+def _media(result: ToolResult) -> Sequence[Image | File]:
     if isinstance(result.content, str):
         return ()
     return [part for part in result.content if isinstance(part, Image | File)]

@@ -65,7 +65,7 @@ class _Document:
     def _message(self, number: int, item: Spoken, answers: dict[str, Answered]) -> dict[str, Any]:
         id_ = self._id("msg", number)
         at = item.at_us // 1_000
-        common = {"id": id_, "sessionID": self._session, "agent": self._agent}
+        common: dict[str, Any] = {"id": id_, "sessionID": self._session, "agent": self._agent}
         parts = self._text(id_, item, at)
         if item.role == "user":
             self._asked = id_

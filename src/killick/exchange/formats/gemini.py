@@ -96,7 +96,7 @@ def _lines(path: Path, *, settled: bool) -> _Chat:
 
 def _put(by_id: dict[str, Row], location: SourceLocation, row: dict[str, Any]) -> None:
     own = row.get("id")
-    name = own if c.is_id(own) else f"{location.line}/{len(found)}"
+    name = own if c.is_id(own) else f"{location.line}/{len(by_id)}"
     before = by_id[name][1] if name in by_id else row
     if before.get("type") != "gemini" and before != row:  # only an answer is written again
         name = f"{name}#{len(by_id)}"

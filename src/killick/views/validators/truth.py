@@ -139,7 +139,7 @@ class _Call:
 class _Broken:
     """A partial message, the calls that broke off in it, and whether a model was called since."""
 
-    def __init__(self, body: e.MessageEnded) -> None:
+    def __init__(self, body: e.MessageRecorded | e.MessageEnded) -> None:
         self.body = body
         self.cut: list[tuple[str, bool]] = []
         self.sent = False
