@@ -37,11 +37,11 @@ from killick.model.sessions import (
 )
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
-from killick.session.core.due import ClosedTurn, TakenWork
 from killick.session.core.queries import ActiveDay, Changes, Progress
 from killick.session.core.session import AddedMessages, Content, Steer
 from killick.session.core.store import UsageBy
 from killick.session.core.stream import ToolType
+from killick.session.core.work import ClosedTurn, TakenWork
 from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
 from killick.session.follow import Cursor, Fed, Followed, FollowedItem
 from killick.session.news import News

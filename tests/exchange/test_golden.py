@@ -101,8 +101,9 @@ def _without_place(text: str, folder: Path) -> str:
 
 
 def _readable(line: bytes) -> str:
-    """Opaque data as the text that it is."""
-    return json.dumps(_opened(json.loads(line)), ensure_ascii=False)
+    """Opaque data as the text that it is; without links, which follow from the rest."""
+    value = {key: inner for key, inner in json.loads(line).items() if key != "link"}
+    return json.dumps(_opened(value), ensure_ascii=False)
 
 
 def _opened(value: object) -> object:

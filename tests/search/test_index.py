@@ -248,6 +248,13 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     for name in ("search_words", "search_documents", "search_state"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DROP INDEX sessions_stopping")
+    connection.execute("DROP TABLE news")
+    connection.execute("DELETE FROM meta WHERE name = 'store'")
+    for index in ("sessions_due", "sessions_held"):
+        connection.execute(f"DROP INDEX {index}")
+    for column in ("holder", "due", "due_us", "imported", "link"):
+        connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+    connection.execute("ALTER TABLE entries DROP COLUMN link")
     connection.execute("DELETE FROM migrations WHERE number > 2")
     connection.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
     connection.close()

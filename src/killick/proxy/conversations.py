@@ -30,8 +30,8 @@ from killick.proxy.history import (
     purpose_of,
     sort_fresh,
 )
-from killick.proxy.request import Brought, ModelRequest, Unit, own_words, unit_of, units_of
-from killick.proxy.wire import Source
+from killick.proxy.request import Brought, ModelRequest, RequestUnit, own_words, unit_of, units_of
+from killick.proxy.wire import AgentSource
 from killick.recorders.model_call import Plan
 from killick.recorders.record_pushed import PushedRecording
 from killick.session.aio import AsyncSession, AsyncStore
@@ -58,7 +58,7 @@ class Thread:
 
     def __init__(self, session: AsyncSession) -> None:
         self.session = session
-        self.units: list[Unit] = []
+        self.units: list[RequestUnit] = []
         self.waiting: dict[str, ThreadCall] = {}
         self.answers: deque[str] = deque(maxlen=2)
         self.turn: AsyncTurn | None = None
@@ -107,7 +107,7 @@ class Thread:
 class Family:
     """The sessions that one key leads to: a conversation, its forks, its subagents."""
 
-    def __init__(self, source: Source | None, name: str | None) -> None:
+    def __init__(self, source: AgentSource | None, name: str | None) -> None:
         self.source = source
         self.name = name
         self.lock = asyncio.Lock()
@@ -225,7 +225,11 @@ class Conversations:
     # -- one request -----------------------------------------------------------------------------
 
     async def take(
-        self, request: ModelRequest, source: Source | None, name: str | None, parent: str | None
+        self,
+        request: ModelRequest,
+        source: AgentSource | None,
+        name: str | None,
+        parent: str | None,
     ) -> Exchange:
         """Record what a request brings; durable on return. Raises KillickError.
 
@@ -239,7 +243,7 @@ class Conversations:
             return await self._take(family, key, request, parent)
 
     def _key(
-        self, request: ModelRequest, source: Source | None, name: str | None
+        self, request: ModelRequest, source: AgentSource | None, name: str | None
     ) -> tuple[str, str]:
         if name is not None:
             return ("/s", name)
@@ -259,7 +263,7 @@ class Conversations:
                     return known
         return key
 
-    def _family(self, key: tuple[str, str], source: Source | None, name: str | None) -> Family:
+    def _family(self, key: tuple[str, str], source: AgentSource | None, name: str | None) -> Family:
         family = self._families.get(key)
         if family is None:
             family = self._families[key] = Family(source, name)
@@ -296,14 +300,14 @@ class Conversations:
     async def _existing(self, ids: list[str]) -> list[str]:
         from killick.errors import SessionNotFound
 
-        found = []
+        existing = []
         for session_id in ids:
             try:
                 await self._store.session(session_id)
             except SessionNotFound:
                 continue
-            found.append(session_id)
-        return found
+            existing.append(session_id)
+        return existing
 
     async def _list(self) -> dict[str, list[str]]:
         """Return recorded sessions by the hash of how they begin, the newest first."""
@@ -369,8 +373,8 @@ class Conversations:
         if compared and compared[0][1].relation != "new":
             return compared[0]
         if compared and family.name is not None:  # its name says that it is this one
-            thread, found = compared[0]
-            return thread, msgspec.structs.replace(found, relation="continues")
+            thread, comparison = compared[0]
+            return thread, msgspec.structs.replace(comparison, relation="continues")
         return None, Comparison("new", 0)
 
     # -- sessions ----------------------------------------------------------------------------------
@@ -442,15 +446,15 @@ class Conversations:
                 extra={"proxy": {"beside": base if main is not None else None}},
             )
             thread = family.beside = Thread(session)
-        said = [piece for piece in request.units if piece.unit.role == "user"][-1:]
+        prompts = [piece for piece in request.units if piece.unit.role == "user"][-1:]
         if thread.turn is not None and thread.open_calls == 0:
             await thread.end_turn(abandoned=True)
         if thread.turn is not None:  # two at once: the second is another call of the same turn
             turn = thread.turn
-            if said:
-                await turn.record(Message("user", await self._stored_parts(said)))
+            if prompts:
+                await turn.record(Message("user", await self._stored_parts(prompts)))
         else:
-            turn = await self._begin(thread, await self._stored_parts(said))
+            turn = await self._begin(thread, await self._stored_parts(prompts))
         return self._exchange(family, thread, turn, request, None)
 
     # -- what is new -------------------------------------------------------------------------------
@@ -521,12 +525,14 @@ class Conversations:
         thread.turn, thread.last_turn = turn, turn.id
         return turn
 
-    async def _record_said(self, thread: Thread, turn: AsyncTurn, said: Iterable[Brought]) -> None:
+    async def _record_said(
+        self, thread: Thread, turn: AsyncTurn, pieces: Iterable[Brought]
+    ) -> None:
         messages = [
             Message("system" if piece.unit.role == "system" else "user", piece.parts)
-            for piece in said
+            for piece in pieces
         ]
-        for piece in said:
+        for piece in pieces:
             await self._put_blobs(piece)
         if messages:
             await turn.record_all(messages)
@@ -664,9 +670,9 @@ def _folder(request: ModelRequest) -> str | None:
             texts.append(str(message.get("content")))
     texts += [piece.text for piece in request.units[:3]]
     for text in texts:
-        found = _FOLDER.search(text.replace("\\n", "\n"))
-        if found is not None:
-            return found.group(1).strip()
+        match = _FOLDER.search(text.replace("\\n", "\n"))
+        if match is not None:
+            return match.group(1).strip()
     return None
 
 

@@ -66,8 +66,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     record: bool = True
 
 
-class Figures(msgspec.Struct):
-    """What has happened so far, counted."""
+class ProxyCounts(msgspec.Struct):
+    """Counts of what has happened so far."""
 
     requests: int = 0
     recorded: int = 0
@@ -81,7 +81,7 @@ class Figures(msgspec.Struct):
     abandoned: int = 0
 
 
-def prometheus(figures: Figures, running: int) -> str:
+def prometheus(figures: ProxyCounts, running: int) -> str:
     """Return the figures in Prometheus' text format."""
     lines = []
     for name, value in (*msgspec.structs.asdict(figures).items(), ("running_turns", running)):
@@ -111,7 +111,7 @@ class Proxy:
         log: Log,
     ) -> None:
         self.settings = settings
-        self.figures = Figures()
+        self.figures = ProxyCounts()
         self.conversations = conversations
         self._transport = transport
         self._tokens = tokens

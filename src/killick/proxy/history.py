@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from killick.proxy.request import Brought, ModelRequest, Unit, same
+from killick.proxy.request import Brought, ModelRequest, RequestUnit, same
 
 Relation = Literal["new", "continues", "retries", "forks", "compacts"]
 
@@ -26,14 +26,14 @@ class Comparison(msgspec.Struct, frozen=True):
     fresh: tuple[Brought, ...] = ()
     """What the store does not have yet, in order."""
     summary: str | None = None
-    """What stands in the place of what was said before."""
+    """The text in the place of what was said before."""
 
 
-def shared_units(stored: Sequence[Unit], brought: Sequence[Brought]) -> int:
+def shared_units(stored: Sequence[RequestUnit], brought: Sequence[Brought]) -> int:
     """Count how many units are the same, from the first on."""
     count = 0
-    for one, other in zip(stored, brought, strict=False):
-        if not same(one, other.unit):
+    for kept, other in zip(stored, brought, strict=False):
+        if not same(kept, other.unit):
             break
         count += 1
     return count
@@ -45,7 +45,7 @@ def conversation(request: ModelRequest) -> tuple[Brought, ...]:
 
 
 def compare(
-    stored: Sequence[Unit], request: ModelRequest, last_answers: Sequence[str] = ()
+    stored: Sequence[RequestUnit], request: ModelRequest, last_answers: Sequence[str] = ()
 ) -> Comparison:
     """Decide how a request stands to a stored conversation.
 
@@ -65,7 +65,7 @@ def compare(
 
 
 def _after_newest_prompt(
-    request: ModelRequest, stored: Sequence[Unit], count: int, rest: tuple[Brought, ...]
+    request: ModelRequest, stored: Sequence[RequestUnit], count: int, rest: tuple[Brought, ...]
 ) -> Comparison:
     """Decide where only what was answered to the newest prompt differs."""
     if not rest:
@@ -84,7 +84,7 @@ def _after_newest_prompt(
 
 def _changed(
     request: ModelRequest,
-    stored: Sequence[Unit],
+    stored: Sequence[RequestUnit],
     brought: tuple[Brought, ...],
     count: int,
     last_answers: Sequence[str],
@@ -92,18 +92,18 @@ def _changed(
     """Decide where an earlier part of the conversation differs."""
     summary = _summary(stored, brought, last_answers)
     last = _last_answer(brought)
-    place = _place_of(stored, brought[last].unit) if last >= 0 else -1
+    position = _place_of(stored, brought[last].unit) if last >= 0 else -1
     fresh = brought[last + 1 :]
-    if place >= 0 and last >= count:
-        later = stored[place + 1 :]
+    if position >= 0 and last >= count:
+        later = stored[position + 1 :]
         prompts = [unit for unit in later if unit.role == "user"]
-        known = sum(1 for one, other in zip(later, fresh, strict=False) if same(one, other.unit))
+        known = sum(1 for kept, other in zip(later, fresh, strict=False) if same(kept, other.unit))
         if not prompts or known == len(later):
             fresh = fresh[known:] if known == len(later) else fresh
-            made = summary if last < place else None
+            made = summary if last < position else None
             relation: Relation = "compacts" if made is not None else "continues"
-            return Comparison(relation, place + 1, _with_system(request, fresh), made)
-        return Comparison("forks", place + 1, _with_system(request, fresh))
+            return Comparison(relation, position + 1, _with_system(request, fresh), made)
+        return Comparison("forks", position + 1, _with_system(request, fresh))
     if summary is not None:
         return Comparison("compacts", len(stored), _with_system(request, brought[1:]), summary)
     if count == 0:
@@ -115,12 +115,12 @@ def _last_answer(units: Sequence[Brought]) -> int:
     return max((i for i, piece in enumerate(units) if piece.unit.role == "assistant"), default=-1)
 
 
-def _place_of(stored: Sequence[Unit], answer: Unit) -> int:
+def _place_of(stored: Sequence[RequestUnit], answer: RequestUnit) -> int:
     return max((i for i, unit in enumerate(stored) if same(unit, answer)), default=-1)
 
 
 def _summary(
-    stored: Sequence[Unit], brought: Sequence[Brought], last_answers: Sequence[str]
+    stored: Sequence[RequestUnit], brought: Sequence[Brought], last_answers: Sequence[str]
 ) -> str | None:
     """Return the text that stands in the place of what was said, if it can be recognised.
 
@@ -175,10 +175,10 @@ def purpose_of(request: ModelRequest, *, agent: str | None, known: bool) -> Purp
 
 
 class Fresh(msgspec.Struct, frozen=True):
-    """What is new in a request, sorted by what is done with it."""
+    """The new pieces of a request, sorted by what is done with them."""
 
     unseen: tuple[Brought, ...] = ()
-    """What was said elsewhere: answers that did not pass here, and all before them."""
+    """Pieces said elsewhere: answers that did not pass here, and all before them."""
     results: tuple[Brought, ...] = ()
     said: tuple[Brought, ...] = ()
     """What the user's side says now, with instructions among it."""
@@ -193,9 +193,9 @@ def sort_fresh(fresh: Sequence[Brought]) -> Fresh:
     now = fresh[last + 1 :]
     unseen = tuple(fresh[: last + 1])
     results = tuple(piece for piece in now if piece.unit.role == "result")
-    said = tuple(piece for piece in now if piece.unit.role != "result")
+    spoken = tuple(piece for piece in now if piece.unit.role != "result")
     if unseen:  # results of calls that never passed here belong with them
         made = {call.id for piece in unseen for call in piece.unit.calls}
         unseen += tuple(piece for piece in results if piece.unit.call_id in made)
         results = tuple(piece for piece in results if piece.unit.call_id not in made)
-    return Fresh(unseen, results, said)
+    return Fresh(unseen, results, spoken)

@@ -18,7 +18,7 @@ from killick.proxy.launch import LOGGER, bind, run
 from killick.proxy.request import (
     Brought,
     NotUnderstood,
-    Unit,
+    RequestUnit,
     read_request,
     same,
     units_of,
@@ -32,7 +32,7 @@ from killick.session.sync import Session
 class Step(msgspec.Struct, frozen=True):
     """One unit of a recorded conversation; an answer has its message."""
 
-    unit: Unit
+    unit: RequestUnit
     words: str
     answer: Message | None = None
 
@@ -57,13 +57,13 @@ def steps_of(messages: Sequence[Message]) -> list[Step]:
 
 def find_answer(steps: Sequence[Step], brought: Sequence[Brought]) -> Message | Difference:
     """Return the answer that was given to this conversation, or where it is another one."""
-    for place, piece in enumerate(brought):
-        if place >= len(steps):
-            return Difference(place, f"the session ends before {_words_of(piece)}")
-        step = steps[place]
+    for position, piece in enumerate(brought):
+        if position >= len(steps):
+            return Difference(position, f"the session ends before {_words_of(piece)}")
+        step = steps[position]
         if not same(step.unit, piece.unit):
             return Difference(
-                place, f"the request has {_words_of(piece)}, the session {step.words}"
+                position, f"the request has {_words_of(piece)}, the session {step.words}"
             )
     if len(brought) >= len(steps):
         return Difference(len(brought), "the session has no answer to this")
@@ -211,15 +211,15 @@ def _responses_events(answer: Message, model: str) -> Iterator[bytes]:
     begun = {**whole, "status": "in_progress", "output": []}
     events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
     for index, item in enumerate(whole["output"]):
-        place = {"output_index": index, "item_id": item["id"]}
+        where = {"output_index": index, "item_id": item["id"]}
         if item["type"] == "message":
             empty = {**item, "content": [], "status": "in_progress"}
-            events.append({"type": "response.output_item.added", "item": empty, **place})
+            events.append({"type": "response.output_item.added", "item": empty, **where})
             events.append({"type": "response.output_text.delta", "content_index": 0,
-                           "delta": item["content"][0]["text"], **place})  # fmt: skip
+                           "delta": item["content"][0]["text"], **where})  # fmt: skip
         else:
-            events.append({"type": "response.output_item.added", "item": item, **place})
-        events.append({"type": "response.output_item.done", "item": item, **place})
+            events.append({"type": "response.output_item.added", "item": item, **where})
+        events.append({"type": "response.output_item.done", "item": item, **where})
     events.append({"type": "response.completed", "response": whole})
     for number, event in enumerate(events):
         yield _event({**event, "sequence_number": number}, str(event["type"]))
@@ -282,13 +282,13 @@ class Replay:
         except (NotUnderstood, Unreadable) as error:
             await _error(send, shape, 400, str(error))
             return
-        found = find_answer(self._steps, conversation(request))
-        if isinstance(found, Difference):
-            text = f"Not in the recorded session, from unit {found.place + 1} on: {found.why}"
+        answer = find_answer(self._steps, conversation(request))
+        if isinstance(answer, Difference):
+            text = f"Not in the recorded session, from unit {answer.place + 1} on: {answer.why}"
             await _error(send, shape, 409, text)
             return
         model = request.asked.get("model")
-        spoken = speak(shape, found, str(model or "replay"), stream=request.stream)
+        spoken = speak(shape, answer, str(model or "replay"), stream=request.stream)
         kind = b"text/event-stream" if request.stream else b"application/json"
         await _respond(send, 200, kind, spoken)
 

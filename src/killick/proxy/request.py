@@ -31,7 +31,7 @@ class CallKey(msgspec.Struct, frozen=True):
     """The hash of the arguments' canonical form."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class RequestUnit(msgspec.Struct, frozen=True):
     """One piece of a conversation, with what it is compared by."""
 
     role: UnitRole
@@ -47,7 +47,7 @@ class Unit(msgspec.Struct, frozen=True):
 class Brought(msgspec.Struct, frozen=True):
     """A unit of a request, and what would be recorded of it."""
 
-    unit: Unit
+    unit: RequestUnit
     parts: tuple[Part, ...] = ()
     blobs: dict[str, bytes] = {}
 
@@ -95,26 +95,26 @@ def digest_text(text: str) -> str:
     return blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def same(one: Unit, other: Unit) -> bool:
+def same(first: RequestUnit, other: RequestUnit) -> bool:
     """Tell whether two units are the same piece of a conversation.
 
     Agents clear old results, drop calls that were never answered, and move their reminders.
     """
-    if one.role != other.role:
+    if first.role != other.role:
         return False
-    if one.role == "result":
-        if one.call_id and other.call_id:
-            return one.call_id == other.call_id
-        return one.name == other.name
-    if one.role == "assistant":
-        return one.text == other.text and _calls_agree(one.calls, other.calls)
-    return one.text == other.text or (bool(one.own) and one.own == other.own)
+    if first.role == "result":
+        if first.call_id and other.call_id:
+            return first.call_id == other.call_id
+        return first.name == other.name
+    if first.role == "assistant":
+        return first.text == other.text and _calls_agree(first.calls, other.calls)
+    return first.text == other.text or (bool(first.own) and first.own == other.own)
 
 
-def _calls_agree(one: Sequence[CallKey], other: Sequence[CallKey]) -> bool:
-    if bool(one) != bool(other):
+def _calls_agree(first: Sequence[CallKey], other: Sequence[CallKey]) -> bool:
+    if bool(first) != bool(other):
         return False
-    fewer, more = sorted((one, other), key=len)
+    fewer, more = sorted((first, other), key=len)
     ids, forms = {call.id for call in more}, {(call.name, call.arguments) for call in more}
     return all(call.id in ids or (call.name, call.arguments) in forms for call in fewer)
 
@@ -130,12 +130,12 @@ def _canonical(arguments: str) -> str:
         return arguments
 
 
-def unit_of(role: UnitRole, parts: Iterable[Part]) -> Unit:
+def unit_of(role: UnitRole, parts: Iterable[Part]) -> RequestUnit:
     """Return a unit with these parts; the same for a request's and for stored ones."""
     given = list(parts)
     for part in given:
         if isinstance(part, ToolResult):
-            return Unit("result", _result_hash(part), call_id=part.call_id)
+            return RequestUnit("result", _result_hash(part), call_id=part.call_id)
     text = "\n".join(part.text.strip() for part in given if isinstance(part, Text)).strip()
     if role == "assistant":
         text = "".join(part.text for part in given if isinstance(part, Text))
@@ -146,16 +146,16 @@ def unit_of(role: UnitRole, parts: Iterable[Part]) -> Unit:
         if isinstance(part, ToolCall) and part.tool_type in ("function", "custom")
     )
     own = own_words(text) if role == "user" else ""
-    return Unit(role, digest_text(text), digest_text(own) if own else "", calls)
+    return RequestUnit(role, digest_text(text), digest_text(own) if own else "", calls)
 
 
 def _result_hash(result: ToolResult) -> str:
     return digest_text(result.content if isinstance(result.content, str) else "")
 
 
-def units_of(messages: Iterable[Message]) -> list[tuple[int, Unit]]:
+def units_of(messages: Iterable[Message]) -> list[tuple[int, RequestUnit]]:
     """Return the units of stored messages, each with the seq at which it starts."""
-    units: list[tuple[int, Unit]] = []
+    units: list[tuple[int, RequestUnit]] = []
     held: list[Part] = []
     held_seq = 0
 
@@ -238,10 +238,12 @@ def _pieces(role: UnitRole, parsed: c.Content) -> Iterator[Brought]:
     """Yield the results of a message, then the rest of it."""
     for result in parsed.results:
         yield Brought(unit_of("result", [result]), (result,), c.blobs_in(result, parsed.blobs))
-    said = [part for part in parsed.parts if not isinstance(part, Reasoning) or role == "assistant"]
-    if said and (role != "assistant" or _says_something(said)):
+    spoken = [
+        part for part in parsed.parts if not isinstance(part, Reasoning) or role == "assistant"
+    ]
+    if spoken and (role != "assistant" or _says_something(spoken)):
         named = parsed.blobs
-        yield Brought(unit_of(role, said), tuple(said), named)
+        yield Brought(unit_of(role, spoken), tuple(spoken), named)
 
 
 _ROLES: Final[dict[str, UnitRole]] = {
@@ -454,7 +456,7 @@ def _gemini_result(answer: dict[str, Any]) -> Brought:
     given = answer.get("id")
     call_id = given if c.is_id(given) else ""
     result = ToolResult(call_id or name or "tool", content, is_error="error" in value)
-    unit = Unit("result", digest_text(content), call_id=call_id, name=name)
+    unit = RequestUnit("result", digest_text(content), call_id=call_id, name=name)
     return Brought(unit, (result,))
 
 

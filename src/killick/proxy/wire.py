@@ -1,4 +1,4 @@
-"""What the proxy reads off an HTTP message: its shape, its session, its headers, its encoding.
+"""Read off an HTTP message its shape, its session, its headers, its encoding.
 
 Pure functions over what came. Nothing here raises for what an agent or a model sends.
 """
@@ -34,13 +34,13 @@ _OURS: Final = re.compile(r"^/(?:t/(?P<token>[^/?#]+)(?=/|$))?(?:/?s/(?P<name>[^
 
 def route_of(raw_path: str) -> Route:
     """Take `/t/TOKEN` and `/s/NAME` off the front of a path."""
-    found = _OURS.match(raw_path)
-    if found is None or not found.group():
+    prefix = _OURS.match(raw_path)
+    if prefix is None or not prefix.group():
         return Route(raw_path)
-    token, name = found.group("token"), found.group("name")
+    token, name = prefix.group("token"), prefix.group("name")
     if token is None and name is None:
         return Route(raw_path)
-    rest = raw_path[found.end() :] or "/"
+    rest = raw_path[prefix.end() :] or "/"
     return Route(
         rest, None if name is None else unquote(name), None if token is None else unquote(token)
     )
@@ -64,14 +64,14 @@ def shape_of(method: str, path: str) -> Shape | None:
 
 def gemini_model(path: str) -> str | None:
     """Return the model that a path of Gemini's names."""
-    found = re.search(r"/models/([^/:?]+):", path)
-    return None if found is None else unquote(found.group(1))
+    match = re.search(r"/models/([^/:?]+):", path)
+    return None if match is None else unquote(match.group(1))
 
 
 # -- which session ---------------------------------------------------------------------------------
 
 
-class Source(msgspec.Struct, frozen=True):
+class AgentSource(msgspec.Struct, frozen=True):
     """An agent and the id that it gives the conversation."""
 
     agent: str
@@ -86,25 +86,25 @@ _AGENTS: Final[tuple[tuple[bytes, str], ...]] = (
 _BY_USER_AGENT: Final = (("kilo", "kilo"), ("opencode", "opencode"))
 
 
-def source_of(headers: Headers) -> Source | None:
+def source_of(headers: Headers) -> AgentSource | None:
     """Return the conversation that an agent's own header names."""
-    found = {name.lower(): value for name, value in headers}
+    by_name = {name.lower(): value for name, value in headers}
     for name, agent in _AGENTS:
-        value = _id(found.get(name))
+        value = _id(by_name.get(name))
         if value is not None:
-            return Source(agent, value)
-    value = _id(found.get(b"x-session-id"))
+            return AgentSource(agent, value)
+    value = _id(by_name.get(b"x-session-id"))
     if value is None:
         return None
-    program = found.get(b"user-agent", b"").decode("latin-1").lower()
+    program = by_name.get(b"user-agent", b"").decode("latin-1").lower()
     agent = next((name for mark, name in _BY_USER_AGENT if mark in program), "opencode")
-    return Source(agent, value.removeprefix("title-"))  # Kilo asks for a title by such a name
+    return AgentSource(agent, value.removeprefix("title-"))  # Kilo asks for a title by such a name
 
 
 def parent_of(headers: Headers) -> str | None:
     """Return the id of the conversation for which a subagent works, if a header names it."""
-    found = {name.lower(): value for name, value in headers}
-    return _id(found.get(b"x-parent-session-id"))
+    by_name = {name.lower(): value for name, value in headers}
+    return _id(by_name.get(b"x-parent-session-id"))
 
 
 def _id(value: bytes | None) -> str | None:

@@ -102,7 +102,7 @@ class EventStream(Response):
 
 
 async def news(call: ApiCall) -> Response:
-    """What a person acts on in all sessions, as it happens; `waiting` begins with what waits now.
+    """Send what a person acts on in all sessions, as it happens; `waiting`: what waits now first.
 
     Each event's id is a cursor; `Last-Event-ID`, or `after`, goes on behind it.
     """

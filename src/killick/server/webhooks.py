@@ -72,8 +72,8 @@ async def post(hook: Webhook, body: bytes, headers: dict[str, str]) -> int:
     parts = check_webhook(hook)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
-    address = str(found[0][4][0])
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
+    address = str(addresses[0][4][0])
     check_address(hook, address)
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     name = host if tls is not None else None

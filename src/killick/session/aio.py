@@ -36,8 +36,7 @@ from killick.session.aio_feeds import (
     AsyncStoreFollowing,
 )
 from killick.session.amend import AsyncAmend
-from killick.session.core import due, queries
-from killick.session.core.due import ClosedTurn, TakenWork
+from killick.session.core import queries, work
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import (
     AddedMessages,
@@ -49,6 +48,7 @@ from killick.session.core.session import (
 )
 from killick.session.core.store import StoreCore, UsageBy
 from killick.session.core.turn import TurnCore, TurnOptions
+from killick.session.core.work import ClosedTurn, TakenWork
 from killick.session.drive.drive_async import in_thread, settle
 from killick.session.drive.steps import Flow
 from killick.session.open import Durability, StoreOptions, Url, opener
@@ -309,14 +309,14 @@ class AsyncStore(AsyncUpkeep):
 
         If interrupted: what was taken and not returned lapses.
         """
-        return await self._run(due.take_due(self._core, limit, lease_seconds))
+        return await self._run(work.take_due(self._core, limit, lease_seconds))
 
     async def close_dead_turns(self) -> list[ClosedTurn]:
         """Close running turns whose processes are gone, in all sessions, as opening each would.
 
         If interrupted: each is closed or it is not; call it again.
         """
-        return await self._run(due.close_dead_turns(self._core))
+        return await self._run(work.close_dead_turns(self._core))
 
     async def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.

@@ -29,8 +29,7 @@ from killick.model.sessions import (
 from killick.search.port import Order
 from killick.search.results import Hits
 from killick.session.amend import Amend
-from killick.session.core import due, queries
-from killick.session.core.due import ClosedTurn, TakenWork
+from killick.session.core import queries, work
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import (
     AddedMessages,
@@ -42,6 +41,7 @@ from killick.session.core.session import (
 )
 from killick.session.core.store import StoreCore, UsageBy
 from killick.session.core.turn import TurnCore, TurnOptions
+from killick.session.core.work import ClosedTurn, TakenWork
 from killick.session.drive.steps import Flow, run
 from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
 from killick.session.open import Durability, StoreOptions, Url, opener
@@ -298,14 +298,14 @@ class Store(Upkeep):
 
         If interrupted: what was taken and not returned lapses.
         """
-        return self._run(due.take_due(self._core, limit, lease_seconds))
+        return self._run(work.take_due(self._core, limit, lease_seconds))
 
     def close_dead_turns(self) -> list[ClosedTurn]:
         """Close running turns whose processes are gone, in all sessions, as opening each would.
 
         If interrupted: each is closed or it is not; call it again.
         """
-        return self._run(due.close_dead_turns(self._core))
+        return self._run(work.close_dead_turns(self._core))
 
     def delete_session(self, session_id: str, *, reason: str | None = None) -> Receipt:
         """Take a session out of every list, ending what runs in it; it can be restored.

@@ -174,8 +174,8 @@ class _Call:
         if self.result is not None:
             content = self.result.content
             if self.refusal is not None:
-                told = phrases.denied_result(self.refusal, _text_of(self.result))
-                content = (Text(told), *_media(self.result)) if _media(self.result) else told
+                text = phrases.denied_result(self.refusal, _text_of(self.result))
+                content = (Text(text), *_media(self.result)) if _media(self.result) else text
             return msgspec.structs.replace(self.result, call_id=self.unique_id, content=content)
         known = self.known
         if known.settled is not None:

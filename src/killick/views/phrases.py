@@ -173,7 +173,7 @@ def hosted_result(*, failed: bool) -> str:
 
 
 def late_text(text: str, calls: list[str]) -> str:
-    """Say what came of an answer after it was over; nobody could run what it called by then."""
+    """Say what came of an answer after it was over; what it called then was never run."""
     if not text:
         return f"[The answer that was cut off above went on.{''.join(calls)}]"
     spoken = f"[The answer that was cut off above went on:]\n{text}"

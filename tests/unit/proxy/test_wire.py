@@ -47,13 +47,16 @@ def test_shape(method: str, path: str, shape: str | None) -> None:
 @pytest.mark.parametrize(
     ("headers", "source"),
     [
-        ([(b"X-Claude-Code-Session-Id", b"u1")], wire.Source("claude-code", "u1")),
-        ([(b"session-id", b"u2")], wire.Source("codex", "u2")),
-        ([(b"x-session-id", b"s"), (b"user-agent", b"opencode/1")], wire.Source("opencode", "s")),
-        ([(b"x-session-id", b"s"), (b"user-agent", b"Kilo-Code/7")], wire.Source("kilo", "s")),
+        ([(b"X-Claude-Code-Session-Id", b"u1")], wire.AgentSource("claude-code", "u1")),
+        ([(b"session-id", b"u2")], wire.AgentSource("codex", "u2")),
+        (
+            [(b"x-session-id", b"s"), (b"user-agent", b"opencode/1")],
+            wire.AgentSource("opencode", "s"),
+        ),
+        ([(b"x-session-id", b"s"), (b"user-agent", b"Kilo-Code/7")], wire.AgentSource("kilo", "s")),
         (
             [(b"x-session-id", b"title-s"), (b"user-agent", b"Kilo-Code/7")],
-            wire.Source("kilo", "s"),
+            wire.AgentSource("kilo", "s"),
         ),
         ([(b"session-id", b"")], None),
         ([(b"session-id", b"x" * 300)], None),
@@ -61,7 +64,7 @@ def test_shape(method: str, path: str, shape: str | None) -> None:
         ([], None),
     ],
 )
-def test_source(headers: list[tuple[bytes, bytes]], source: wire.Source | None) -> None:
+def test_source(headers: list[tuple[bytes, bytes]], source: wire.AgentSource | None) -> None:
     assert wire.source_of(headers) == source
 
 

@@ -110,7 +110,7 @@ def _usage(tokens: Any) -> Usage | None:
     )
 
 
-class Outcome(NamedTuple):
+class ToolReturn(NamedTuple):
     """The outcome of a tool."""
 
     text: str
@@ -118,7 +118,7 @@ class Outcome(NamedTuple):
     is_error: bool
 
 
-def outcome(value: Any, call_id: str | None) -> Outcome:
+def outcome(value: Any, call_id: str | None) -> ToolReturn:
     """Return a tool's outcome: its message, one inside of a command, or a plain value."""
     message = next(
         (answer for answer in tool_messages(value) if call_id in (None, answer.tool_call_id)), None
@@ -126,12 +126,12 @@ def outcome(value: Any, call_id: str | None) -> Outcome:
     if message is not None:
         text = message.text if isinstance(message.text, str) else message.text()
         structured = None if isinstance(message.content, str) else as_json(message.content)
-        return Outcome(plain(text), structured, getattr(message, "status", None) == "error")
+        return ToolReturn(plain(text), structured, getattr(message, "status", None) == "error")
     if isinstance(value, str):
-        return Outcome(plain(value), None, is_error=False)
+        return ToolReturn(plain(value), None, is_error=False)
     structured = as_json(value)
     text = str(value) if structured is None else json.dumps(structured, ensure_ascii=False)
-    return Outcome(text, structured, is_error=False)
+    return ToolReturn(text, structured, is_error=False)
 
 
 def tool_messages(value: Any) -> Iterator[Any]:

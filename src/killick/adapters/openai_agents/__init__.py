@@ -18,10 +18,10 @@ tested("openai-agents", "openai-agents", at_least="0.24", below="0.25")
 from killick.adapters.openai_agents.agents_session import KillickSession  # noqa: E402
 from killick.adapters.openai_agents.items import history  # noqa: E402
 from killick.adapters.openai_agents.recorder import (  # noqa: E402
-    Paused,
+    PausedRun,
     Recorder,
     SubagentHooks,
     paused,
 )
 
-__all__ = ["KillickSession", "Paused", "Recorder", "SubagentHooks", "history", "paused"]
+__all__ = ["KillickSession", "PausedRun", "Recorder", "SubagentHooks", "history", "paused"]

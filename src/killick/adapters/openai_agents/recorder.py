@@ -393,7 +393,7 @@ def _whole(response: ModelResponse) -> dict[str, Any]:
 # -- runs that wait ------------------------------------------------------------------------------
 
 
-class Paused(NamedTuple):
+class PausedRun(NamedTuple):
     """A run that waited for a person, with what was decided since."""
 
     turn_id: str
@@ -402,7 +402,7 @@ class Paused(NamedTuple):
     """The number of its calls that are not decided on yet."""
 
 
-async def paused(session: AsyncSession, agent: Agent[Any]) -> Paused | None:
+async def paused(session: AsyncSession, agent: Agent[Any]) -> PausedRun | None:
     """Return the run that waits in this session, with the decisions that the journal has.
 
     Run its `state` in a turn that continues the first:
@@ -432,4 +432,4 @@ async def paused(session: AsyncSession, agent: Agent[Any]) -> Paused | None:
             state.approve(item)
         else:
             state.reject(item, rejection_message=decision.reason or None)
-    return Paused(turn_id, state, waiting)
+    return PausedRun(turn_id, state, waiting)

@@ -20,7 +20,7 @@ VERSION: Final = "2.1.197"
 
 
 def _is_own(part: Reasoning, provider: str | None) -> bool:
-    """Tell whether Anthropic signed it: nobody else's thoughts are taken."""
+    """Tell whether Anthropic signed it: Claude Code refuses other thoughts."""
     return provider == "anthropic" and bool(part.signature) and bool(part.text)
 
 

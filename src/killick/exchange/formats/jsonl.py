@@ -201,11 +201,14 @@ def import_lines(
 def _say_if_begun_anew(
     store: Store, session_id: str, newest: bytes, path: Path, report: Report
 ) -> None:
-    """Report a chain that is not the file's: after damage, a repair, or secrets left out."""
+    """Report a chain that is not the file's: after damage, a repair, or secrets left out.
+
+    It misleads no reader of the session: what was damaged or repaired is reported by itself.
+    """
     here = store.verify_session(session_id)
     if here.link != newest.hex():
         why = f"its links could not be kept; session {session_id!r} has a new chain from there on"
-        report.repair(SourceLocation(str(path)), why)
+        report.repair(SourceLocation(str(path)), why, harmless=True)
 
 
 def has_blob(store: Store, name: str) -> bool:

@@ -270,7 +270,7 @@ def leave_tool(
         return keep_rest(engine, state, claim, [buffer], at_us, lost)
     call = rules.require_call(turn, call_id, message_id)
     if call.answered:
-        return None  # its result is there, though whoever gave it was not told
+        return None  # its result is there, though the caller who gave it was not told
     output = output_text(engine.deltas(state, buffer.seq, buffer))
     body = e.ToolOutput(turn_id=turn.id, message_id=call.message_id, call_id=call_id, output=output)
     engine.write_closing(state, body, at_us)

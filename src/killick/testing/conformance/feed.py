@@ -62,8 +62,8 @@ async def the_feed_tells_of_every_session(world: World) -> None:
             await turn.record(Message("assistant", [ToolCall("c", "rm", "{}")]))
             asked = await turn.ask_approval("c", "{}")
             await first.decide_approval(asked, approved=True)
-        told = await _pages(store)
-        assert [(news.session_id, news.kind, news.cause) for news in told] == [
+        lines = await _pages(store)
+        assert [(news.session_id, news.kind, news.cause) for news in lines] == [
             (first.id, "turn_ended", None),
             (second.id, "turn_ended", "failed"),
             (first.id, "approval_asked", None),
@@ -71,7 +71,7 @@ async def the_feed_tells_of_every_session(world: World) -> None:
             (first.id, "turn_ended", None),
         ]
         entries = {entry.seq: entry.kind for entry in await first.entries()}
-        mine = [news for news in told if news.session_id == first.id]
+        mine = [news for news in lines if news.session_id == first.id]
         assert [entries[news.seq] for news in mine] == [news.kind for news in mine]
 
 
@@ -99,15 +99,15 @@ async def a_cursor_goes_on_without_gap_or_repeat(world: World) -> None:
         for session in sessions:
             async with session.turn("go"):
                 pass
-        told = await _pages(store)
-        for number, news in enumerate(told):
-            assert await _pages(store, after=news.cursor) == told[number + 1 :]
+        lines = await _pages(store)
+        for number, news in enumerate(lines):
+            assert await _pages(store, after=news.cursor) == lines[number + 1 :]
         await store.erase_session(sessions[2].id)
-        assert await _pages(store) == told[:2]
+        assert await _pages(store) == lines[:2]
         async with sessions[0].turn("on"):
             pass
     async with world.store() as store:
-        later = await _pages(store, after=told[-1].cursor)
+        later = await _pages(store, after=lines[-1].cursor)
         assert [news.session_id for news in later] == [sessions[0].id]
 
 
@@ -119,10 +119,10 @@ async def a_cursor_that_is_none_is_refused(world: World) -> None:
         async with session.turn("go"):
             pass
         (news,) = await _pages(store)
-        number, _, place = news.cursor.partition(".")
-        beyond = ".".join(["9" * 18, *place.split(".")[1:]])
+        number, _, position = news.cursor.partition(".")
+        beyond = ".".join(["9" * 18, *position.split(".")[1:]])
         refused: tuple[int | str, ...] = ("", "x", "1.2.3.4.5.6", 7, f"{number}.{beyond}")
-        for cursor in (*refused, f"{int(number, 16) ^ 1:x}.{place}"):
+        for cursor in (*refused, f"{int(number, 16) ^ 1:x}.{position}"):
             await raises(errors.InvalidCursor, _pages(store, after=cursor))
         await raises(errors.UsageError, _pages(store, after=news.cursor, waiting=True))
 

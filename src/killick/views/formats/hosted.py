@@ -123,12 +123,12 @@ def _pair(parts: Sequence[Part]) -> tuple[dict[int, Any], dict[int, Any]]:
                 waiting.append((at, asked, _id_of(value[asked])))
             elif answered in value:
                 wanted = (asked, _id_of(value[answered]))
-                found = next((one for one in reversed(waiting) if one[1:] == wanted), None)
-                if found is None:
+                match = next((call for call in reversed(waiting) if call[1:] == wanted), None)
+                if match is None:
                     orphans[at] = value[answered]
                 else:
-                    waiting.remove(found)
-                    results[found[0]] = value[answered]
+                    waiting.remove(match)
+                    results[match[0]] = value[answered]
     return results, orphans
 
 

@@ -37,15 +37,15 @@ class Run(NamedTuple):
 
 def runs_of(parts: Iterable[Part]) -> list[Run]:
     """Return the tools that providers ran in one answer, and how each ended as far as it says."""
-    found: list[Run] = []
+    runs: list[Run] = []
     for provider, read in (("openai", _openai), ("anthropic", _anthropic), ("gemini", _gemini)):
         values = []
         for part in parts:
             if isinstance(part, Opaque) and part.provider == provider:
                 with contextlib.suppress(ValueError):
                     values.append(json.loads(part.data))
-        found += [Run(provider, name, end) for name, end in read(values)]
-    return found
+        runs += [Run(provider, name, end) for name, end in read(values)]
+    return runs
 
 
 def _openai(values: Sequence[Json]) -> Iterator[tuple[str, str]]:
@@ -87,7 +87,7 @@ def _is_error(result: Json) -> bool:
 def _gemini(values: Sequence[Json]) -> Iterator[tuple[str, str]]:
     """Read from the end, where a result comes before its call."""
     waiting: list[tuple[str, Any, bool]] = []
-    found: list[tuple[str, str]] = []
+    runs: list[tuple[str, str]] = []
     for value in reversed(values):
         for kind, name in (("executable_code", "code_execution"), ("tool_call", "")):
             result = value.get(_GEMINI_RESULTS[kind])
@@ -96,12 +96,12 @@ def _gemini(values: Sequence[Json]) -> Iterator[tuple[str, str]]:
                 waiting.append((kind, result.get("id"), failed))
             if kind in value:
                 call = value[kind]
-                own = [one for one in waiting if one[:2] == (kind, call.get("id"))]
+                own = [answer for answer in waiting if answer[:2] == (kind, call.get("id"))]
                 if own:
                     waiting.remove(own[-1])
                 end = _end(open_=not own, failed=bool(own) and own[-1][2])
-                found.append((name or call["tool_type"].lower(), end))
-    yield from found
+                runs.append((name or call["tool_type"].lower(), end))
+    yield from runs
     yield from (("", _end(open_=False, failed=failed)) for _, _, failed in waiting)
 
 
@@ -123,10 +123,10 @@ def find_untold(runs: Sequence[Run], texts: Sequence[str], native: int, format_:
         for match in _HOSTED.finditer(text)
     )
     ours = [run for run in runs if run.provider == own]
-    told = spoken - wanted
-    if wanted - spoken or told - Counter((run.name, run.end) for run in ours):
+    extra = spoken - wanted
+    if wanted - spoken or extra - Counter((run.name, run.end) for run in ours):
         return f"{wanted} ran, {spoken} are told"
     calls = sum(1 for run in ours if run.name)
-    if calls != native + sum(count for (name, _), count in told.items() if name):
-        return f"{ours} ran, {native} are sent, {told} are told"
+    if calls != native + sum(count for (name, _), count in extra.items() if name):
+        return f"{ours} ran, {native} are sent, {extra} are told"
     return None

@@ -85,8 +85,8 @@ class Statement(NamedTuple):
     also: str = ""
 
     def is_told_by(self, other: "Statement") -> bool:
-        told = self.text in other.text and self.also in other.text
-        return self.state == other.state and told
+        is_in = self.text in other.text and self.also in other.text
+        return self.state == other.state and is_in
 
 
 # -- the journal -------------------------------------------------------------------------------
@@ -280,9 +280,9 @@ class _Journal:
     def _find_cut(self, message: "_Broken") -> None:
         """Note the calls of a partial message that are not whole, and were not run either."""
         calls = [part for part in message.body.parts if isinstance(part, ToolCall)]
-        said = [part for part in calls if (message.body.id, part.id) in self.calls]
+        whole = [part for part in calls if (message.body.id, part.id) in self.calls]
         seen = message.body.turn_id not in self._unseen
-        message.cut = [(part.name, seen) for part in calls if part not in said]
+        message.cut = [(part.name, seen) for part in calls if part not in whole]
 
     def _make(
         self, body: e.MessageRecorded | e.MessageEnded, part: ToolCall, *, partial: bool
