@@ -68,6 +68,7 @@ def test_a_statement_about_one_session_looks_into_one_partition(
         one: b"x" if one in _BYTES else True if one in _FLAGS else 7 for one in names
     }
     values |= {one: "x" for one in ("status", "holder") if one in names}
+    values |= {"due": b"x"} if "due" in names else {}
     cursor = psycopg.ClientCursor(connection)
     cursor.execute(f"EXPLAIN {SQL[name]}".encode(), values)
     plan = [str(row[0]) for row in cursor.fetchall()]

@@ -691,11 +691,8 @@ def _as_note(entry: e.Entry, body: e.Note, key: str | None) -> SessionNote:
 
 def tool_result(call_id: str, content: Content, *, is_error: bool, structured: Json) -> ToolResult:
     """A result as it is recorded. Raises InvalidEntry for what is over a limit."""
-    kept = (
-        content
-        if isinstance(content, str)
-        else checks.as_parts(content, "a tool's result is text, or a list of parts")
-    )
-    result = ToolResult(call_id, kept, is_error=is_error, structured=structured)
+    if not isinstance(content, str):
+        content = checks.as_parts(content, "a tool's result is text, or a list of parts")
+    result = ToolResult(call_id, content, is_error=is_error, structured=structured)
     checks.check_result(result)
     return result
