@@ -1,8 +1,8 @@
 """Taking due work, and closing the turns of holders that died, as flows for both faces."""
 
 import logging
-import random
 from collections.abc import Sequence
+from zlib import crc32
 
 import msgspec
 
@@ -52,8 +52,8 @@ def take_due(opening: StoreOpening, limit: int, lease_seconds: float) -> Flow[Ta
         candidates = yield from read(lambda reader: _candidates(runtime, reader, limit, tried))
         if not candidates:
             break
-        # Many workers look at once: each begins elsewhere.
-        first = random.randrange(len(candidates))
+        # Many workers look at once: each begins elsewhere, as an id of its own says.
+        first = crc32(runtime.ids("ent").encode()) % len(candidates)
         for key in [*candidates[first:], *candidates[:first]]:
             tried.add(key)
             try:
