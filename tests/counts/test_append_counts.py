@@ -19,7 +19,7 @@ from tests.counts.counting import EACH, LOOKED_AT, WINDOW, WRITERS
 STATEMENTS = ["BEGIN", "INSERT", "UPDATE", "COMMIT"]
 SYNCS = 1
 PAGES = 4
-"""The end of the table and of its two indexes, and the session's row with the newest link (0060)."""
+"""The ends of the table and its two indexes; the session's row, with the newest link (0060)."""
 
 PAGES_AT_MOST = 9
 """When the table and an index begin new pages, their parents and the file's first page too."""

@@ -14,7 +14,7 @@ import msgspec
 
 from killick import Store
 from killick.exchange.importer import UNEXPECTED, import_paths
-from killick.exchange.records import Report
+from killick.exchange.records import Problem, Report
 from killick.model.entries import Body
 from killick.stores.memory import MemoryDisk
 from tests.exchange import (
@@ -218,8 +218,12 @@ def _cline_task(folder: Path, random: Random) -> Damaged:
         value = json.dumps(json.loads(beside.read_text()), indent=1).encode()
         beside.write_bytes(mutated(value, random.randrange(1 << 60)))
         api.write_text(json.dumps(talk))
-        return Damaged(api, [(None, mark) for row in talk for mark in marks(row)], set())
-    return damaged_document(api, talk, talk, random)
+        found = Damaged(api, [(None, mark) for row in talk for mark in marks(row)], set())
+    else:
+        found = damaged_document(api, talk, talk, random)
+    # The line before a result says whose it is; it is not kept where the call is there.
+    intact = [(line, mark.rpartition("Result:\n")[2]) for line, mark in found.intact]
+    return found._replace(intact=intact)
 
 
 # -- databases -------------------------------------------------------------------------------------
@@ -476,9 +480,14 @@ def check(case: str, folder: Path, seed: int) -> Report:
             if one.action != ("left" if one.session_id in left else "unchanged")
         ]
         assert changed == []
-        assert again.problems == report.problems
+        assert _of_the_source(again) == _of_the_source(report)
     assert {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()} == before
     return report
+
+
+def _of_the_source(report: Report) -> list[Problem]:
+    """Leave out that a chain of links began here: it begins once."""
+    return [one for one in report.problems if "has a new chain" not in one.reason]
 
 
 def _check_accounted(store: Store, found: Damaged, report: Report) -> None:

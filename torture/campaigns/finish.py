@@ -157,7 +157,6 @@ class Finish:
 
     def runs(self, number: int, names: list[str], boundary: int) -> int:
         """Begin these runs and see each to its end; how many statements an agent passed."""
-        _be_quick()
         path, ledger = self._places.at(f"{number}.db"), str(self._folder / f"{number}.ledger")
         Path(ledger).touch()
         killed: set[int] = set()
@@ -352,6 +351,8 @@ def _check_attempts(entries: list[e.Entry], killed: set[int]) -> None:
 
 def run(round_: Round) -> None:
     nursery = Nursery(round_.places.died)
+    rest = due._FIRST_BACKOFF_US
+    _be_quick()
     try:
         finish = Finish(nursery, round_.folder, round_.places, round_.chance)
         if round_.seed % 2:
@@ -366,6 +367,7 @@ def run(round_: Round) -> None:
             names = [f"run_{boundary}"]
             round_.check(f"killed at statement {boundary}", finish.runs, boundary, names, boundary)
     finally:
+        due._FIRST_BACKOFF_US = rest  # type: ignore[misc]
         nursery.close()
 
 
