@@ -27,7 +27,12 @@ if os.environ.get("KILLICK_WITHOUT_LINUX"):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs Linux where it is not; docs/platforms.md says what is tested instead."""
+    """Skip what needs Linux where it is not; docs/platforms.md says what is tested instead.
+
+    A property test tries many examples: on a busy machine it needs more than a minute.
+    """
     for item in items:
+        if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
         if not _ON_LINUX and item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))

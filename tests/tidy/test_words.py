@@ -135,8 +135,9 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 27_800
-"""It had 22,554 before budgets, profiles, locks and restored backups; the aim was 20,900 then."""
+CORE_LINES = 30_400
+"""It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups;
+the rest is for runs that finish: settlements, due work, steering, the feed, limits, links."""
 
 
 def lines(name: str) -> int:
