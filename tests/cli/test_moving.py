@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from killick import Store
-from killick.exchange import EXPORTS, usual_places
+from killick.exchange import EXPORTS, FORMATS, NOT_TEXT, usual_places
 from tests.cli.running import Runner, run_in_terminal, run_process
 from tests.cli.sample import Sample
 from tests.exchange.test_claude_code import SESSION
@@ -80,7 +80,7 @@ def test_skipped_records_are_named_and_the_exit_code_is_3(killick: Runner, folde
 def test_what_is_no_session_is_said_to_be_none(killick: Runner, folder: Path) -> None:
     done = killick("import", str(folder / "settings.json"))
     assert done.code == 3
-    assert "no session in it; known formats: killick, claude-code, codex" in done.out
+    assert f"no session in it; known formats: {', '.join(FORMATS)}" in done.out
     assert done.err == "killick: 1 record skipped; nothing came in\n"
     missing = killick("import", str(folder / "nothing.jsonl"))
     assert (missing.code, missing.out) == (6, "")
@@ -145,7 +145,7 @@ def test_export_import_export_gives_the_same_bytes(
         assert file.read_bytes() == again.read_bytes()
 
 
-@pytest.mark.parametrize("to", list(EXPORTS))
+@pytest.mark.parametrize("to", [to for to in EXPORTS if to not in NOT_TEXT])
 def test_every_format_is_written(killick: Runner, sample: Sample, tmp_path: Path, to: str) -> None:
     target = tmp_path / "out"
     done = killick("export", sample.build, "--to", to, "--output", str(target), "--json")
@@ -154,6 +154,24 @@ def test_every_format_is_written(killick: Runner, sample: Sample, tmp_path: Path
     assert printed.out.encode() == target.read_bytes()
     value = killick("export", sample.build, "--to", to, "--json").json
     assert value["content"] == printed.out
+
+
+@pytest.mark.parametrize("to", sorted(NOT_TEXT))
+def test_a_database_is_written_to_a_file_and_never_shown(
+    killick: Runner, sample: Sample, tmp_path: Path, to: str
+) -> None:
+    target = tmp_path / "out.db"
+    done = killick("export", sample.hostile, "--to", to, "--output", str(target), "--json")
+    assert done.json["bytes"] == target.stat().st_size > 0
+    with Store(tmp_path / "other.db"):
+        pass
+    report = killick("import", str(target), "--store", str(tmp_path / "other.db"), "--json").json
+    assert [session["source"] for session in report["sessions"]] == [to]
+    words = ("export", sample.hostile, "--to", to)
+    refused = killick(*words, "--json")
+    assert (refused.code, refused.out, "--output FILE" in refused.err) == (2, "", True)
+    shown = run_in_terminal(80, *words, more={"KILLICK_STORE": str(sample.path)})
+    assert (shown.code, "--output FILE" in shown.out) == (2, True)
 
 
 def test_what_a_format_cannot_hold_is_said_first(

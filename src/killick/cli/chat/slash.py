@@ -15,7 +15,7 @@ from killick.model import entries as e
 from killick.model.sessions import TurnInfo
 from killick.session.sync import Store
 
-_SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html"}
+_SUFFIXES: Final = {"killick": ".jsonl", "markdown": ".md", "html": ".html", "hermes": ".db"}
 
 
 _LISTED: Final = 15

@@ -25,6 +25,7 @@ from killick.errors import StoreError
 from killick.exchange import (
     EXPORTS,
     FORMATS,
+    NOT_TEXT,
     Outcome,
     Report,
     import_paths,
@@ -50,7 +51,13 @@ _SETTLED_BY: Final = {
     ("killick import . --from codex --since 7d", "what Codex has written in a week"),
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
-@click.option("--from", "only", type=click.Choice(FORMATS), help="Take only this format.")
+@click.option(
+    "--from",
+    "only",
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    help=f"Take only this format: one of {', '.join(FORMATS)}.",
+)
 @click.option("--since", type=MOMENT, help="Only files that were changed since then.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--as-is", is_flag=True, help="Take unfinished sessions as they stand.")
@@ -194,6 +201,8 @@ def export(
 
     What the format cannot hold is said before anything is written.
     """
+    if to in NOT_TEXT and output is None and (invocation.json or invocation.out.terminal):
+        raise click.UsageError(f"{to} keeps a database, which is no text: give --output FILE")
     with invocation.open() as store:
         full_id = find(store, session_id)
         done = prepare_export(store, full_id, to, redact=redact)

@@ -206,6 +206,13 @@ EXPORTS: Final[dict[str, Exporter]] = {
     **{format_: _context(format_) for format_ in _FORMATS},
     "codex": _native(ToCodex()),
     "goose": _native(ToGoose()),
-    **{name: _agent(agent) for name, agent in AGENTS.items() if name != "codex"},
+    **{
+        f"{name}-cli" if name in _FORMATS else name: _agent(agent)
+        for name, agent in AGENTS.items()
+        if name != "codex"
+    },
 }
-"""What a session can be written as."""
+"""Formats by name: `gemini` is what the provider is sent, `gemini-cli` a file of its agent."""
+
+NOT_TEXT: Final = frozenset({"hermes"})
+"""Formats whose bytes are a database."""
