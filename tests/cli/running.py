@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,3 +101,11 @@ class Runner:
         code = main(["--store", str(self.store), *arguments])
         out, err = self._capsys.readouterr()
         return Done(code, out, err)
+
+    def line(self, words: Sequence[str]) -> Done:
+        """Run what a document or a help shows; `> FILE` at its end is what a shell makes of it."""
+        if list(words[-2:-1]) != [">"]:
+            return self(*words)
+        done = self(*words[:-2])
+        Path(words[-1]).write_text(done.out, encoding="utf-8")
+        return done

@@ -2,12 +2,14 @@
 
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from killick import Delta, FollowedDelta
 from killick.cli.render import followed_shape
+from killick.exchange import EXPORTS
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
 from tests.docs.pages import DOCS, PAGES, blocks
@@ -30,9 +32,14 @@ def described(shape: str) -> set[str]:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_line_of_a_document_runs(killick: Runner, sample: Sample, line: str) -> None:
+def test_every_line_of_a_document_runs(
+    killick: Runner, sample: Sample, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = shlex.split(line, comments=True)[1:]
-    done = killick(*(sample.build if word == "ID" else word for word in words))
+    if "--expect" in words:
+        killick.line(["verify", "--json", ">", "links.json"])
+    done = killick.line([sample.build if word == "ID" else word for word in words])
     assert done.code == 0, done.err
 
 
@@ -81,6 +88,10 @@ def test_entries_deltas_usage_and_removals(killick: Runner, sample: Sample) -> N
     assert keys(removal) == described("a removal")
 
 
+def test_every_format_of_an_export_is_named() -> None:
+    assert {to for to in EXPORTS if f"`{to}`" not in PAGE} == set()
+
+
 def test_deltas() -> None:
     delta = FollowedDelta(5, "turn", "message", None, Delta(0, 0, "text", "Hello"))
     assert keys(followed_shape(delta)) == described("a delta")
@@ -92,7 +103,7 @@ def test_the_rest_has_the_fields_that_the_page_names(
 ) -> None:
     name, *_ = words.split()
     done = killick(*(sample.build if w == "ID" else w for w in words.split()), "--json")
-    sentence = next(one for one in re.split(r"\. |\n- ", PAGE) if f"`{name}` prints" in one)
+    sentence = next(one for one in re.split(r"\.\s|\n- ", PAGE) if f"`{name}` prints" in one)
     named = set(re.findall(r"`(\w+)`", sentence.replace("\n", " "))) - {name}
     assert keys(done.json) <= named
     assert named - keys(done.json) <= {"option", "environment", "default"}

@@ -1,5 +1,6 @@
 """Help that teaches: every command has a purpose and examples, and every example works."""
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -7,24 +8,40 @@ from pathlib import Path
 import click
 import pytest
 
+from killick import Project, Store
 from killick.cli.argv import MODULES, make_group
 from killick.cli.invocation import Command
-from tests.cli.running import Runner
+from tests.cli.running import Runner, run_process
 from tests.cli.sample import Sample
+from tests.cli.test_continue import program
+from tests.lab.model import Model
+from tests.lab.script import Answer, Text
 from tests.postgres_fixtures import shared
+from tests.proxy.asking import ask
+from tests.proxy.bench import proxy
 
 DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
 CONTEXT = click.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in MODULES}
-ELSEWHERE = {"chat", "demo", "model", "serve"}
+ELSEWHERE = {"chat", "demo", "model", "serve", "continue", "proxy"}
 """They need a terminal, processes or a model, or go on until ended; tests of their own run them."""
+ENDLESS = {"killick work -- python agent.py"}
+"""It goes on until it is ended, as a test of its own does."""
+
+
+def lines_of(name: str) -> list[str]:
+    command = COMMANDS[name]
+    assert isinstance(command, Command)
+    return [example.words for example in command.examples]
+
 
 EXAMPLES = [
-    (name, one.words)
-    for name, command in COMMANDS.items()
-    if isinstance(command, Command) and name not in ELSEWHERE
-    for one in command.examples
+    (name, words)
+    for name in COMMANDS
+    if name not in ELSEWHERE
+    for words in lines_of(name)
+    if words not in ENDLESS
 ]
 
 
@@ -81,13 +98,47 @@ def test_every_example_works(
         killick("backup", "copy.db")
     if name == "restore":
         killick("delete", sample.build)
-    # The places of messages and of the compaction are others here than in the examples.
-    meant = {"ID": sample.build, "12": "26", "4": "3"}
+    if "--expect" in words:
+        killick.line(["verify", "--json", ">", "links.json"])
+    # The places of messages, of the compaction and the ids of calls are others here.
+    meant = {"ID": sample.build, "12": "26", "4": "3", "call_1": "c2"}
     if words == "killick token make laptop":
         killick("token", "revoke", "laptop")
-    done = killick(*(meant.get(word, word) for word in shlex.split(words)[1:]))
+    done = killick.line([meant.get(word, word) for word in shlex.split(words)[1:]])
     expected = 1 if name == "stop" else 0  # no turn runs
     assert done.code == expected, done.err
+
+
+@pytest.mark.parametrize("words", lines_of("continue"))
+def test_every_example_of_continue_starts_the_agent(words: str, tmp_path: Path) -> None:
+    """The agents here end with 7, and so does the command that became one of them."""
+    for name in ("claude", "codex"):
+        program(tmp_path / "bin", name)
+    with Store(tmp_path / "work.db") as store:
+        session = store.create_session(project=Project(str(tmp_path), str(tmp_path)))
+        with session.turn("Hello."):
+            pass
+    done = run_process(
+        *shlex.split(words.replace(" ID", f" {session.id}"))[1:],
+        folder=tmp_path,
+        more={
+            "KILLICK_STORE": str(tmp_path / "work.db"),
+            "HOME": str(tmp_path / "home"),
+            "PATH": f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin",
+        },
+    )
+    assert done.code == (0 if "--no-run" in words else 7), done.err
+    assert "resume" in done.out
+
+
+@pytest.mark.parametrize("words", lines_of("proxy"))
+def test_every_example_of_the_proxy_answers_until_it_is_ended(words: str, sample: Sample) -> None:
+    with Model([Answer(Text("The linker."))]) as model:
+        meant = re.sub(r"https://\S+", model.url, words.replace(" ID", f" {sample.build}"))
+        with proxy(sample.path, None, *shlex.split(meant)[2:]) as running:
+            done = ask(running.url, "openai-chat", ("user", "Why does the build fail?"))
+            assert done.status_code == 200
+            assert running.end() == 0
 
 
 def test_the_help_fits_a_terminal_of_80_columns(killick: Runner) -> None:

@@ -1,6 +1,8 @@
 """Settling an unknown outcome and continuing due work from a shell."""
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from killick import Message, Store, ToolCall
 from killick.testing.faults import crash
-from tests.cli.running import Runner, run_process
+from tests.cli.running import COMMAND, Runner, environment, run_process
 
 AGENT = """
 import os
@@ -79,6 +81,20 @@ def test_work_runs_a_command_for_what_is_due(path: Path) -> None:
     with Store(path) as store:
         assert store.session("ses_run").messages()[-1].text == "went on"
     assert run_process(*named, "work", "--once", *command).out == ""
+
+
+def test_work_goes_on_until_it_is_interrupted(path: Path) -> None:
+    assert run_process("--store", str(path), "settle", "ses_run", "call_1", "--ran").code == 0
+    words = ["work", "--store", str(path), "--", sys.executable, "-c", AGENT]
+    with (
+        subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, env=environment()) as working,
+        Store(path) as store,
+    ):
+        assert working.stdout is not None
+        assert b"completed" in working.stdout.readline()
+        assert store.session("ses_run").messages()[-1].text == "went on"
+        working.send_signal(signal.SIGINT)
+        assert working.wait(50) == 130
 
 
 def test_a_command_that_does_nothing_is_a_failed_attempt(path: Path) -> None:

@@ -11,7 +11,7 @@ from killick.errors import needs_extra
 @command(
     ("killick proxy --upstream https://api.openai.com", "record what passes, on port 8421"),
     ("killick proxy --upstream https://api.anthropic.com --redact secrets", "without secrets"),
-    ("killick proxy --replay 0199", "answer requests from a recorded session"),
+    ("killick proxy --replay ID", "answer requests from a recorded session"),
 )
 @click.option("--upstream", metavar="URL", help="The model's server; paths are put behind it.")
 @click.option("--replay", metavar="ID", help="Answer from this session instead of a server.")
@@ -58,10 +58,10 @@ def proxy(
     allow_host: tuple[str, ...],
     **options: object,
 ) -> None:
-    """Record what an agent and its model say, without changing the agent.
+    """Record what an agent and its model say on the way between them.
 
     It prints its address, which takes the place of the model's server in the agent's base URL, and
-    a log to standard error. What passes is not changed. Ctrl+C ends it.
+    a log to standard error. Neither the agent nor what passes is changed. Ctrl+C ends it.
     """
     with needs_extra("proxy", "the proxy"):
         from killick.proxy import launch

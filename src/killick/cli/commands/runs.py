@@ -46,7 +46,7 @@ def settle(
     turn: str | None,
     replaces: str | None,
 ) -> None:
-    """Record what you found out about a tool call whose outcome is unknown."""
+    """Record what became of a tool call whose outcome is unknown."""
     if ran is None:
         raise click.UsageError("Say what you found out: --ran or --did-not-run.")
     with invocation.open() as store:
@@ -118,10 +118,11 @@ def work(
     lease_seconds: float,
     every_seconds: float,
 ) -> int:
-    """Continue turns that broke: run COMMAND for each, which begins with the work it is given.
+    """Continue turns that broke: run COMMAND for each.
 
-    It finds KILLICK_STORE, KILLICK_SESSION and KILLICK_WORK in its environment. One that ends
-    without a completed turn was a failed attempt. Several of these may run, on several machines.
+    COMMAND begins with the work it is given: it finds KILLICK_STORE, KILLICK_SESSION and
+    KILLICK_WORK in its environment. One that ends without a completed turn was a failed attempt.
+    Several of these may run, on several machines.
     """
     where = invocation.where()
     url = where.url if where.file is None else str(where.file.absolute())
