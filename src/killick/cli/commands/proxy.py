@@ -73,6 +73,8 @@ def proxy(
 
     if (upstream is None) == (replay is None):
         raise click.UsageError("give --upstream URL, or --replay ID")
+    if replay is not None and not is_loopback(host):
+        raise click.UsageError("--replay asks for no token, so it serves loopback clients only")
     configure()
     launch.LOGGER.setLevel("INFO")
     settings = ProxySettings(
