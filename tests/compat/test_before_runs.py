@@ -68,7 +68,7 @@ def test_older_versions_may_not_open_a_file_any_more(
         store.create_session()
     known = sqlite_migrate.migrations()[:4]
     monkeypatch.setattr(sqlite_migrate, "migrations", lambda: known)
-    with pytest.raises(StoreNewer, match="format 5, this one knows 4"):
+    with pytest.raises(StoreNewer, match="format 6, this one knows 4"):
         Store(path)
 
 

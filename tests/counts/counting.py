@@ -4,7 +4,8 @@ calls of Python functions, and memory blocks that are kept.
 The search index is brought up between appends, whenever the store is idle, and not counted here.
 The store opens its file by path, so what it does is seen from below: a VFS that counts is made
 the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
-process, which is why this runs in one of its own: `python counting.py FOLDER lone|many|paths`.
+process, which is why this runs in one of its own:
+`python counting.py FOLDER lone|many|crowd|paths`.
 """
 
 import gc
@@ -21,6 +22,8 @@ import anyio
 import apsw
 
 from killick import AsyncStore, Message, Session, Store, Text
+from killick.stores import writer
+from killick.stores.engine.state import Op
 
 LOOKED_AT = (50, 1_000)
 """The first append of each window that is counted."""
@@ -29,6 +32,9 @@ WINDOW = 40
 """Appends in a window: pages split now and then, so one append alone says little."""
 
 WRITERS, EACH = 64, 50
+
+STREAMS, FLUSHES, FOLDED_EVERY = 256, 200, 40
+"""Streams at once; how often they flush; after how many flushes they are folded."""
 
 PATHS = 30
 """Turns that are counted step by step."""
@@ -130,6 +136,30 @@ def many(folder: Path) -> dict[str, Any]:
     return found
 
 
+def crowd(folder: Path) -> dict[str, Any]:
+    """Streams that flush together: what each flush costs, when they are young and when they are
+    old, and what it costs to fold all of them once."""
+    writer._FOLD_SECONDS = 3_600.0  # type: ignore[misc]  # folded here, and not by the clock
+    flushes: list[dict[str, Any]] = []
+    with Store(folder / "counted.db", indexing=False, window_seconds=3_600) as store:
+        turns = [store.create_session().turn("Go.").begin() for _ in range(STREAMS)]
+        replies = [turn.stream().begin() for turn in turns]
+        thread = store._core.runtime().writer
+        for number in range(FLUSHES):
+            for reply in replies:
+                reply.text("x" * 20)
+            counts.clear()
+            statements.clear()
+            thread.at_once()
+            thread.submit(Op(lambda engine: None)).wait()
+            flushes.append({**counts, "statements": _of_the_writer()})
+            if number % FOLDED_EVERY == FOLDED_EVERY - 1:
+                counts.clear()
+                thread.submit(Op(lambda engine: engine.tx.fold_deltas(at_once=True))).wait()
+                flushes[-1]["fold"] = counts["log pages"]
+    return {"flushes": flushes}
+
+
 def paths(folder: Path) -> dict[str, Any]:
     """Every step of a turn, and the reads that follow it, many times over."""
     costs: dict[str, list[dict[str, Any]]] = {}
@@ -193,5 +223,5 @@ def _profile(_frame: object, event: str, _argument: object) -> None:
 if __name__ == "__main__":
     vfs = _CountingVfs()
     apsw.connection_hooks.append(_trace)
-    what = {"lone": lone, "many": many, "paths": paths}[sys.argv[2]]
+    what = {"lone": lone, "many": many, "crowd": crowd, "paths": paths}[sys.argv[2]]
     print(json.dumps(what(Path(sys.argv[1]))))

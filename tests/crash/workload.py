@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from killick import Message, Session, Store, Text, ToolResult, Turn, TurnInfo
+from killick import Message, Session, Store, Stream, Text, ToolResult, Turn, TurnInfo
 from killick.model import entries as e
 from tests.crash.journals import check_sound
 
@@ -89,6 +89,23 @@ class Worker:
                     self._say(reply.id, reply.text, sizes=[0])
                     time.sleep(0.004)
 
+    def begin_to_stream(self) -> "Speaking":
+        """A turn with a stream that the caller ends."""
+        turn = self._session.turn(None).begin()
+        self._log.did("turn", self._session.id, None, turn.id)
+        speaking = Speaking(self, turn, turn.stream().begin())
+        speaking.say()
+        return speaking
+
+    def say(self, reply: Stream) -> None:
+        self._say(reply.id, reply.text, sizes=[0, 30])
+
+    def leave(self, turn: Turn, reply: Stream) -> None:
+        reply.end()
+        self._log.did("whole", reply.id)
+        turn.end()
+        self._log.did("ended", self._session.id, turn.id, "completed")
+
     def _name(self) -> str:
         self._count += 1
         return f"{self._tag}.{self._count}"
@@ -137,6 +154,21 @@ class Worker:
 
 
 # -- afterwards --------------------------------------------------------------------------------
+
+
+class Speaking:
+    """A stream of a turn of its own."""
+
+    def __init__(self, worker: Worker, turn: Turn, reply: Stream) -> None:
+        self._worker = worker
+        self._turn = turn
+        self._reply = reply
+
+    def say(self) -> None:
+        self._worker.say(self._reply)
+
+    def end(self) -> None:
+        self._worker.leave(self._turn, self._reply)
 
 
 class Said(NamedTuple):

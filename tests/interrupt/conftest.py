@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interrupt.disks import FileStores, MemoryStores, ServerStores
+from killick.stores import writer
+from killick.stores.sqlite import packs
+from tests.interrupt.disks import FileStores, MemoryStores, PackedStores, ServerStores
 from tests.interrupt.driving import Disk
 
 
@@ -20,8 +22,13 @@ def _little_garbage() -> Iterator[None]:
 
 
 @pytest.fixture(
-    params=[MemoryStores, FileStores, ServerStores], ids=["memory", "sqlite", "postgres"]
+    params=[MemoryStores, FileStores, PackedStores, ServerStores],
+    ids=["memory", "sqlite", "packs", "postgres"],
 )
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
-    made: Disk = request.param(tmp_path)
-    return made
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param is PackedStores:
+            patch.setattr(packs, "PACKED_FROM", 1)
+            patch.setattr(writer, "_FOLD_SECONDS", 0.004)
+        made: Disk = request.param(tmp_path)
+        yield made

@@ -36,6 +36,10 @@ class FileStores:
         return Store(self._path, durability="normal", window_seconds=_WINDOW_SECONDS)
 
 
+class PackedStores(FileStores):
+    """The same, where every flush shares a row, and is folded out of it a moment later."""
+
+
 class ServerStores:
     """Stores on one server."""
 

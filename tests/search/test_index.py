@@ -248,7 +248,8 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     for name in ("search_words", "search_documents", "search_state"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DROP INDEX sessions_stopping")
-    connection.execute("DROP TABLE news")
+    for name in ("news", "packs", "dropped_streams"):
+        connection.execute(f"DROP TABLE {name}")
     connection.execute("DELETE FROM meta WHERE name = 'store'")
     for index in ("sessions_due", "sessions_held"):
         connection.execute(f"DROP INDEX {index}")

@@ -31,6 +31,7 @@ SLEEPERS = {
     "tests/crash/greenlets.py": "the pace of a stream",
     "tests/crash/test_interrupted_turns.py": "hangs until a signal comes",
     "tests/crash/test_stop_and_follow.py": "the pace of a stream",
+    "tests/crash/test_crowd.py": "the pace of streams, and kills at a random moment of them",
     "tests/crash/test_window.py": "kills at a random moment of a stream",
     "tests/crash/workload.py": "the pace of a stream",
     "tests/exchange/test_copying.py": "kills at several moments of a copy",

@@ -135,9 +135,9 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 30_400
+CORE_LINES = 30_800
 """It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups;
-the rest is for runs that finish: settlements, due work, steering, the feed, limits, links."""
+the rest is for runs that finish: settlements, work, steering, the feed, limits, links, packs."""
 
 
 def lines(name: str) -> int:

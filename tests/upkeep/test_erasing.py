@@ -12,6 +12,9 @@ import pytest
 
 from killick import Image, Message, SessionNotFound, Store, Text
 from killick.maintenance import erase
+from killick.stores import writer
+from killick.stores.engine.state import Op
+from killick.stores.sqlite import packs
 from killick.testing.faults import crash
 
 WORDS = [
@@ -95,6 +98,57 @@ def test_what_was_streamed_and_cut_off_is_gone_too(tmp_path: Path) -> None:
         assert store.counts()["deltas"] > 0
         assert store.erase_session("cut").verified
     assert traces(path) == {}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_rows_that_it_shares_with_others_are_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    """Streams that flush together share a row; erased is one that has ended, or was cut off."""
+    path = tmp_path / "work.db"
+    monkeypatch.setattr(writer, "_FOLD_SECONDS", 3_600.0)
+    with Store(path, indexing=False) as store:
+        names = ["doomed", *(f"other {number}" for number in range(packs.PACKED_FROM))]
+        turns = {name: store.create_session(id=name).turn("Go.").begin() for name in names}
+        streams = {name: turn.stream().begin() for name, turn in turns.items()}
+        for name, stream in streams.items():
+            stream.text("lorem ipsum 4711" if name == "doomed" else "this stays")
+        flush(store)
+        assert packed(path).count(b"lorem ipsum 4711") == 1
+        if ended:
+            streams["doomed"].end()
+            turns["doomed"].end()
+            assert store.erase_session("doomed").verified
+            assert store.counts()["deltas"] == packs.PACKED_FROM
+            for name in names[1:]:
+                streams[name].text(" and this")
+                streams[name].end()
+                turns[name].end()
+        else:
+            crash(store)
+            assert packed(path).count(b"lorem ipsum 4711") == 1
+            with Store(path, indexing=False) as again:
+                assert again.erase_session("doomed").verified
+    with Store(path, indexing=False) as store:
+        for name in names[1:]:
+            text = store.session(name).messages()[-1].text
+            assert text == ("this stays and this" if ended else "this stays")
+    assert traces(path) == {}
+
+
+def packed(path: Path) -> bytes:
+    """The rows that streams share."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    bodies = [body for (body,) in connection.execute("SELECT body FROM packs")]
+    connection.close()
+    return b"\n".join(bodies)
+
+
+def flush(store: Store) -> None:
+    """Write what streams were given so far."""
+    writer = store._core.runtime().writer
+    writer.at_once()
+    writer.submit(Op(lambda engine: None)).wait()
 
 
 def test_what_somebody_else_has_said_too_is_not_taken_for_a_trace(tmp_path: Path) -> None:

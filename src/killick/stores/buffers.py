@@ -128,10 +128,11 @@ class StreamBuffer:
         return [delta for delta, _ in fresh]
 
     def give_back(self) -> None:
-        """Put what was taken last back, before what came since: it was not written."""
-        fresh = self._taken.pop()
-        self._pending.extendleft(reversed(fresh))
-        self.number -= bool(fresh)
+        """Put what was taken last back, before what came since: it was not written.
+
+        Its number is not used again: a commit that failed may be stored after all.
+        """
+        self._pending.extendleft(reversed(self._taken.pop()))
 
     def settle(self) -> None:
         """Drop what was taken: its transaction has committed."""

@@ -422,6 +422,19 @@ class Transaction(Reader, SearchTransaction, Protocol):
 
     def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
     def drop_deltas(self, key: int, seq: int) -> None: ...
+
+    @property
+    def unfolded(self) -> bool | None:
+        """Tell whether streams share rows, out of which they are to be folded, if it is known."""
+        ...
+
+    def fold_deltas(self, *, at_once: bool = False) -> bool:
+        """Give some of the streams that share rows, or all, rows of their own.
+
+        True if others are left; else the rows are gone that were shared when this began.
+        """
+        ...
+
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         """True if the blob is there; then it stays at least until this holder is gone."""
         ...
@@ -444,6 +457,9 @@ class Database(Protocol):
 
     holder: str
     """Names this opening of the store; part of every lease it takes."""
+
+    unfolded: bool
+    """Whether streams shared rows when it was opened, as a process leaves them that is killed."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
         """Commit last, roll back on any exception. Raises StoreError, RetryTransaction."""

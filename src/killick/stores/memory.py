@@ -561,6 +561,12 @@ class MemoryTransaction(MemoryReader):
         gone = self._disk.deltas.pop((key, seq), {})
         self.undo.append(lambda: self._disk.deltas.__setitem__((key, seq), gone))
 
+    unfolded: bool | None = False
+
+    def fold_deltas(self, *, at_once: bool = False) -> bool:
+        """Do nothing: no streams share anything here."""
+        return False
+
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         name = (tenant, digest)
         if name not in self._disk.blobs:
@@ -601,6 +607,8 @@ class MemoryTransaction(MemoryReader):
 
 class MemoryDatabase:
     """One opening of a disk; give it to `Store` or `AsyncStore` instead of a path."""
+
+    unfolded = False
 
     def __init__(self, disk: MemoryDisk, holder: str) -> None:
         self.disk = disk

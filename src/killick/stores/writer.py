@@ -71,6 +71,11 @@ _INDEX_BUSY_SECONDS: Final = 1.0
 _INDEX_RETRY_SECONDS: Final = 5.0
 _INDEX_CLOSE_SECONDS: Final = 1.0
 
+_FOLD_SECONDS: Final = 2.0
+_FOLD_STEP_SECONDS: Final = 0.1
+_FOLD_RETRY_SECONDS: Final = 5.0
+"""How long streams share rows before a fold begins; between its steps; after one that failed."""
+
 _REFUSALS: Final = (KillickError, StoreBodyFirst, LocksNeeded, SessionLocked)
 """The errors that an operation may raise and leave the others in its commit alone."""
 
@@ -92,6 +97,13 @@ class _FlushOp(Op[dict[int, KillickError | SessionLocked]]):
     def __init__(self, buffers: Sequence[StreamBuffer]) -> None:
         super().__init__(lambda engine: flush(engine, buffers))
         self.buffers = buffers
+
+
+class _FoldOp(Op[bool]):
+    """The writer's own operation: fold streams out of the rows that they share."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        super().__init__(lambda engine: engine.tx.fold_deltas(at_once=at_once))
 
 
 class Metrics:
@@ -168,6 +180,35 @@ class IndexSchedule:
             self.wrote()
 
 
+class FoldSchedule:
+    """Decides when the writer folds; a step goes with the next flush, or, `due`, alone."""
+
+    def __init__(self, *, unfolded: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._under_way = False
+        self.due: float | None = None
+        self.wrote(unfolded=unfolded)
+
+    def wrote(self, *, unfolded: bool | None) -> None:
+        """Note whether streams share rows after a commit; None where it did not look."""
+        if self.due is None or unfolded is False:
+            self.due = self._clock() + _FOLD_SECONDS if unfolded else None
+
+    def is_due(self, *, flushing: bool) -> bool:
+        step = flushing and self._under_way
+        return self.due is not None and (step or self._clock() >= self.due)
+
+    def folded(self, *, more: bool) -> None:
+        """Note that a step was taken; the streams that were packed meanwhile wait again."""
+        self._under_way = more
+        if self.due is not None:
+            self.due = self._clock() + (_FOLD_STEP_SECONDS if more else _FOLD_SECONDS)
+
+    def failed(self) -> None:
+        self._under_way = False
+        self.due = self._clock() + _FOLD_RETRY_SECONDS
+
+
 _Deferred = list[tuple[Op[Any], StoreBodyFirst | SessionLocked]]
 """The operations that a commit left out, each with the reason."""
 
@@ -210,6 +251,7 @@ class Writer:
         self._under_way: Sequence[Op[Any]] = ()
         self._last_batch = 0
         self._schedule = IndexSchedule(wanted=indexing)
+        self._fold_schedule = FoldSchedule(unfolded=database.unfolded)
         self.status = "ok"
         self.metrics = Metrics()
         self._thread = threading.Thread(target=self._run, name="killick-writer", daemon=True)
@@ -308,6 +350,9 @@ class Writer:
                 # postponed, in its order before the operations that came later.
                 retries = [self._retries.get_nowait() for _ in range(self._retries.qsize())]
                 ops = [*map(_RetriedOp, retries), *self._postponed, *ops]
+            flushing = bool(ops) and isinstance(ops[-1], _FlushOp)
+            if self._fold_schedule.due and self._fold_schedule.is_due(flushing=flushing):
+                ops.append(_FoldOp())
             if ops:
                 self._last_batch = len(ops)
                 self._schedule.wrote()
@@ -316,6 +361,8 @@ class Writer:
             if self._schedule.is_due() and self._queue.empty() and not closing:
                 self._index()
         self._drained = True
+        if self._fold_schedule.due is not None:
+            self._fold_last()
         if self._engine.appended and self._schedule.due is not None:
             self._index_last()
 
@@ -379,9 +426,10 @@ class Writer:
             time.sleep(_CROWD_SECONDS / 20)
 
     def _patience(self) -> float | None:
-        until, due = self._deadline, self._schedule.due
-        if due is not None:
-            until = due if until is None else min(until, due)
+        until = self._deadline
+        for due in (self._schedule.due, self._fold_schedule.due):
+            if due is not None:
+                until = due if until is None else min(until, due)
         return None if until is None else max(0.0, until - time.monotonic())
 
     def _flushes(self) -> list[Op[Any]]:
@@ -467,6 +515,9 @@ class Writer:
                 self._engine.rolled_back()
                 raise
             self._engine.committed()
+            unfolded = tx.unfolded
+            if unfolded or self._fold_schedule.due is not None:
+                self._fold_schedule.wrote(unfolded=unfolded)
             return deferred
 
     def _apply(
@@ -497,6 +548,12 @@ class Writer:
                 else:
                     op.error = error
         return waiting, keys
+
+    def _fold_last(self) -> None:
+        """Leave no shared rows behind, unless another process writes; then the next one folds."""
+        self._database.hurry(_INDEX_CLOSE_SECONDS)
+        with contextlib.suppress(Exception):  # they are read where they are
+            self._transact([_FoldOp(at_once=True)])
 
     def _index_last(self) -> None:
         """Index what is left for at most a second, waiting for other writers included."""
@@ -569,6 +626,8 @@ class Writer:
                 self._note_refused(op.error)
             if isinstance(op, _FlushOp):
                 self._note_flush(op)
+            elif isinstance(op, _FoldOp):
+                self._note_fold(op)
             elif isinstance(op, _RetriedOp) and isinstance(op.error, StoreError):
                 self._retries.put(op.apply)
                 self._wake_in(_RETRY_SECONDS)
@@ -582,6 +641,13 @@ class Writer:
         elif isinstance(error, StaleFence):
             holder = self._database.holder
             log(logging.WARNING, "fenced out", holder=holder, error=str(error))
+
+    def _note_fold(self, op: _FoldOp) -> None:
+        if op.error is None:
+            self._fold_schedule.folded(more=op.value)
+        else:
+            log(logging.WARNING, "streams could not be folded", error=str(op.error))
+            self._fold_schedule.failed()
 
     def _note_flush(self, op: _FlushOp) -> None:
         refused = {} if op.error is not None else op.value

@@ -33,6 +33,7 @@ class Failpoints:
         self.fail_at = fail_at
         self.steps = 0
         self.holder = database.holder
+        self.unfolded = database.unfolded
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
@@ -103,6 +104,11 @@ class _Stepped:
         writes: int = self._tx.writes
         return writes
 
+    @property
+    def unfolded(self) -> bool | None:
+        unfolded: bool | None = self._tx.unfolded
+        return unfolded
+
     def __getattr__(self, name: str) -> Any:
         self._step()
         return getattr(self._tx, name)
@@ -115,6 +121,7 @@ def crash(store: Store | AsyncStore) -> None:
     for turn in list(runtime._turns.values()):
         turn.over = True  # type: ignore[attr-defined]
     runtime.writer._commit = lambda ops: None  # type: ignore[method-assign]
+    runtime.writer._fold_last = lambda: None  # type: ignore[method-assign]
     runtime.writer.close(timeout=30)
     runtime.watcher.close()
     runtime.database.close()

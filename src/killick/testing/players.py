@@ -154,6 +154,11 @@ class Player:
         barrier = writer.submit(Op(lambda engine: None))
         barrier.wait()
 
+    def fold(self, number: int) -> None:
+        """Take one step of folding streams out of the rows that they share, as time would."""
+        writer = self._sides[number].store._core.runtime().writer
+        writer.submit(Op(lambda engine: engine.tx.fold_deltas())).wait()
+
     def crash(self, number: int) -> None:
         """One opening's process dies; it is opened again and opens the session."""
         crash(self._sides[number].store)

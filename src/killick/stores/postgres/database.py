@@ -97,6 +97,8 @@ class _Writing:
 class PostgresDatabase:
     """One opening of one store on a server."""
 
+    unfolded = False
+
     def __init__(
         self,
         url: str,

@@ -327,7 +327,7 @@ SELECT number, body FROM killick.deltas
 WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s AND number > %(after)s ORDER BY number;
 
 -- put_deltas --
--- Write flushes; one whose outcome was unknown comes again, with the same number and at least its text.
+-- Write flushes; one whose outcome was unknown comes again, with a new number and at least its text.
 INSERT INTO killick.deltas (tenant, session, seq, number, body)
 SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(number)s::bigint[],
                      %(body)s::bytea[])

@@ -490,6 +490,12 @@ class PostgresTransaction(PostgresIndex, PostgresReader):
             self._outbox.unsent.add(key)
             self.changed.add(key)
 
+    unfolded: bool | None = False
+
+    def fold_deltas(self, *, at_once: bool = False) -> bool:
+        """Do nothing: every stream has rows of its own here."""
+        return False
+
     def drop_deltas(self, key: int, seq: int) -> None:
         if any(delta[:3] == (*split(key), seq) for delta in self._outbox.deltas):
             self.flush()

@@ -49,6 +49,7 @@ from killick.stores.sqlite.generation import (
 )
 from killick.stores.sqlite.lockfile import LockFile, locker_of
 from killick.stores.sqlite.migrate import bring_up_to_date, stored_version
+from killick.stores.sqlite.packs import PackCache, has_packs
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
 
 _READERS_IDLE: Final = 4
@@ -211,6 +212,7 @@ class SqliteDatabase:
         self._writer: apsw.Connection | None = None
         self._writing = _Writing(self)
         self._tx: SqliteTransaction | None = None
+        self._packs = PackCache()
         self._watching: apsw.Connection | None = None
         self._watchings = 0
         self._version: int | None = None
@@ -229,6 +231,7 @@ class SqliteDatabase:
 
     def _open(self) -> None:
         name = Path(f"{self.path}-lock")
+        self.unfolded = False
         if self.read_only:
             self.holder = "read-only"
             with translated(f"opening {self.path}"):
@@ -273,9 +276,8 @@ class SqliteDatabase:
         self._generation += self._version != connection.data_version()
         tx = self._tx
         if tx is None or tx.connection is not connection:
-            tx = self._tx = SqliteTransaction(connection, self._lock.is_alive)
-        tx.generation, tx.writes, tx.known_substrings = self._generation, 0, None
-        tx.links.clear()
+            tx = self._tx = SqliteTransaction(connection, self._lock.is_alive, self._packs)
+        tx.begin(self._generation)
         return tx
 
     def commit(self, connection: apsw.Connection) -> None:
@@ -289,6 +291,8 @@ class SqliteDatabase:
 
     def undo(self, connection: apsw.Connection, error: BaseException) -> None:
         """Roll back; a connection that failed at I/O, or cannot roll back, is not used again."""
+        if self._tx is not None:
+            self._tx.forget_packs()
         if connection.in_transaction:
             try:
                 connection.execute("ROLLBACK")
@@ -338,7 +342,7 @@ class SqliteDatabase:
                 connection = self._take_reader()
                 try:
                     connection.execute("BEGIN")
-                    yield SqliteReader(connection, self.is_alive)
+                    yield SqliteReader(connection, self.is_alive, self._packs)
                 finally:
                     self._give_back(connection)
             except apsw.Error as error:
@@ -498,6 +502,7 @@ class SqliteDatabase:
         if left:
             self._copy_back(self._writer)
         bring_up_to_date(self._writer, self.path)
+        self.unfolded = has_packs(self._writer)
         if generation is None:
             lock.set_generation(read_generation(self.path))
         elif alone:

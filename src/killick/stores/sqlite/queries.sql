@@ -231,13 +231,57 @@ SELECT number, body
 FROM deltas WHERE session = :session AND seq = :seq AND number > :after ORDER BY number;
 
 -- put_deltas --
--- Flush a stream. One whose outcome was unknown is written again, with its number and at least its text.
+-- Flush a stream alone, or fold what it has in packs.
 INSERT OR REPLACE INTO deltas (session, seq, number, body)
 VALUES (:session, :seq, :number, :body);
 
 -- drop_deltas --
 -- Drop the deltas of a stream that was folded into its entry.
 DELETE FROM deltas WHERE session = :session AND seq = :seq;
+
+-- last_flush --
+-- See how far a stream is folded.
+SELECT max(number) FROM deltas WHERE session = :session AND seq = :seq;
+
+-- packs --
+-- See which packs there are: few, and none when all are folded.
+SELECT number, crc FROM packs ORDER BY number;
+
+-- has_packs --
+-- See when a store is opened whether another process left packs.
+SELECT EXISTS (SELECT 1 FROM packs);
+
+-- pack_streams --
+-- Read whose lines a pack holds, in case it is damaged.
+SELECT streams FROM packs WHERE number = :number;
+
+-- pack_body --
+-- Read the lines of a pack.
+SELECT body FROM packs WHERE number = :number;
+
+-- put_pack --
+-- Flush many streams together.
+INSERT INTO packs (crc, streams, body) VALUES (:crc, :streams, :body);
+
+-- drop_packs --
+-- Drop packs whose lines are all folded.
+DELETE FROM packs WHERE number <= :last;
+
+-- drop_stream --
+-- Note that a stream has ended, while packs may hold lines of it.
+INSERT OR REPLACE INTO dropped_streams (session, seq, pack) VALUES (:session, :seq, :pack);
+
+-- is_dropped --
+-- See whether a stream has ended whose lines a pack holds.
+SELECT 1 FROM dropped_streams WHERE session = :session AND seq = :seq;
+
+-- dropped --
+-- Leave out all streams that have ended.
+SELECT session, seq FROM dropped_streams;
+
+-- forget_dropped --
+-- Forget streams of which no pack holds a line any more.
+DELETE FROM dropped_streams WHERE pack <= :last;
 
 -- blob_key --
 -- Look for a blob before it is stored or referred to.
@@ -278,6 +322,7 @@ DELETE FROM blobs WHERE key = :key;
 -- Verify an erasure: look for bytes in every row that is left.
 SELECT EXISTS (SELECT 1 FROM entries WHERE instr(body, :fragment))
     OR EXISTS (SELECT 1 FROM deltas WHERE instr(body, :fragment))
+    OR EXISTS (SELECT 1 FROM packs WHERE instr(body, :fragment))
     OR EXISTS (SELECT 1 FROM blobs WHERE instr(data, :fragment))
     OR EXISTS (SELECT 1 FROM sessions WHERE instr(about, :fragment) OR instr(id, :fragment));
 

@@ -16,7 +16,6 @@ from killick.journal.codec import (
     CodecError,
     decode,
     decode_body,
-    decode_deltas,
     encode,
     to_bytes,
     to_text,
@@ -25,10 +24,9 @@ from killick.journal.due import Due
 from killick.journal.kinds import TURNS
 from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
-from killick.model.entries import Delta, Entry
+from killick.model.entries import Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import (
-    Flush,
     Held,
     LineageReader,
     Listing,
@@ -39,6 +37,7 @@ from killick.stores.contract import (
 )
 from killick.stores.engine.session_ops import labels_of
 from killick.stores.sql import folded, load, shown
+from killick.stores.sqlite.packs import PackCache, SqliteDeltas, SqliteFlushes
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
 SQL: Final = load("killick.stores.sqlite")
@@ -47,12 +46,18 @@ _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
-class SqliteReader(SqliteSearch, LineageReader):
+class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
     """Reads on one connection, inside the transaction that the database has begun."""
 
-    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        is_alive: Callable[[str], bool],
+        packs: PackCache | None = None,
+    ) -> None:
         self.connection = connection
         self.is_alive = is_alive
+        self.packs = PackCache() if packs is None else packs
         self._execute = connection.execute
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
@@ -149,9 +154,6 @@ class SqliteReader(SqliteSearch, LineageReader):
             Spent(day, to_text(provider), to_text(model), *numbers)
             for day, provider, model, *numbers in self._execute(SQL.usage_of, (key,))
         ]
-
-    def streams(self, key: int) -> list[int]:
-        return [seq for (seq,) in self._execute(SQL.streams, (key,))]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
         ids = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
@@ -265,13 +267,6 @@ class SqliteReader(SqliteSearch, LineageReader):
             seq=seq,
         )
 
-    def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
-        rows: list[Any] = self._execute(SQL.deltas, (key, seq, after)).fetchall()
-        try:
-            return [(number, decode_deltas(body)) for number, body in rows]
-        except ValueError as error:
-            raise self._damaged(key, seq, error) from error
-
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
         return [
             (
@@ -323,7 +318,7 @@ class SqliteReader(SqliteSearch, LineageReader):
         return {
             "sessions": self._count(SQL.count_sessions),
             "entries": self._count(SQL.count_entries),
-            "deltas": self._count(SQL.count_deltas),
+            "deltas": self.count_deltas(),
             "blobs": self._count(SQL.count_blobs),
         }
 
@@ -333,20 +328,36 @@ class SqliteReader(SqliteSearch, LineageReader):
         return count
 
 
-class SqliteTransaction(SqliteIndex, SqliteReader):
+class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
     """Reads and writes on the writer's connection: one object for all transactions on it.
 
-    `generation` counts the commits of others; the database sets it when it begins a transaction,
-    and forgets what was known in the last one. `links` wait to be saved with the commit.
+    `generation` counts the commits of others, as of the transaction's beginning. `links` wait to be
+    saved with the commit.
     """
 
     may_lose_end = False
 
-    def __init__(self, connection: apsw.Connection, is_alive: Callable[[str], bool]) -> None:
-        super().__init__(connection, is_alive)
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        is_alive: Callable[[str], bool],
+        packs: PackCache | None = None,
+    ) -> None:
+        super().__init__(connection, is_alive, packs)
         self.generation = 0
         self.writes = 0
         self.links: dict[int, bytes | None] = {}
+
+    @property
+    def unfolded(self) -> bool | None:
+        return None if self._numbers is None else bool(self._numbers)
+
+    def begin(self, generation: int) -> None:
+        """Forget what was known in the last transaction, and what others may have changed."""
+        if generation != self.generation:
+            self.forget_packs()
+        self.generation, self.writes, self.known_substrings = generation, 0, None
+        self.links.clear()
 
     def version(self, _key: int, _expected: int | None = None) -> int:
         return self.generation
@@ -498,7 +509,7 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
     def erase_session(self, key: int) -> int:
         self._write(SQL.erase_entries, (key,))
         entries = self.connection.changes()
-        self._write(SQL.erase_deltas, (key,))
+        self.erase_deltas(key)
         self._write(SQL.drop_labels, (key,))
         self._write(SQL.drop_usage, (key,))
         self._write(SQL.erase_news, (key,))
@@ -518,14 +529,6 @@ class SqliteTransaction(SqliteIndex, SqliteReader):
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))
-
-    def put_deltas(self, flushes: Sequence[Flush]) -> None:
-        if flushes:
-            self.writes += len(flushes)
-            self.connection.executemany(SQL.put_deltas, flushes)
-
-    def drop_deltas(self, key: int, seq: int) -> None:
-        self._write(SQL.drop_deltas, (key, seq))
 
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         if not self.has_blob(tenant, digest):

@@ -122,6 +122,41 @@ async def following_shows_everything_once_and_in_order(world: World) -> None:
         assert second_run == list(range(1, len(second_run) + 1))
 
 
+@check
+async def many_streams_at_once_keep_their_own_text(world: World) -> None:
+    """As it comes, from another opening too, when others end, and after the end."""
+    async with world.store() as store, world.store() as other:
+        sessions = [await store.create_session() for _ in range(20)]
+        turns = [session.turn("go") for session in sessions]
+        for turn in turns:
+            await turn.begin()
+        replies = [turn.stream() for turn in turns]
+        for reply in replies:
+            await reply.begin()
+        for word in ("one", "two", "three"):
+            for number, reply in enumerate(replies):
+                reply.text(f"{word} {number} ")
+            for number, session in enumerate(sessions):
+                text = f"{word} {number} "
+                follower = (await other.session(session.id)).follow()
+                async for item in follower:
+                    if isinstance(item, e.FollowedDelta) and item.text.endswith(text):
+                        break
+                await follower.aclose()
+        for reply, turn in zip(replies[::2], turns[::2], strict=True):
+            await reply.end()
+            await turn.end()
+        for number, session in enumerate(sessions):
+            message = (await (await other.session(session.id)).messages())[-1]
+            assert message.text == f"one {number} two {number} three {number} "
+            assert message.state == ("streaming" if number % 2 else "complete")
+            assert await store.examine_session(session.id) == []
+        for reply, turn in zip(replies[1::2], turns[1::2], strict=True):
+            await reply.end()
+            await turn.end()
+        assert (await store.counts())["deltas"] == 0
+
+
 async def say(session: Any, *texts: str) -> str:
     """A turn with an answer for each of these texts; its id."""
     async with session.turn("go on") as turn:
