@@ -32,7 +32,7 @@ from killick.stores.postgres.statements import (
     of,
     tenant_number,
 )
-from killick.stores.sql import folded, shown
+from killick.stores.sql import beyond, folded, list_rows, shown
 
 EVERYTHING: Final = 2**62
 _LAST_SESSION: Final = 2**63 - 1
@@ -196,7 +196,7 @@ class PostgresReader(PostgresSearch, LineageReader):
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
         first = to_bytes(prefix)
         wanted = {"tenant": tenant_number(tenant), "prefix": first, "limit": limit}
-        wanted["beyond"] = _beyond(first)
+        wanted["beyond"] = beyond(first)
         return [to_text(session_id) for (session_id,) in self.fetch(self._sql.find_ids, wanted)]
 
     def forks_of(self, key: int) -> list[int]:
@@ -211,7 +211,7 @@ class PostgresReader(PostgresSearch, LineageReader):
         before_us, before_id = listing.before or (EVERYTHING, "")
         before = {"before_us": before_us, "before_id": to_bytes(before_id)}
         filters = {**filters_of(listing), "title": folded(listing.title), **before}
-        rows = self.fetch(self._sql.sessions, filters)
+        rows = list_rows(self._sql.sessions, listing, filters, self.fetch)
         return [
             SessionInfo(
                 id=to_text(session_id),
@@ -365,12 +365,6 @@ class PostgresReader(PostgresSearch, LineageReader):
         self.take_time()
         names = ("sessions", "entries", "deltas", "blobs")
         return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
-
-
-def _beyond(prefix: bytes) -> bytes | None:
-    """Return the first bytes after all that begin with the prefix; None if there are none."""
-    whole = prefix.rstrip(b"\xff")
-    return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
 
 
 def _spent(row: Any) -> Spent:

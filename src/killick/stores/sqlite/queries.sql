@@ -64,8 +64,7 @@ SELECT DISTINCT seq FROM deltas WHERE session = :session ORDER BY seq;
 -- find_ids --
 -- Complete a shortened id.
 SELECT id FROM sessions
-WHERE tenant = :tenant AND id >= :prefix AND substr(id, 1, length(:prefix)) = :prefix
-ORDER BY id LIMIT :limit;
+WHERE tenant = :tenant AND id >= :prefix AND id < :beyond ORDER BY id LIMIT :limit;
 
 -- unscrubbed --
 -- Find erased sessions whose bytes may still be in the file.
@@ -103,26 +102,41 @@ UPDATE erasures SET scrubbed_at_us = :at_us
 WHERE scrubbed_at_us IS NULL AND tenant = :tenant AND id = :id;
 
 -- sessions --
--- List sessions, newest first; a filter that is NULL filters nothing.
-SELECT id, about, tenant, created_at_us, updated_at_us
-FROM sessions
+-- List sessions, newest first, by the lines of the filters that are given and of one way to look for them.
+SELECT sessions.id, about, tenant, created_at_us, updated_at_us
+FROM sessions INDEXED BY sessions_by_time                                     /* by time */
+FROM sessions INDEXED BY sessions_by_time                                     /* by newest */
+FROM sessions INDEXED BY sessions_by_base                                     /* by fork_of */
+FROM sessions INDEXED BY sessions_by_parent                                   /* by parent */
+FROM labels AS wanted CROSS JOIN sessions ON key = wanted.session             /* by tag */
+FROM labels AS wanted CROSS JOIN sessions ON key = wanted.session             /* by model */
+FROM sessions INDEXED BY sessions_by_project                                  /* by project */
+FROM sessions INDEXED BY sessions_interrupted                                 /* by interrupted */
+FROM sessions INDEXED BY sessions_pinned                                      /* by pinned */
 WHERE tenant = :tenant AND deleted = :deleted
-  AND (:archived IS NULL OR archived = :archived)
-  AND (:type IS NULL OR type = :type)
-  AND (:project IS NULL OR project = :project)
-  AND (:interrupted IS NULL OR ifnull(status = 'interrupted', 0) = :interrupted)
-  AND (:pinned IS NULL OR pinned = :pinned)
-  AND (:title IS NULL OR instr(title, :title) > 0)
-  AND (:tag IS NULL OR EXISTS (
-       SELECT 1 FROM labels WHERE kind = 'tag' AND label = :tag AND session = key))
-  AND (:model IS NULL OR EXISTS (
-       SELECT 1 FROM labels WHERE kind = 'model' AND label = :model AND session = key))
-  AND (:parent IS NULL OR parent = :parent)
-  AND (:fork_of IS NULL OR base = (SELECT key FROM sessions WHERE tenant = :tenant AND id = :fork_of))
-  AND (:since_us IS NULL OR updated_at_us >= :since_us)
-  AND (:until_us IS NULL OR updated_at_us < :until_us)
-  AND (updated_at_us, id) < (:before_us, :before_id)
-ORDER BY updated_at_us DESC, id DESC LIMIT :limit;
+  AND updated_at_us >= ifnull((                                               /* by newest */
+      SELECT updated_at_us FROM sessions INDEXED BY sessions_by_time          /* by newest */
+      WHERE tenant = :tenant AND deleted = :deleted                           /* by newest */
+        AND (updated_at_us, id) < (:before_us, :before_id)                    /* by newest */
+      ORDER BY updated_at_us DESC, id DESC LIMIT 1 OFFSET :newest), -4611686018427387904) /* by newest */
+  AND base = (SELECT key FROM sessions WHERE tenant = :tenant AND id = :fork_of) /* if fork_of */
+  AND parent = :parent                                                        /* if parent */
+  AND wanted.kind = 'tag' AND wanted.label = :tag                             /* by tag */
+  AND wanted.kind = 'model' AND wanted.label = :model                         /* by model */
+  AND EXISTS (SELECT 1 FROM labels WHERE kind = 'tag' AND label = :tag AND session = key) /* else tag */
+  AND EXISTS (SELECT 1 FROM labels WHERE kind = 'model' AND label = :model AND session = key) /* else model */
+  AND project = :project                                                      /* if project */
+  AND status = 'interrupted'                                                  /* by interrupted */
+  AND ifnull(status = 'interrupted', 0) = :interrupted                        /* else interrupted */
+  AND pinned = 1                                                              /* by pinned */
+  AND pinned = :pinned                                                        /* else pinned */
+  AND archived = :archived                                                    /* if archived */
+  AND type = :type                                                            /* if type */
+  AND instr(title, :title) > 0                                                /* if title */
+  AND updated_at_us >= :since_us                                              /* if since_us */
+  AND updated_at_us < :until_us                                               /* if until_us */
+  AND (updated_at_us, sessions.id) < (:before_us, :before_id)
+ORDER BY updated_at_us DESC, sessions.id DESC LIMIT :limit;
 
 -- create_session --
 -- Begin a session; what is derived of it is saved with its first entry.

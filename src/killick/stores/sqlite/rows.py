@@ -38,7 +38,7 @@ from killick.stores.contract import (
     UsageQuery,
 )
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.sql import folded, load, shown
+from killick.stores.sql import beyond, folded, list_rows, load, shown
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
 SQL: Final = load("killick.stores.sqlite")
@@ -154,7 +154,8 @@ class SqliteReader(SqliteSearch, LineageReader):
         return [seq for (seq,) in self._execute(SQL.streams, (key,))]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        ids = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
+        first = to_bytes(prefix)
+        ids = self._execute(SQL.find_ids, (to_bytes(tenant), first, beyond(first), limit))
         return [to_text(session_id) for (session_id,) in ids]
 
     def forks_of(self, key: int) -> list[int]:
@@ -182,8 +183,11 @@ class SqliteReader(SqliteSearch, LineageReader):
                 created_at_us=row[3],
                 updated_at_us=row[4],
             )
-            for row in self._execute(SQL.sessions, filters)
+            for row in list_rows(SQL.sessions, listing, filters, self._fetch)
         ]
+
+    def _fetch(self, sql: str, bindings: Any) -> list[Any]:
+        return self._execute(sql, bindings).fetchall()
 
     def own_entries(
         self, key: int, *, after: int, through: int | None, limit: int | None
