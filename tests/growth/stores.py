@@ -20,7 +20,8 @@ T = TypeVar("T")
 _COPY_SESSIONS = """
 WITH RECURSIVE series (value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM series LIMIT :copies)
 INSERT INTO sessions (tenant, id, fence, turn_seq, stop_seq, queue_seq, created_at_us,
-                      updated_at_us, archived, deleted, about, type, project, title, status, pinned, parent, link)
+                      updated_at_us, archived, deleted, about, type, project, title, status,
+                      pinned, parent, link)
 SELECT tenant, CAST(printf('copy_%08d', value) AS BLOB), fence, turn_seq, stop_seq, queue_seq,
        created_at_us + value, updated_at_us + value, archived, deleted, about, type, project,
        title, status, pinned, parent, link

@@ -28,7 +28,8 @@ FRAGMENTS = {"sessions", "match_words", "match_substring", "rank", "search_newes
 
 HOT = {
     *("lock_session", "append_entry", "insert_entry", "save_head", "save_session", "has_entry"),
-    *("entries", "newest_entries", "marked_entries", "find_entry", "deltas", "drop_deltas"),
+    *("entries", "newest_entries", "marked_entries", "newest_marked", "find_entry", "deltas"),
+    "drop_deltas",
     *(
         "session",
         "find_key",

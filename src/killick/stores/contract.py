@@ -279,6 +279,10 @@ class Reader(SearchReader, Protocol):
         """Return the entries of this lookup class (`journal.kinds`), in order."""
         ...
 
+    def newest_marked(self, key: int, mark: int, *, before: int | None, limit: int) -> list[Entry]:
+        """Return the last `limit` entries of this lookup class below `before`, in order."""
+        ...
+
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
     def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
         """Return a session's own rows as they are, in order, each with what is wrong with it."""
@@ -518,6 +522,11 @@ class LineageReader:
     def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
         raise NotImplementedError
 
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        raise NotImplementedError
+
     def own_entry(self, key: int, identity: str) -> Entry | None:
         raise NotImplementedError
 
@@ -574,6 +583,16 @@ class LineageReader:
         source, reach = base
         inherited = self.marked_entries(source, mark, after=after)
         return [*(entry for entry in inherited if entry.seq <= reach), *own]
+
+    def newest_marked(self, key: int, mark: int, *, before: int | None, limit: int) -> list[Entry]:
+        own = self.own_newest_marked(key, mark, before=before, limit=limit)
+        base = None if len(own) == limit else self.base_of(key)
+        if base is None:
+            return own
+        source, reach = base
+        earlier = reach + 1 if before is None else min(before, reach + 1)
+        left = limit - len(own)
+        return [*self.newest_marked(source, mark, before=earlier, limit=left), *own]
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
         own = self.own_entry(key, identity)

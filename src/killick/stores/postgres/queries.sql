@@ -313,6 +313,13 @@ FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND mark = %(mark)s AND seq > %(after)s
 ORDER BY seq;
 
+-- newest_marked --
+-- Read the entries of one lookup class backwards.
+SELECT seq, at_us, crc, body, blob
+FROM killick.entries
+WHERE tenant = %(tenant)s AND session = %(session)s AND mark = %(mark)s AND seq < %(before)s
+ORDER BY seq DESC LIMIT %(limit)s;
+
 -- find_entry --
 -- Read one entry by its identity.
 SELECT seq, at_us, crc, body, blob

@@ -246,6 +246,13 @@ class PostgresReader(PostgresSearch, LineageReader):
         bindings = of(key, mark=mark, after=after)
         return self._entries(key, self._sql.marked_entries, bindings, None)
 
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        below = EVERYTHING if before is None else before
+        bindings = of(key, mark=mark, before=below, limit=limit)
+        return self._entries(key, self._sql.newest_marked, bindings, None)[::-1]
+
     def own_entry(self, key: int, identity: str) -> Entry | None:
         bindings = of(key, identity=identity_key(identity))
         entries = self._entries(key, self._sql.find_entry, bindings, None)

@@ -217,6 +217,16 @@ WHERE session = :session AND mark = 1 AND seq > :after ORDER BY seq;
 SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
 WHERE session = :session AND mark = 2 AND seq > :after ORDER BY seq;
 
+-- newest_turn_entries --
+-- Read the starts and endings of turns backwards: which turn ran at a place.
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_turns
+WHERE session = :session AND mark = 1 AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- newest_history_entries --
+-- Read the changes of history backwards, for the last messages.
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
+WHERE session = :session AND mark = 2 AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
 -- find_entry --
 -- Find an entry by its identity: a repeated write, an ending, a result.
 SELECT seq, at_us, crc, body, blob

@@ -209,6 +209,13 @@ class SqliteReader(SqliteSearch, LineageReader):
         sql = SQL.turn_entries if mark == TURNS else SQL.history_entries
         return self._entries(key, sql, (key, after), None)
 
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        below = _EVERYTHING if before is None else before
+        sql = SQL.newest_turn_entries if mark == TURNS else SQL.newest_history_entries
+        return self._entries(key, sql, (key, below, limit), None)[::-1]
+
     def own_entry(self, key: int, identity: str) -> Entry | None:
         entries = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
         return entries[0] if entries else None
