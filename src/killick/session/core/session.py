@@ -152,6 +152,19 @@ def read_history(reader: Reader, key: int) -> History:
     return History(reader.marked_entries(key, HISTORY))
 
 
+def newest_start(reader: Reader, key: int, before: int | None = None) -> e.Entry | None:
+    """Return where the newest turn began, or the newest that began below `before`."""
+    limit = 2  # starts and endings take turns, nearly always
+    while True:
+        page = reader.newest_marked(key, TURNS, before=before, limit=limit)
+        for entry in reversed(page):
+            if isinstance(entry.body, e.TurnStarted):
+                return entry
+        if len(page) < limit:
+            return None
+        before, limit = page[0].seq, 2 * limit
+
+
 class Tail:
     """The end of a journal as it is in view, read backwards; what was rewound is passed over.
 
