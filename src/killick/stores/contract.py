@@ -109,12 +109,14 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Traces(msgspec.Struct, frozen=True):
     """The files in which bytes that should be gone were looked for, and the bytes found in each.
 
-    `unverified` names the parts of this database that cannot be looked at from here.
+    `unverified` names the parts of this database that cannot be looked at from here, and `to_do`
+    says what its operator does about them.
     """
 
     files: tuple[str, ...] = ()
     found: dict[str, tuple[bytes, ...]] = {}
     unverified: tuple[str, ...] = ()
+    to_do: tuple[str, ...] = ()
 
 
 class BackupReceipt(msgspec.Struct, frozen=True):
@@ -484,8 +486,11 @@ class Database(Protocol):
         """Make every index anew from its table."""
         ...
 
-    def scrub(self) -> bool:
-        """Clear removed bytes from free space; False when another process prevents it."""
+    def scrub(self) -> bool | None:
+        """Clear removed bytes from free space; False when another process prevents it.
+
+        None where only the operator of a server can, and the store cannot look.
+        """
         ...
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:

@@ -66,7 +66,7 @@ class Failpoints:
     def reindex(self) -> None:
         self._database.reindex()
 
-    def scrub(self) -> bool:
+    def scrub(self) -> bool | None:
         self.step()
         return self._database.scrub()
 

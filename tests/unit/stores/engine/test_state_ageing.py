@@ -1,6 +1,5 @@
 """The writer knows many sessions, forgets those used longest ago, and none whose turn runs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ MAX = 8
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sessions whose rows a writer reads because it does not know them any more."""
     monkeypatch.setattr(state, "_STATES_MAX", MAX)
     read: list[int] = []
@@ -24,7 +23,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return known(tx, key)
 
     monkeypatch.setattr(SqliteTransaction, "session", session)
-    yield read
+    return read
 
 
 def _message() -> Message:
