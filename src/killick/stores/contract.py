@@ -464,6 +464,13 @@ class Database(Protocol):
         """Return a number that moves when any process has changed what is watched."""
         ...
 
+    def changed(self, followed: Collection[int]) -> Collection[int] | None:
+        """Return the sessions of these that may have changed since this was asked last.
+
+        Asked by one thread, after the mark has moved. None where that is not known.
+        """
+        ...
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:

@@ -639,6 +639,9 @@ class MemoryDatabase:
     def change_mark(self) -> int:
         return self.disk.commits
 
+    def changed(self, _followed: Collection[int]) -> Collection[int] | None:
+        return None
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:

@@ -52,6 +52,9 @@ class Failpoints:
     def change_mark(self) -> int:
         return self._database.change_mark()
 
+    def changed(self, followed: Collection[int]) -> Collection[int] | None:
+        return self._database.changed(followed)
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:

@@ -95,6 +95,7 @@ class EngineState:
         self._tallies: dict[int, Tally] = {}  # likewise
         self._states_max = _STATES_MAX
         self._touched: set[int] = set()
+        self._changed: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
         self.telling = True
         """Whether entries add lines to the feed; what is brought in from elsewhere is no news."""
@@ -128,10 +129,16 @@ class EngineState:
 
     def committed(self) -> None:
         """Settle the streams: what was taken from them is durable."""
+        self._changed |= self._touched
         for buffer, _ in self._taken:
             buffer.settle()
         # The next transaction may fail before it begins: it has nothing to give back.
         self._taken.clear()
+
+    def take_changed(self) -> set[int]:
+        """Return the sessions that commits were about since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def rolled_back(self) -> None:
         """Forget sessions whose state holds entries that are not in the journal after all."""

@@ -388,6 +388,9 @@ class PostgresDatabase:
         with translated(f"watching {self._address.shown}"):
             return self._watching.mark()
 
+    def changed(self, followed: Collection[int]) -> Collection[int]:
+        return self._watching.changed(followed)
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:

@@ -48,6 +48,12 @@ SELECT key FROM sessions WHERE tenant = :tenant AND id = :id;
 -- Compare the saved head with the journal.
 SELECT ifnull(max(seq), 0) FROM entries WHERE session = :session;
 
+-- heads --
+-- Find which of the sessions that are followed here another process has changed.
+SELECT value, ifnull((SELECT max(seq) FROM entries WHERE session = value), 0),
+       ifnull((SELECT turn_seq IS NOT NULL FROM sessions WHERE key = value), 0)
+FROM json_each(:keys);
+
 -- labels --
 -- Compare a session's saved labels with its journal.
 SELECT kind, label FROM labels WHERE session = :session;

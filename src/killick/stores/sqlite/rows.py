@@ -141,6 +141,11 @@ class SqliteReader(SqliteSearch, LineageReader):
         except apsw.CorruptError as error:
             raise self._damaged(key, None, error) from error
 
+    def heads(self, keys: Collection[int]) -> dict[int, tuple[int, bool]]:
+        """Return the head of each session's own entries, and whether a turn runs in it."""
+        rows = self._execute(SQL.heads, (encode(list(keys)).decode(),))
+        return {key: (head, bool(runs)) for key, head, runs in rows}
+
     def labels(self, key: int) -> list[tuple[str, str]]:
         return [(kind, to_text(label)) for kind, label in self._execute(SQL.labels, (key,))]
 
