@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from killick import Message, Store, Text
+from killick import Store
 from killick.model.sessions import Project
 from killick.stores.contract import Reader
 from killick.stores.sqlite.database import SqliteDatabase
@@ -46,8 +46,8 @@ def make_store(path: Path, copies: int) -> Path:
     """Make a store with so many copies of one session, and none of them has what is rare."""
     with Store(path, indexing=False) as store:
         session = store.create_session(id="pattern", project=Project("/common"), tags=["common"])
-        with session.turn("Why?") as turn:
-            turn.record(Message(role="assistant", parts=[Text("Because.")]))
+        with session.turn("Why?") as turn, turn.stream(model="common-1") as reply:
+            reply.text("Because.")
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN")
     pattern = connection.execute("SELECT key FROM sessions WHERE id = ?", (b"pattern",)).get

@@ -22,8 +22,19 @@ WAYS = {
     *("time", "newest", "fork_of", "parent", "tag", "model", "project", "interrupted", "pinned"),
 }
 LISTS = {f"sessions by {way}": chosen(SQL["sessions"], way, frozenset(FILTERS)) for way in WAYS}
-"""The statement of lists; tests/growth counts the rows that it looks at."""
-FRAGMENTS = {"sessions", "match_words", "match_substring", "rank", "search_newest", "index_parts"}
+LISTS["usage by all"] = chosen(
+    SQL["usage"], "all", frozenset({"session", "project", "model", "since_day", "until_day"})
+)
+"""The statements that are put together; tests/growth counts the rows that it looks at."""
+FRAGMENTS = {
+    "sessions",
+    "usage",
+    "match_words",
+    "match_substring",
+    "rank",
+    "search_newest",
+    "index_parts",
+}
 """Parts of statements; the conformance suite puts them together, and `chosen` those of lists."""
 
 HOT = {

@@ -28,7 +28,16 @@ LISTS = {f"sessions by {way}, {name}": (way, {name}) for name, way in FILTERS.it
 LISTS |= {f"sessions by newest, {name}": ("newest", {name}) for name in ("tag", "model", "project")}
 LISTS["sessions"] = ("time", set())
 STATEMENTS = {
-    **{name: sql for name, sql in vars(SQL).items() if name != "sessions"},
+    **{name: sql for name, sql in vars(SQL).items() if name not in ("sessions", "usage")},
+    **{
+        f"usage by {way}": chosen(SQL.usage, way, frozenset(given))
+        for way, given in (
+            ("all", {"model"}),
+            ("day", {"since_day", "until_day"}),
+            ("session", {"session", "since_day"}),
+            ("project", {"project"}),
+        )
+    },
     **{name: chosen(SQL.sessions, way, frozenset(given)) for name, (way, given) in LISTS.items()},
 }
 """Every statement by its name; that of lists once for each way and filter."""

@@ -144,6 +144,17 @@ def list_rows(
     return rows
 
 
+def usage_rows(
+    sql: str, bindings: dict[str, Any], fetch: Callable[[str, Any], list[Any]]
+) -> list[Any]:
+    """Return rows of usage: of one session, of a project, of some days, or all."""
+    given = frozenset(name for name, value in bindings.items() if value is not None)
+    by = next((name for name in ("session", "project") if name in given), "all")
+    if by == "all" and given & {"since_day", "until_day"}:
+        by = "day"
+    return fetch(chosen(sql, by, given), bindings)
+
+
 def beyond(prefix: bytes) -> bytes:
     """Return the first bytes after all text that begins with the prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"

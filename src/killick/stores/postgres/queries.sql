@@ -263,15 +263,17 @@ SET calls = u.calls + excluded.calls, input = u.input + excluded.input, output =
     cost = CASE WHEN u.cost IS NULL THEN excluded.cost ELSE u.cost + coalesce(excluded.cost, 0.0) END;
 
 -- usage --
--- Add up usage for a report; a filter that is NULL filters nothing.
+-- Add up usage for a report, by the lines of the filters that are given.
 SELECT s.id, s.project, u.day, u.provider, u.model, u.calls, u.input, u.output, u.cached, u.reasoning, u.cost
 FROM killick.usage AS u JOIN killick.sessions AS s USING (tenant, session)
 WHERE u.tenant = %(tenant)s
-  AND (%(session)s::bytea IS NULL OR s.id = %(session)s)
-  AND (%(project)s::bytea IS NULL OR s.project = %(project)s)
-  AND (%(model)s::bytea IS NULL OR u.model = %(model)s)
-  AND (%(since_day)s::bigint IS NULL OR u.day >= %(since_day)s)
-  AND (%(until_day)s::bigint IS NULL OR u.day <= %(until_day)s)
+  AND u.session = (                                                                   /* if session */
+      SELECT i.session FROM killick.session_ids AS i                                  /* if session */
+      WHERE i.tenant = %(tenant)s AND i.id = %(session)s)                             /* if session */
+  AND s.project = %(project)s                                                         /* if project */
+  AND u.model = %(model)s                                                             /* if model */
+  AND u.day >= %(since_day)s                                                          /* if since_day */
+  AND u.day <= %(until_day)s                                                          /* if until_day */
 ORDER BY u.day, s.id, u.provider, u.model;
 
 -- insert_entry --

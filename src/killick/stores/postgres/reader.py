@@ -32,7 +32,7 @@ from killick.stores.postgres.statements import (
     of,
     tenant_number,
 )
-from killick.stores.sql import beyond, folded, list_rows, shown
+from killick.stores.sql import beyond, folded, list_rows, shown, usage_rows
 
 EVERYTHING: Final = 2**62
 _LAST_SESSION: Final = 2**63 - 1
@@ -320,7 +320,7 @@ class PostgresReader(PostgresSearch, LineageReader):
     # -- the rest ------------------------------------------------------------------------------
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        rows = self.fetch(self._sql.usage, filters_of(query))
+        rows = usage_rows(self._sql.usage, filters_of(query), self.fetch)
         return [
             (to_text(session_id), None if project is None else to_text(project), _spent(spent))
             for session_id, project, *spent in rows

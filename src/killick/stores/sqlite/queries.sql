@@ -184,15 +184,18 @@ SET calls = calls + excluded.calls, input = input + excluded.input,
     cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + ifnull(excluded.cost, 0.0) END;
 
 -- usage --
--- Report usage; a filter that is NULL filters nothing.
+-- Report usage, by the lines of the filters that are given and of one way to look for it.
 SELECT id, project, day, provider, model, calls, input, output, cached, reasoning, cost
-FROM usage JOIN sessions ON sessions.key = usage.session
+FROM usage CROSS JOIN sessions ON sessions.key = usage.session                        /* by all */
+FROM usage INDEXED BY usage_by_day CROSS JOIN sessions ON sessions.key = usage.session /* by day */
+FROM sessions INDEXED BY sessions_by_id CROSS JOIN usage ON usage.session = sessions.key /* by session */
+FROM sessions INDEXED BY sessions_by_project CROSS JOIN usage ON usage.session = sessions.key /* by project */
 WHERE tenant = :tenant
-  AND (:session IS NULL OR id = :session)
-  AND (:project IS NULL OR project = :project)
-  AND (:model IS NULL OR model = :model)
-  AND (:since_day IS NULL OR day >= :since_day)
-  AND (:until_day IS NULL OR day <= :until_day)
+  AND id = :session                                                                   /* if session */
+  AND project = :project                                                              /* if project */
+  AND model = :model                                                                  /* if model */
+  AND day >= :since_day                                                               /* if since_day */
+  AND day <= :until_day                                                               /* if until_day */
 ORDER BY day, id, provider, model;
 
 -- insert_entry --

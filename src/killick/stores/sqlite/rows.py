@@ -38,7 +38,7 @@ from killick.stores.contract import (
     UsageQuery,
 )
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.sql import beyond, folded, list_rows, load, shown
+from killick.stores.sql import beyond, folded, list_rows, load, shown, usage_rows
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
 SQL: Final = load("killick.stores.sqlite")
@@ -295,8 +295,8 @@ class SqliteReader(SqliteSearch, LineageReader):
                 None if project is None else to_text(project),
                 Spent(day, to_text(provider), to_text(model), *numbers),
             )
-            for session, project, day, provider, model, *numbers in self._execute(
-                SQL.usage, _bindings(query)
+            for session, project, day, provider, model, *numbers in usage_rows(
+                SQL.usage, _bindings(query), self._fetch
             )
         ]
 
