@@ -10,7 +10,7 @@ from killick import Message, Session, Store, Text
 from killick.journal.kinds import lookup_class
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
-from killick.session.core.session import Tail
+from killick.session.core.tail import Tail
 from killick.stores.contract import LineageReader
 from tests.growth.stores import steps_of
 

@@ -31,12 +31,12 @@ from killick.model.messages import Message, plain
 from killick.model.sessions import Fork, Namer
 from killick.session.core.session import (
     SessionCore,
-    newest_start,
     open_session,
     read_deltas,
     read_for_model,
     read_history,
 )
+from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import is_dead
 from killick.stores import engine as ops

@@ -30,12 +30,12 @@ from killick.search.results import search as search_now
 from killick.search.words import unbroken
 from killick.session.core.session import (
     SessionCore,
-    newest_start,
     read_deltas,
     read_for_model,
     read_history,
     read_system,
 )
+from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
