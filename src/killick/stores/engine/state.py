@@ -173,8 +173,8 @@ class EngineState:
         self._touched.add(key)
         if known is not None:
             self._states[key] = self._states.pop(key)
-            if known.version == version:
-                return known
+        if known is not None and known.version == version:
+            return known
         row = self.tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
