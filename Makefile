@@ -37,6 +37,7 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 
 bench: $(STAMP) $(PEERS) .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks.growth $(ARGS)
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 	@.adaptersvenv/openai_agents/bin/python -m benchmarks.adapters openai_agents

@@ -68,7 +68,7 @@ def test_older_versions_may_not_open_a_file_any_more(
         store.create_session()
     known = sqlite_migrate.migrations()[:4]
     monkeypatch.setattr(sqlite_migrate, "migrations", lambda: known)
-    with pytest.raises(StoreNewer, match="format 6, this one knows 4"):
+    with pytest.raises(StoreNewer, match=r"format \d+, this one knows 4"):
         Store(path)
 
 
@@ -116,5 +116,5 @@ def test_a_server_is_brought_up_to_date(url: str, monkeypatch: pytest.MonkeyPatc
         check(store)
     known = postgres_migrate.migrations()[:1]
     monkeypatch.setattr(postgres_migrate, "migrations", lambda: known)
-    with pytest.raises(StoreNewer, match="format 2, this one knows 1"):
+    with pytest.raises(StoreNewer, match=r"format \d+, this one knows 1"):
         Store(url)

@@ -102,11 +102,27 @@ def test_erasing_leaves_no_row_and_says_what_cannot_be_seen(server: Shared) -> N
             pass
         assert len(store.search("swordfish", wait_seconds=30)) == 1
         receipt = store.erase_session(session.id)
-        assert receipt.verified
+        assert receipt.verified is None
         assert any("write-ahead log" in one for one in receipt.unverified)
+        assert [
+            word for word in ("vacuum", "log", "backups") if word not in str(receipt.to_do)
+        ] == []
         assert len(store.search("swordfish", wait_seconds=30)) == 0
     for table in ("entries", "sessions", "session_ids", "search_words", "search_documents"):
         assert server.server.execute(f"SELECT count(*) FROM killick.{table}") == [(0,)]
+
+
+def test_erased_text_is_still_in_the_servers_files_and_is_not_called_gone(server: Shared) -> None:
+    secret = "a sentence that stays in the write-ahead log"
+    with Store(server.server.url()) as store:
+        session = store.create_session()
+        with session.turn(secret):
+            pass
+        receipt = store.erase_session(session.id)
+    server.server.execute("CHECKPOINT")
+    files = (path for path in server.server.data.rglob("*") if path.is_file())
+    assert any(secret.encode() in path.read_bytes() for path in files)
+    assert receipt.verified is None
 
 
 def test_retention_goes_session_by_session(server: Shared) -> None:

@@ -35,6 +35,7 @@ SLEEPERS = {
     "tests/crash/test_window.py": "kills at a random moment of a stream",
     "tests/crash/workload.py": "the pace of a stream",
     "tests/exchange/test_copying.py": "kills at several moments of a copy",
+    "tests/growth/test_followers.py": "polls counts of an event loop, with a limit",
     "tests/interrupt/driving.py": "polls a count, which has no event",
     "tests/interrupt/test_bystanders.py": "keeps an event loop busy: that is tested",
     "tests/postgres/crowd.py": "the pace of a client whose server is away",

@@ -9,16 +9,38 @@ import psycopg
 import pytest
 
 from killick.stores.postgres.statements import queries
+from killick.stores.sql import chosen
 from tests.postgres_fixtures import shared
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-SQL = vars(queries("killick"))
-FRAGMENTS = {"match_words", "match_substring", "rank", "search_newest", "index_parts"}
-"""Parts of statements; the conformance suite puts them together."""
+SQL = dict(vars(queries("killick")))
+FILTERS = {
+    *("archived", "type", "title", "since_us", "until_us", "fork_of", "parent", "tag", "model"),
+    *("project", "interrupted", "pinned"),
+}
+WAYS = {
+    *("time", "newest", "fork_of", "parent", "tag", "model", "project", "interrupted", "pinned"),
+}
+LISTS = {f"sessions by {way}": chosen(SQL["sessions"], way, frozenset(FILTERS)) for way in WAYS}
+LISTS["usage by all"] = chosen(
+    SQL["usage"], "all", frozenset({"session", "project", "model", "since_day", "until_day"})
+)
+"""The statements that are put together; tests/growth counts the rows that it looks at."""
+FRAGMENTS = {
+    "sessions",
+    "usage",
+    "match_words",
+    "match_substring",
+    "rank",
+    "search_newest",
+    "index_parts",
+}
+"""Parts of statements; the conformance suite puts them together, and `chosen` those of lists."""
 
 HOT = {
     *("lock_session", "append_entry", "insert_entry", "save_head", "save_session", "has_entry"),
-    *("entries", "newest_entries", "marked_entries", "find_entry", "deltas", "drop_deltas"),
+    *("entries", "newest_entries", "marked_entries", "newest_marked", "find_entry", "deltas"),
+    "drop_deltas",
     *(
         "session",
         "find_key",
@@ -51,11 +73,12 @@ def test_every_statement_says_what_it_is_for() -> None:
     assert [name for name, first in blocks if not first.startswith("-- ")] == []
 
 
-@pytest.mark.parametrize("name", sorted(set(SQL) - FRAGMENTS))
+@pytest.mark.parametrize("name", sorted({*SQL, *LISTS} - FRAGMENTS))
 def test_every_statement_is_accepted_by_a_real_server(connection: Connection, name: str) -> None:
-    if SQL[name].startswith("TRUNCATE"):  # cannot be prepared, only run
+    sql = {**SQL, **LISTS}[name]
+    if sql.startswith("TRUNCATE"):  # cannot be prepared, only run
         return
-    connection.execute(f"PREPARE this AS {numbered(SQL[name])}".encode())
+    connection.execute(f"PREPARE this AS {numbered(sql)}".encode())
     connection.execute("DEALLOCATE this")
 
 
@@ -76,6 +99,7 @@ def test_a_statement_about_one_session_looks_into_one_partition(
 
 
 _BYTES = {
+    "due",
     "identity",
     "digest",
     "body",

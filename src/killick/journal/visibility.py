@@ -1,7 +1,10 @@
 """Groups the entries of a message, and says which a person and a model are shown."""
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -135,11 +138,6 @@ class Compaction:
             return seq not in self._keep
         return seq in self._rest
 
-    def covers(self, earlier: "Compaction") -> bool:
-        mine, other = self.body, earlier.body
-        within = mine.first <= other.first and other.through <= mine.through
-        return within and self.seq > earlier.seq
-
 
 class Rewind:
     """A rewind in its place."""
@@ -147,10 +145,10 @@ class Rewind:
     def __init__(self, seq: int, body: e.Rewound) -> None:
         self.seq = seq
         self.body = body
-        self._keep = frozenset(body.keep)
 
-    def drops(self, seq: int) -> bool:
-        return self.body.through < seq < self.seq and seq not in self._keep
+    def reaches(self, seq: int) -> bool:
+        """Return True for an entry that it drops, unless it keeps it."""
+        return self.body.through < seq < self.seq
 
 
 class Hidden:
@@ -182,8 +180,18 @@ class Hidden:
                 return False
 
 
+class Stretch(NamedTuple):
+    """The seqs from `first` to `last`, all of which rewinds have dropped but for what they keep."""
+
+    first: int
+    last: int
+
+
 class History:
-    """The compactions, rewinds and visibility that are in effect."""
+    """The compactions, rewinds and visibility that are in effect.
+
+    A session may have thousands of each, so nothing here looks at all of them for an entry.
+    """
 
     def __init__(self, entries: Iterable[e.Entry] = ()) -> None:
         entries = list(entries)
@@ -193,6 +201,13 @@ class History:
         self.compactions: list[Compaction] = []
         for entry in entries:
             self._take(entry)
+        self.rewinds.sort(key=lambda rewind: rewind.seq)
+        self._dropping = [rewind for rewind in self.rewinds if rewind.body.through < rewind.seq]
+        self._throughs = sorted(rewind.body.through for rewind in self._dropping)
+        self._ends = [rewind.seq for rewind in self._dropping]
+        self._kept = Counter(
+            seq for rewind in self._dropping for seq in set(rewind.body.keep) if rewind.reaches(seq)
+        )
         self.compactions = [c for c in self.compactions if not self._is_rewound(c)]
 
     def _take(self, entry: e.Entry) -> None:
@@ -214,23 +229,98 @@ class History:
             self._hidden[audience][body.seq] = body
 
     def _is_rewound(self, compaction: Compaction) -> bool:
-        return any(
-            rewind.seq > compaction.seq and compaction.body.through > rewind.body.through
-            for rewind in self.rewinds
-        )
+        later = bisect_right(self.rewinds, compaction.seq, key=lambda rewind: rewind.seq)
+        return later < len(self.rewinds) and compaction.body.through > self._lowest[later]
+
+    @cached_property
+    def _lowest(self) -> list[int]:
+        """Where the deepest of each rewind and those after it begins."""
+        lowest = [rewind.body.through for rewind in self.rewinds]
+        for n in range(len(lowest) - 2, -1, -1):
+            lowest[n] = min(lowest[n], lowest[n + 1])
+        return lowest
 
     def is_in_view(self, seq: int) -> bool:
-        """Return True if no rewind has taken this entry out."""
-        return not any(rewind.drops(seq) for rewind in self.rewinds)
+        """Return True if no rewind has taken this entry out: all that reach it keep it."""
+        reaching = bisect_left(self._throughs, seq) - bisect_right(self._ends, seq)
+        return reaching == self._kept.get(seq, 0)
+
+    def stretch_at(self, seq: int) -> Stretch | None:
+        """Return the stretch around this seq, as long as can be; None where none is."""
+        n = bisect_right(self._stretches, seq, key=lambda stretch: stretch.first) - 1
+        return self._stretches[n] if n >= 0 and seq <= self._stretches[n].last else None
+
+    @cached_property
+    def _stretches(self) -> list[Stretch]:
+        joined: list[Stretch] = []
+        for rewind in sorted(self._dropping, key=lambda rewind: rewind.body.through):
+            first, last = rewind.body.through + 1, rewind.seq - 1
+            if joined and first <= joined[-1].last + 1:
+                first, last = joined[-1].first, max(last, joined.pop().last)
+            joined.append(Stretch(first, last))
+        return joined
+
+    def kept_in(self, stretch: Stretch) -> list[int]:
+        """Return the seqs of a stretch that are in view, in order."""
+        kept = (seq for seq in self._kept if stretch.first <= seq <= stretch.last)
+        return sorted(seq for seq in kept if self.is_in_view(seq))
 
     def compacted_by(self, seq: int) -> Compaction | None:
         """Return the compaction whose summary stands in for this entry, if one does."""
-        return next((c for c in reversed(self.compactions) if c.replaces(seq)), None)
+        if seq in self._chosen:
+            return next((c for c in reversed(self.compactions) if c.replaces(seq)), None)
+        bounds, owners = self._ranges
+        n = bisect_right(bounds, seq) - 1
+        numbers = (owners[n] if n >= 0 else -1, self._rests.get(seq, -1))
+        newest = max(numbers)
+        return self.compactions[newest] if newest >= 0 else None
+
+    @cached_property
+    def _chosen(self) -> frozenset[int]:
+        """The entries that some compaction keeps: few, so each is looked for everywhere."""
+        return frozenset(seq for c in self.compactions for seq in c.body.keep)
+
+    @cached_property
+    def _rests(self) -> dict[int, int]:
+        """The newest compaction that has taken an entry which lies outside of its range."""
+        return {
+            seq: n
+            for n, c in enumerate(self.compactions)
+            for seq in c.body.rest
+            if not c.body.first <= seq <= c.body.through
+        }
+
+    @cached_property
+    def _ranges(self) -> tuple[list[int], list[int]]:
+        """Where ranges begin and end, and from there on which is the newest; -1 for none."""
+        bodies = [c.body for c in self.compactions if c.body.first <= c.body.through]
+        bounds = sorted({b for body in bodies for b in (body.first, body.through + 1)})
+        places = {bound: n for n, bound in enumerate(bounds)}
+        owners, free = [-1] * len(bounds), list(range(len(bounds) + 1))
+        for number in range(len(self.compactions) - 1, -1, -1):
+            body = self.compactions[number].body
+            if body.first > body.through:
+                continue
+            n, end = _free(free, places[body.first]), places[body.through + 1]
+            while n < end:  # each piece is given away once, to the newest
+                owners[n], free[n] = number, n + 1
+                n = _free(free, n)
+        return bounds, owners
 
     def summaries(self) -> list[Compaction]:
         """Return the compactions whose summaries a model is sent, in the order of their ranges."""
-        every = self.compactions
-        shown = [c for c in every if not any(other.covers(c) for other in every)]
+        shown: list[Compaction] = []
+        firsts: list[int] = []  # of ranges that none of the others is inside of
+        throughs: list[int] = []
+        for c in sorted(self.compactions, key=lambda c: c.seq, reverse=True):
+            first, through = c.body.first, c.body.through
+            n = bisect_right(firsts, first)
+            if n and throughs[n - 1] >= through:
+                continue  # a newer one covers it
+            shown.append(c)
+            begin = bisect_left(firsts, first)
+            end = max(begin, bisect_right(throughs, through))
+            firsts[begin:end], throughs[begin:end] = [first], [through]
         return sorted(shown, key=lambda c: (c.body.first, c.seq))
 
     def skipped(self) -> tuple[int, tuple[int, ...]]:
@@ -244,6 +334,16 @@ class History:
 
     def hides(self, audience: Audience) -> Hidden:
         return Hidden(self._hidden[audience].values())
+
+
+def _free(free: list[int], n: int) -> int:
+    """Return the first piece from this one on that is not given away, and remember the way."""
+    end = n
+    while free[end] != end:
+        end = free[end]
+    while free[n] != end:
+        free[n], n = end, free[n]
+    return end
 
 
 def in_view(history: History, entries: Iterable[e.Entry]) -> Iterable[e.Entry]:

@@ -111,7 +111,8 @@ class Erasure(msgspec.Struct, frozen=True):
     """A report on what was erased, and on what was looked at to be sure.
 
     `remaining` counts, for each file of the store, pieces of the erased text that still stand
-    there. `unverified` is what cannot be looked at from here.
+    there. `unverified` is what cannot be looked at from here. `verified` is None where the store's
+    own files cannot be: on a server, whose operator is told in `to_do` what is left.
     """
 
     sessions: tuple[str, ...]
@@ -120,8 +121,9 @@ class Erasure(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     pieces: int
     remaining: dict[str, int]
-    verified: bool
+    verified: bool | None
     unverified: tuple[str, ...] = UNVERIFIED
+    to_do: tuple[str, ...] = ()
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -193,8 +195,8 @@ class CareCore:
                 which = yield from read(lambda reader, w=which: _unexplained(reader, w))  # type: ignore[misc]
             if which:
                 remaining[file] = len(which)
-        verified = emptied and not remaining and not (copies and pieces is None)
-        if verified:
+        verified = emptied if not remaining and not (copies and pieces is None) else False
+        if verified is not False:  # the rest of a server's is not ours to do, or to look at
             at, gone = self._runtime.clock(), sessions if copies else waiting
             yield from write(lambda engine: ops.scrubbed(engine, tenant, gone, at))
         return Erasure(
@@ -206,6 +208,7 @@ class CareCore:
             remaining=remaining,
             verified=verified,
             unverified=(*UNVERIFIED, *traces.unverified, *(copies if pieces is None else ())),
+            to_do=traces.to_do,
         )
 
     # -- retention -----------------------------------------------------------------------------

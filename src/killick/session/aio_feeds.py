@@ -30,7 +30,7 @@ class _AsyncIterated(FollowedSession[Seen]):
             since = runtime.watcher.generation
             await settle(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
-                await settle(runtime, _rest(since))
+                await settle(runtime, _rest(since, key=self._interest.key))
         item = self._seen.popleft()
         self.cursor = item.cursor
         return item
@@ -99,7 +99,7 @@ class AsyncFeed(FedSessions):
     async def now(self) -> list[Fed]:
         """Return what is new, without waiting."""
         runtime = self._interest.runtime
-        self._since = runtime.watcher.generation
+        self._since = self._core.since = runtime.watcher.generation
         await settle(runtime, look(runtime, self._core.poll))
         return self._core.take()
 
@@ -150,5 +150,5 @@ class AsyncStoreFollowing(FollowedStore):
         self._interest.end()
 
 
-def _rest(since: int, seconds: float = REST_SECONDS) -> Flow[None]:
-    yield Pause(since, seconds)
+def _rest(since: int, seconds: float = REST_SECONDS, key: int = 0) -> Flow[None]:
+    yield Pause(since, seconds, key)

@@ -36,6 +36,7 @@ class Interest:
 
     def __init__(self, runtime: Runtime, key: int = 0) -> None:
         self.runtime = runtime
+        self.key = key
         interest = runtime.watcher.following(key)
         interest.__enter__()
         self._finaliser = weakref.finalize(self, interest.__exit__, None, None, None)
@@ -47,7 +48,8 @@ class Interest:
 
     def end(self) -> None:
         self._finaliser()
-        self.runtime.watcher.bump()  # wakes a caller that waits on another thread
+        # Wakes a caller that waits on another thread.
+        self.runtime.watcher.bump((self.key,) if self.key else None)
 
 
 Seen = TypeVar("Seen", FollowedItem, PartItem)
@@ -80,7 +82,7 @@ class _Iterated(FollowedSession[Seen]):
             since = runtime.watcher.generation
             run(runtime, look(runtime, self._look))
             if not self._seen and self._follower.live:
-                runtime.watcher.wait(since, REST_SECONDS)
+                runtime.watcher.wait(since, REST_SECONDS, self._interest.key)
         item = self._seen.popleft()
         self.cursor = item.cursor
         return item
@@ -114,7 +116,7 @@ class FedSessions:
     """Sessions that a feed reads together, the same on both faces."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._core = FeedCore()
+        self._core = FeedCore(runtime.watcher.has_moved)
         self._interest = Interest(runtime)
 
     def follow(self, session: HasCore, after: int | str = 0) -> None:
@@ -138,7 +140,7 @@ class Feed(FedSessions):
     def __next__(self) -> list[Fed]:
         runtime = self._interest.runtime
         while not self._interest.over:
-            since = runtime.watcher.generation
+            since = self._core.since = runtime.watcher.generation
             run(runtime, look(runtime, self._core.poll))
             fed = self._core.take()
             if fed:

@@ -265,6 +265,7 @@ class AnyFollower(Generic[Seen]):
     def __init__(self, key: int, after: int | str) -> None:
         self._key = key
         self._begun = False
+        self.key = key
         self.cursor = self._cursor(after)
         self.live = False
         """Whether the last poll reached the head of the journal."""
@@ -362,8 +363,12 @@ class FeedCore:
     What a look has found stays here until a caller takes it: one that is cancelled loses nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_moved: Callable[[int, int], bool]) -> None:
         self._mutex = threading.Lock()
+        self._has_moved = has_moved
+        self.since = 0
+        """The generation before the look that is made, or was made last."""
+        self._looked: dict[Follower, int] = {}
         self._followers: dict[str, Follower] = {}
         self._ends: dict[str, Callable[[], None]] = {}
         self._news: list[Fed] = []
@@ -384,10 +389,14 @@ class FeedCore:
         """Find what is new in any of them."""
         with self._mutex:
             followers = list(self._followers.items())
-        live = True
+        live, since = True, self.since
         for session_id, follower in followers:
+            looked = self._looked.get(follower) if follower.live else None
+            if looked is not None and not self._has_moved(looked, follower.key):
+                continue
             try:
                 seen = follower.poll(reader)
+                self._looked[follower] = since
             except StoreDegraded:
                 if not self._news:
                     raise
@@ -415,7 +424,9 @@ class FeedCore:
 
     def _forget(self, session_id: str) -> None:
         with self._mutex:
-            self._followers.pop(session_id, None)
+            follower = self._followers.pop(session_id, None)
+            if follower is not None:
+                self._looked.pop(follower, None)
             end = self._ends.pop(session_id, None)
         if end is not None:
             end()

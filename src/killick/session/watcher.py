@@ -4,6 +4,9 @@ Commits of this process are told at once. Those of other processes are found by 
 for its change mark; nothing polls while no caller follows or runs a turn. The database says how
 often it is asked: one that is notified of changes need not be asked often. A change only means
 "look again": what there is to see is read from the journal.
+
+A caller that waits for one session sleeps at a door of its own, and is woken by changes of that
+session, and by those of which it is not known what they changed.
 """
 
 import sys
@@ -35,10 +38,22 @@ class Watched(Protocol):
     """A database, as far as it is watched."""
 
     def change_mark(self) -> int: ...
+    def changed(self, followed: Collection[int]) -> Collection[int] | None: ...
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None: ...
     def pace(self) -> Pace: ...
+
+
+class _Door:
+    """Where callers sleep that wait for one session: threads at the condition, others by a call."""
+
+    __slots__ = ("changed", "sleepers", "wakes")
+
+    def __init__(self, mutex: threading.RLock) -> None:
+        self.changed = threading.Condition(mutex)
+        self.sleepers = 0
+        self.wakes: set[Callable[[], None]] = set()
 
 
 class Watcher:
@@ -53,6 +68,10 @@ class Watcher:
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._wakes: set[Callable[[], None]] = set()
+        self._doors: dict[int, _Door] = {}
+        self._callers: dict[Callable[[], None], tuple[int, _Door]] = {}
+        self._moved: dict[int, int] = {}
+        self._all_moved = 0
         self._followers = 0
         self._look_again = False
         self._noticed = False
@@ -77,19 +96,31 @@ class Watcher:
     def run_ended(self, key: int = 0) -> None:
         self._enlist(self._running, key, -1)
 
-    def bump(self) -> None:
-        """Something was committed."""
+    def bump(self, keys: Collection[int] | None = None) -> None:
+        """Something was committed, in these sessions; None stands for any."""
         with self._mutex:
             self.generation += 1
             wakes, self._wakes = self._wakes, set()
             self._changed.notify_all()
+            if keys is None:
+                self._all_moved = self.generation
+            else:
+                moved = (key for key in keys if key in self._followed)
+                self._moved.update(dict.fromkeys(moved, self.generation))
+            for key in list(self._doors) if keys is None else keys:
+                door = self._doors.get(key)
+                if door is not None:
+                    wakes |= door.wakes
+                    door.wakes.clear()
+                    door.changed.notify_all()
         for wake in wakes:
             wake()
 
-    def committed(self) -> None:
+    def committed(self, keys: Collection[int] | None = None) -> None:
         """Something was committed by this process: only those who follow need to know."""
         if self._followers:
-            self.bump()
+            if keys is None or keys:
+                self.bump(keys)
         else:
             self.generation += 1
 
@@ -100,21 +131,54 @@ class Watcher:
             with self._mutex:
                 self._changed.notify_all()
 
-    def wait(self, since: int, seconds: float) -> None:
-        """Block until the generation is past `since`, or the time is over."""
+    def has_moved(self, since: int, key: int = 0) -> bool:
+        """Return whether there may be something new: in this session, if it is followed."""
+        if key not in self._followed or key == 0:
+            return self.generation != since
+        return max(self._moved.get(key, 0), self._all_moved) > since
+
+    def wait(self, since: int, seconds: float, key: int = 0) -> None:
+        """Block until something has moved after `since`, or the time is over."""
         deadline = time.monotonic() + seconds
         with self._mutex:
-            while self.generation == since and not self._closed:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return
-                self._changed.wait(min(left, _SLICE_SECONDS))
+            door = self._enter(key)
+            try:
+                while not self.has_moved(since, key) and not self._closed:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return
+                    changed = self._changed if door is None else door.changed
+                    changed.wait(min(left, _SLICE_SECONDS))
+            finally:
+                self._leave(key, door)
 
-    def call_on_change(self, since: int, wake: Callable[[], None]) -> None:
-        """Call `wake` once, from any thread, when the generation is past `since`."""
+    def _enter(self, key: int) -> _Door | None:
+        """Return the door of a session that is followed, one sleeper more; the mutex is held."""
+        if key not in self._followed or key == 0:
+            return None
+        door = self._doors.get(key)
+        if door is None:
+            door = self._doors[key] = _Door(self._mutex)
+        door.sleepers += 1
+        return door
+
+    def _leave(self, key: int, door: _Door | None) -> None:
+        if door is not None:
+            door.sleepers -= 1
+            if not door.sleepers and self._doors.get(key) is door:
+                del self._doors[key]
+
+    def call_on_change(self, since: int, wake: Callable[[], None], key: int = 0) -> None:
+        """Call `wake` once, from any thread, when something has moved after `since`.
+
+        `forget` must follow, whether it was called or not.
+        """
         with self._mutex:
-            if self.generation == since and not self._closed:
-                self._wakes.add(wake)
+            if not self.has_moved(since, key) and not self._closed:
+                door = self._enter(key)
+                (self._wakes if door is None else door.wakes).add(wake)
+                if door is not None:
+                    self._callers[wake] = key, door
                 return
         wake()
 
@@ -122,6 +186,10 @@ class Watcher:
         """Forget a `wake` whose caller waits no longer."""
         with self._mutex:
             self._wakes.discard(wake)
+            key, door = self._callers.pop(wake, (0, None))
+            if door is not None:
+                door.wakes.discard(wake)
+                self._leave(key, door)
 
     def close(self) -> None:
         self._closed = True
@@ -144,6 +212,8 @@ class Watcher:
             sessions[key] += change
             if not sessions[key]:
                 del sessions[key]
+                if sessions is self._followed:
+                    self._moved.pop(key, None)
             following = sessions is self._followed
             self._followers += change * following
             if (before > 0) != (key in sessions):
@@ -177,13 +247,23 @@ class Watcher:
                     seen, self._look_again = mark, False
                     moved_at = time.monotonic()
                     self._on_foreign()
-                    self.bump()
+                    self._bump_changed()
             with self._mutex:
                 if rests > _LINGER_RESTS and not self._is_wanted():
                     self._thread = None
                     return
                 rests += 1
                 self._rest(quiet=time.monotonic() - moved_at > _QUIET_SECONDS)
+
+    def _bump_changed(self) -> None:
+        """Wake those whose sessions others have changed, as far as the database can tell."""
+        with self._mutex:
+            followed = frozenset(self._followed) - {0}
+        try:
+            keys = self._database.changed(followed) if followed else ()
+        except KillickError:
+            keys = None  # the next look of a caller says what is wrong
+        self.bump(keys)
 
     def _look(self) -> int | None:
         try:

@@ -109,12 +109,14 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Traces(msgspec.Struct, frozen=True):
     """The files in which bytes that should be gone were looked for, and the bytes found in each.
 
-    `unverified` names the parts of this database that cannot be looked at from here.
+    `unverified` names the parts of this database that cannot be looked at from here, and `to_do`
+    says what its operator does about them.
     """
 
     files: tuple[str, ...] = ()
     found: dict[str, tuple[bytes, ...]] = {}
     unverified: tuple[str, ...] = ()
+    to_do: tuple[str, ...] = ()
 
 
 class BackupReceipt(msgspec.Struct, frozen=True):
@@ -277,6 +279,10 @@ class Reader(SearchReader, Protocol):
 
     def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
         """Return the entries of this lookup class (`journal.kinds`), in order."""
+        ...
+
+    def newest_marked(self, key: int, mark: int, *, before: int | None, limit: int) -> list[Entry]:
+        """Return the last `limit` entries of this lookup class below `before`, in order."""
         ...
 
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
@@ -474,6 +480,13 @@ class Database(Protocol):
         """Return a number that moves when any process has changed what is watched."""
         ...
 
+    def changed(self, followed: Collection[int]) -> Collection[int] | None:
+        """Return the sessions of these that may have changed since this was asked last.
+
+        Asked by one thread, after the mark has moved. None where that is not known.
+        """
+        ...
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
@@ -496,8 +509,11 @@ class Database(Protocol):
         """Make every index anew from its table."""
         ...
 
-    def scrub(self) -> bool:
-        """Clear removed bytes from free space; False when another process prevents it."""
+    def scrub(self) -> bool | None:
+        """Clear removed bytes from free space; False when another process prevents it.
+
+        None where only the operator of a server can, and the store cannot look.
+        """
         ...
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
@@ -532,6 +548,11 @@ class LineageReader:
         raise NotImplementedError
 
     def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
+        raise NotImplementedError
+
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
         raise NotImplementedError
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
@@ -590,6 +611,16 @@ class LineageReader:
         source, reach = base
         inherited = self.marked_entries(source, mark, after=after)
         return [*(entry for entry in inherited if entry.seq <= reach), *own]
+
+    def newest_marked(self, key: int, mark: int, *, before: int | None, limit: int) -> list[Entry]:
+        own = self.own_newest_marked(key, mark, before=before, limit=limit)
+        base = None if len(own) == limit else self.base_of(key)
+        if base is None:
+            return own
+        source, reach = base
+        earlier = reach + 1 if before is None else min(before, reach + 1)
+        left = limit - len(own)
+        return [*self.newest_marked(source, mark, before=earlier, limit=left), *own]
 
     def find_entry(self, key: int, identity: str) -> Entry | None:
         own = self.own_entry(key, identity)

@@ -308,6 +308,12 @@ class MemoryReader(MemorySearch, LineageReader):
         rows = enumerate(self._disk.entries.get(key, []), start=first + 1)
         return [self._entry(key, n) for n, (has, *_) in rows if has == mark and n > after]
 
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        marked = self.own_marked(key, mark, 0)
+        return [entry for entry in marked if before is None or entry.seq < before][-limit:]
+
     def own_entry(self, key: int, identity: str) -> Entry | None:
         seq = self._disk.places.get((key, identity))
         return None if seq is None else self._entry(key, seq)
@@ -640,6 +646,9 @@ class MemoryDatabase:
 
     def change_mark(self) -> int:
         return self.disk.commits
+
+    def changed(self, _followed: Collection[int]) -> Collection[int] | None:
+        return None
 
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -229,7 +229,7 @@ class Writer:
         *,
         window_seconds: float = WINDOW_SECONDS,
         indexing: bool = True,
-        on_commit: Callable[[], None] = lambda: None,
+        on_commit: Callable[[Collection[int]], None] = lambda _keys: None,
         redactor: Redactor | None = None,
     ) -> None:
         self._database = database
@@ -610,7 +610,7 @@ class Writer:
             for op in ops:
                 self._postponed.pop(op, None)
         self._note_outcomes(ops)
-        self._on_commit()
+        self._on_commit(self._engine.take_changed())
         # The last thing to do: a caller that wakes wants the interpreter, which this thread holds.
         finish(ops)
 

@@ -53,6 +53,9 @@ class Failpoints:
     def change_mark(self) -> int:
         return self._database.change_mark()
 
+    def changed(self, followed: Collection[int]) -> Collection[int] | None:
+        return self._database.changed(followed)
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
@@ -67,7 +70,7 @@ class Failpoints:
     def reindex(self) -> None:
         self._database.reindex()
 
-    def scrub(self) -> bool:
+    def scrub(self) -> bool | None:
         self.step()
         return self._database.scrub()
 

@@ -8,6 +8,7 @@ import pytest
 from killick.errors import StoreReplaced
 from killick.session.watcher import Watcher
 from killick.stores.contract import Pace
+from tests.waiting import until
 
 SECONDS = 5.0
 
@@ -21,6 +22,7 @@ class Sea:
         self.foreign = threading.Event()
         self.looked = threading.Semaphore(0)
         self.failing = False
+        self.moved: set[int] | None = None
         self.asked_for = Pace()
         self.tell: Callable[[], None] = lambda: None
 
@@ -28,6 +30,9 @@ class Sea:
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
         self.tell = notice
+
+    def changed(self, followed: Collection[int]) -> Collection[int] | None:
+        return None if self.moved is None else self.moved & set(followed)
 
     def pace(self) -> Pace:
         return self.asked_for
@@ -183,3 +188,58 @@ def test_closing_wakes_whoever_waits(watcher: Watcher) -> None:
     assert woken.wait(SECONDS)
     waiting.join()
     assert watcher.closed
+
+
+def test_only_those_are_woken_whose_session_was_committed_to(watcher: Watcher) -> None:
+    calls: list[int] = []
+    with watcher.following(1), watcher.following(2):
+        for key in (1, 2):
+            watcher.call_on_change(watcher.generation, lambda key=key: calls.append(key), key)  # type: ignore[misc]
+        watcher.committed([2, 3])
+        assert calls == [2]
+        watcher.committed()
+        assert calls == [2, 1]
+
+
+def test_what_others_changed_wakes_those_whose_session_it_was(sea: Sea, watcher: Watcher) -> None:
+    woken = threading.Event()
+    calls: list[int] = []
+    with watcher.following(1), watcher.following(2):
+        assert sea.foreign.wait(SECONDS)
+        until(lambda: watcher.generation > 0, SECONDS)
+        sea.moved = {2}
+        watcher.call_on_change(watcher.generation, lambda: calls.append(1), 1)
+        watcher.call_on_change(watcher.generation, woken.set, 2)
+        sea.mark += 1
+        assert woken.wait(SECONDS)
+        assert calls == []
+
+
+def test_a_session_that_moved_before_the_wait_does_not_wait(watcher: Watcher) -> None:
+    with watcher.following(1):
+        since = watcher.generation
+        watcher.committed([1])
+        watcher.wait(since, 3600, 1)
+        assert watcher.has_moved(since, 1)
+        assert not watcher.has_moved(watcher.generation, 1)
+
+
+def test_a_thread_sleeps_through_changes_of_other_sessions(sea: Sea, watcher: Watcher) -> None:
+    woken = threading.Event()
+    sea.moved = set()
+    with watcher.following(1), watcher.following(2):
+        since = watcher.generation
+
+        def sleep() -> None:
+            watcher.wait(since, SECONDS, 1)
+            woken.set()
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        for _ in range(100):
+            watcher.committed([2])
+        assert not woken.is_set()
+        watcher.committed([1])
+        assert woken.wait(SECONDS)
+        thread.join()
+    assert watcher._doors == {}

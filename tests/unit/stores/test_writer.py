@@ -1,7 +1,7 @@
 """The one thread that writes, on a real database: each is told its own outcome."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Bench:
         self.writer = Writer(self.database, on_commit=self._committed, redactor=redactor)
         self.key = self.do(_create).key
 
-    def _committed(self) -> None:
+    def _committed(self, _keys: Collection[int]) -> None:
         self.commits += 1
 
     def submit(self, apply: Callable[[EngineState], Any]) -> Op[Any]:

@@ -188,6 +188,7 @@ def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) ->
     """Remove a session for good. This cannot be undone; 'delete' can.
 
     The store's files are searched afterwards. Exit code 3 says that something was still found.
+    On PostgreSQL they cannot be searched: it says what is left to do on the server.
     """
     with invocation.open() as store:
         try:
@@ -198,7 +199,7 @@ def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) ->
             invocation.confirm(f"Erase {full_id} for good?", yes=yes)
         receipt = store.erase_session(full_id, forks=forks)
     invocation.answer(receipt, *_erased(receipt))
-    if receipt.verified:
+    if receipt.verified is not False:
         return 0
     complain(_not_gone(receipt))
     return IN_PART
@@ -218,8 +219,11 @@ def _erased(receipt: Erasure) -> list[OutputLine]:
     )
     files = ", ".join(receipt.files)
     checked = f"searched {files} for {counted(receipt.pieces, 'pieces')} of it"
+    if receipt.verified is None:
+        checked = "not verified: the rows are gone, and no file of the server was searched"
     unknown = "cannot be checked from here: " + "; ".join(receipt.unverified)
-    return [line(text), line(checked, "dim"), line(unknown, "dim")]
+    left = [line(f"left to do: {each}") for each in receipt.to_do]
+    return [line(text), line(checked, "dim"), line(unknown, "dim"), *left]
 
 
 @command(

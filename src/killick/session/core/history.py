@@ -24,7 +24,7 @@ from killick.journal.compaction import (
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import TURNS, ending_identity
+from killick.journal.kinds import ending_identity
 from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message, plain
@@ -36,6 +36,7 @@ from killick.session.core.session import (
     read_for_model,
     read_history,
 )
+from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import is_dead
 from killick.stores import engine as ops
@@ -246,9 +247,8 @@ class HistoryCore:
 
     def _turn_at(self, reader: Reader, seq: int) -> int:
         """Return where the turn began that ran at this seq, or ran last before it."""
-        turns = reader.marked_entries(self._key, TURNS)
-        starts = [entry.seq for entry in turns if isinstance(entry.body, e.TurnStarted)]
-        return max((start for start in starts if start <= seq), default=1)
+        started = newest_start(reader, self._key, before=seq + 1)
+        return 1 if started is None else started.seq
 
     def _turn_around(self, reader: Reader, seq: int) -> tuple[int, int | None]:
         """Return begin and end of the turn that ran at this seq, or ran last before it."""

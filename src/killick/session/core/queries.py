@@ -35,6 +35,7 @@ from killick.session.core.session import (
     read_history,
     read_system,
 )
+from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
@@ -119,10 +120,10 @@ def _beginning(
     started = {entry.body.turn_id for entry in tail if isinstance(entry.body, e.TurnStarted)}
     named = {getattr(entry.body, "turn_id", None) for entry in tail} - started - {None}
     begin = since if running is None else min(since, running - 1)
-    if named:
-        for entry in reader.marked_entries(key, TURNS):
-            if isinstance(entry.body, e.TurnStarted) and entry.body.turn_id in named:
-                begin = min(begin, entry.seq - 1)
+    for turn_id in named:
+        entry = None if turn_id is None else reader.find_entry(key, turn_identity(turn_id))
+        if entry is not None:
+            begin = min(begin, entry.seq - 1)
     return begin
 
 
@@ -162,8 +163,8 @@ def approvals(session: SessionCore) -> Flow[list[e.ApprovalAsked]]:
 
 def _approvals(session: SessionCore, reader: Reader) -> list[e.ApprovalAsked]:
     session.row(reader)
-    turns = fold_turns(reader.marked_entries(session.key, TURNS))
-    return waiting(reader.entries(session.key, after=turns[-1].seq - 1)) if turns else []
+    newest = newest_start(reader, session.key)
+    return waiting(reader.entries(session.key, after=newest.seq - 1)) if newest is not None else []
 
 
 # -- what a session without a title is known by ------------------------------------------------

@@ -53,6 +53,7 @@ from killick.model.sessions import (
     TurnInfo,
     microseconds,
 )
+from killick.session.core.tail import Tail
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
@@ -318,15 +319,15 @@ class SessionCore:
     def _last_messages(self, reader: Reader, after: int, last: int) -> list[Message]:
         """Read backwards until there are enough: what starts in a tail is whole in that tail."""
         self.row(reader)
-        history = read_history(reader, self.key)
-        tail: list[e.Entry] = []
+        tail, enough = Tail(reader, self.key, after), 0
         while True:
-            before = tail[0].seq if tail else None
-            page = reader.newest_entries(self.key, before=before, limit=max(last * 2, 64))
-            tail = [entry for entry in page if entry.seq > after] + tail
-            messages = self._fold(reader, history, tail)
-            if len(messages) >= last or not page or page[0].seq <= after + 1:
+            tail.read(max(last * 2, 64))
+            if len(tail.entries) < enough and not tail.is_all:
+                continue  # folded anew only when it has doubled
+            messages = self._fold(reader, History(), tail.entries)
+            if len(messages) >= last or tail.is_all:
                 return messages[-last:] if last else []
+            enough = 2 * len(tail.entries)
 
     def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
         """Read forwards until there are enough, then look up what ends them further on."""

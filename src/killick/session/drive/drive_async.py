@@ -211,8 +211,8 @@ async def _pause(runtime: Services, step: Pause) -> None:
     def wake() -> None:
         call_soon(event.set)
 
-    runtime.watcher.call_on_change(step.since, wake)
     try:
+        runtime.watcher.call_on_change(step.since, wake, step.key)
         with anyio.move_on_after(step.seconds):
             await event.wait()
     finally:

@@ -66,14 +66,15 @@ class Work(Generic[T]):
 class Pause:
     """Until something was committed after `since`, or the time is over; may be interrupted.
 
-    Without a `since`, until the time is over.
+    Without a `since`, until the time is over; with a `key`, until that session has changed.
     """
 
-    __slots__ = ("seconds", "since")
+    __slots__ = ("key", "seconds", "since")
 
-    def __init__(self, since: int | None, seconds: float) -> None:
+    def __init__(self, since: int | None, seconds: float, key: int = 0) -> None:
         self.since = since
         self.seconds = seconds
+        self.key = key
 
 
 Step = Write[Any] | Read[Any] | Work[Any] | Pause
@@ -199,7 +200,7 @@ def _perform(runtime: Services, step: Step, *, patient: bool) -> Any:
     if step.since is None:
         time.sleep(step.seconds)
     else:
-        runtime.watcher.wait(step.since, step.seconds)
+        runtime.watcher.wait(step.since, step.seconds, step.key)
     return None
 
 

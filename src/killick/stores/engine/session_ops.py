@@ -105,7 +105,7 @@ def rewind(engine: EngineState, key: int, body: e.Rewound, head: int, at_us: int
 def undo(engine: EngineState, key: int, seq: int | None, at_us: int) -> Receipt:
     """Undo a compaction or rewind, if it may still be undone."""
     state = engine.live(key)
-    turns = engine.tx.marked_entries(key, TURNS, after=seq or 0)
+    turns = engine.tx.newest_marked(key, TURNS, before=None, limit=1)
     newest = turns[-1].seq if turns else 0
     body = check_undo(engine.tx.marked_entries(key, HISTORY), seq, newest)
     return engine.write(state, body, at_us)

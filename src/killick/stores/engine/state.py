@@ -82,6 +82,7 @@ class SessionState:
 
 
 _STATES_MAX = 4_096
+"""Sessions without a running turn that are known at once, beside those with one."""
 
 
 class EngineState:
@@ -90,9 +91,11 @@ class EngineState:
     def __init__(self, redactor: Redactor | None = None) -> None:
         self.redactor = redactor
         self.tx: Transaction
-        self._states: dict[int, SessionState] = {}
-        self._tallies: dict[int, Tally] = {}
+        self._states: dict[int, SessionState] = {}  # the one that was used last comes last
+        self._tallies: dict[int, Tally] = {}  # likewise
+        self._states_max = _STATES_MAX
         self._touched: set[int] = set()
+        self._changed: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
         self.telling = True
         """Whether entries add lines to the feed; what is brought in from elsewhere is no news."""
@@ -105,8 +108,15 @@ class EngineState:
         self.tx = tx
         self._touched.clear()
         self._taken.clear()
-        if len(self._states) > _STATES_MAX:
-            self._states.clear()
+        if len(self._states) > self._states_max:
+            self._age()
+
+    def _age(self) -> None:
+        """Forget the half that was used longest ago, but for sessions in which a turn runs."""
+        idle = [key for key, state in self._states.items() if state.turn is None]
+        for key in idle[: max(0, len(idle) - _STATES_MAX // 2)]:
+            del self._states[key]
+        self._states_max = len(self._states) + _STATES_MAX // 2  # not at every transaction
 
     @contextmanager
     def untold(self) -> Iterator[None]:
@@ -119,10 +129,16 @@ class EngineState:
 
     def committed(self) -> None:
         """Settle the streams: what was taken from them is durable."""
+        self._changed |= self._touched
         for buffer, _ in self._taken:
             buffer.settle()
         # The next transaction may fail before it begins: it has nothing to give back.
         self._taken.clear()
+
+    def take_changed(self) -> set[int]:
+        """Return the sessions that commits were about since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def rolled_back(self) -> None:
         """Forget sessions whose state holds entries that are not in the journal after all."""
@@ -155,6 +171,8 @@ class EngineState:
         known = self._states.get(key)
         version = self.tx.version(key, None if known is None else known.version)
         self._touched.add(key)
+        if known is not None:
+            self._states[key] = self._states.pop(key)
         if known is not None and known.version == version:
             return known
         row = self.tx.session(key)
@@ -220,9 +238,11 @@ class EngineState:
         """Return what a session's own entries have spent; only new ones are read."""
         known = self._tallies.get(row.key)
         if known is None or known.seq > row.head or self.tx.may_lose_end:
-            if len(self._tallies) > _STATES_MAX:
-                self._tallies.clear()
-            known = self._tallies[row.key] = Tally()
+            if len(self._tallies) >= _STATES_MAX:
+                del self._tallies[next(iter(self._tallies))]
+            known = Tally()
+        self._tallies.pop(row.key, None)
+        self._tallies[row.key] = known
         after = max(known.seq, row.base_seq)
         return known.take(self.tx.entries(row.key, after=after) if after < row.head else ())
 

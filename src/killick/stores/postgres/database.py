@@ -66,6 +66,15 @@ _UNVERIFIED: Final = (
 )
 """Places that may hold erased bytes and cannot be looked at from here."""
 
+_TO_DO: Final = (
+    "vacuum the tables of the store's schema: VACUUM (FULL) writes them anew, a plain one lets "
+    "the space of removed rows be written over",
+    "wait until the server has recycled its write-ahead log (CHECKPOINT, pg_switch_wal), and "
+    "remove its archive of that time",
+    "remove backups from before, and see that standbys have followed",
+)
+"""For the operator of the server, after an erasure."""
+
 
 class _Writing:
     """One transaction."""
@@ -381,6 +390,9 @@ class PostgresDatabase:
         with translated(f"watching {self._address.shown}"):
             return self._watching.mark()
 
+    def changed(self, followed: Collection[int]) -> Collection[int]:
+        return self._watching.changed(followed)
+
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
     ) -> None:
@@ -408,11 +420,12 @@ class PostgresDatabase:
             finally:
                 line.close()
 
-    def scrub(self) -> bool:
-        return True
+    def scrub(self) -> bool | None:
+        """Return None: removed rows stay in the server's files until it writes over them."""
+        return None
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        return Traces(unverified=_UNVERIFIED)
+        return Traces(unverified=_UNVERIFIED, to_do=_TO_DO)
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         """Raises UsageError: the server does it."""

@@ -18,7 +18,7 @@ from killick.stores.contract import Pace
 from killick.stores.postgres.connection import Link, run
 from killick.stores.postgres.leases import Ear, channel
 from killick.stores.postgres.pool import Pool
-from killick.stores.postgres.statements import PostgresQueries, columns, of
+from killick.stores.postgres.statements import PostgresQueries, columns, of, split
 
 _ASKED_SECONDS: Final = 60.0
 """For how long the writers of a session are asked to send notices; asked again at half of it."""
@@ -202,6 +202,8 @@ class Watching:
         self._listener: Listener | None = None
         self._deaf = False
         self._closed = False
+        self._rows: dict[int, list[Any]] = {}
+        self._told: dict[int, list[Any]] = {}
 
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
@@ -242,13 +244,24 @@ class Watching:
         if not keys:
             return 0
         rows = self._pool.ask(lambda line: self._ask(line, keys))
+        self._rows = {number: marks for number, *marks in rows}
         return int.from_bytes(blake2b(repr(rows).encode(), digest_size=7).digest())
 
     def _ask(self, line: Link, keys: list[int]) -> list[Any]:
         if len(keys) > _FEW:
             return run(line.connection, self._sql.marks, columns(keys)).fetchall()
         cursors = [run(line.connection, self._sql.marks_of_one, of(key)) for key in keys]
-        return [cursor.fetchall() for cursor in cursors]
+        return [row for cursor in cursors for row in cursor.fetchall()]
+
+    def changed(self, followed: Collection[int]) -> list[int]:
+        """Return the sessions that had other marks when this was asked last."""
+        before, self._told = self._told, self._rows
+        numbers = ((key, split(key)[1]) for key in followed)
+        return [
+            key
+            for key, number in numbers
+            if number not in before or before[number] != self._rows.get(number)
+        ]
 
     def close(self) -> None:
         with self._mutex:

@@ -152,36 +152,51 @@ SELECT DISTINCT seq FROM killick.deltas WHERE tenant = %(tenant)s AND session = 
 -- find_ids --
 -- Complete a shortened id.
 SELECT id FROM killick.session_ids
-WHERE tenant = %(tenant)s AND id >= %(prefix)s AND (%(beyond)s::bytea IS NULL OR id < %(beyond)s)
-ORDER BY id LIMIT %(limit)s;
+WHERE tenant = %(tenant)s AND id >= %(prefix)s AND id < %(beyond)s ORDER BY id LIMIT %(limit)s;
 
 -- unscrubbed --
 -- List erased sessions whose bytes may still be in a file.
 SELECT id FROM killick.erasures WHERE tenant = %(tenant)s AND scrubbed_at_us IS NULL ORDER BY at_us, session;
 
 -- sessions --
--- List sessions, newest first; a filter that is NULL filters nothing.
+-- List sessions, newest first, by the lines of the filters that are given and of one way to look for them.
+-- The server may not choose another way: `OFFSET 0` and MATERIALIZED keep it from mixing the steps.
+WITH matches AS MATERIALIZED ( /* by fork_of, parent, tag, model, project */
 SELECT s.id, s.about, s.created_at_us, s.updated_at_us
-FROM killick.sessions AS s
+FROM killick.sessions AS s                                                         /* by time, fork_of, parent, project, interrupted, pinned */
+FROM (SELECT * FROM killick.sessions AS n                                          /* by newest */
+      WHERE n.tenant = %(tenant)s AND n.deleted = %(deleted)s                      /* by newest */
+        AND (n.updated_at_us, n.id) < (%(before_us)s, %(before_id)s::bytea)        /* by newest */
+      ORDER BY n.updated_at_us DESC, n.id DESC LIMIT %(newest)s) AS s              /* by newest */
+FROM (SELECT session FROM killick.labels WHERE tenant = %(tenant)s                 /* by tag, model */
+        AND kind = 'tag' AND label = %(tag)s                                       /* by tag */
+        AND kind = 'model' AND label = %(model)s                                   /* by model */
+      OFFSET 0) AS wanted                                                          /* by tag, model */
+CROSS JOIN LATERAL (SELECT * FROM killick.sessions AS n                            /* by tag, model */
+      WHERE n.tenant = %(tenant)s AND n.session = wanted.session OFFSET 0) AS s    /* by tag, model */
 WHERE s.tenant = %(tenant)s AND s.deleted = %(deleted)s
-  AND (%(archived)s::boolean IS NULL OR s.archived = %(archived)s)
-  AND (%(type)s::bytea IS NULL OR s.type = %(type)s)
-  AND (%(project)s::bytea IS NULL OR s.project = %(project)s)
-  AND (%(interrupted)s::boolean IS NULL OR coalesce(s.status = 'interrupted', false) = %(interrupted)s)
-  AND (%(pinned)s::boolean IS NULL OR s.pinned = %(pinned)s)
-  AND (%(title)s::bytea IS NULL OR position(%(title)s::bytea IN s.title) > 0)
-  AND (%(tag)s::bytea IS NULL OR EXISTS (
-       SELECT 1 FROM killick.labels AS l
-       WHERE l.tenant = s.tenant AND l.session = s.session AND l.kind = 'tag' AND l.label = %(tag)s))
-  AND (%(model)s::bytea IS NULL OR EXISTS (
-       SELECT 1 FROM killick.labels AS l
-       WHERE l.tenant = s.tenant AND l.session = s.session AND l.kind = 'model' AND l.label = %(model)s))
-  AND (%(parent)s::bytea IS NULL OR s.parent = %(parent)s)
-  AND (%(fork_of)s::bytea IS NULL OR s.base = (
-       SELECT i.session FROM killick.session_ids AS i WHERE i.tenant = %(tenant)s AND i.id = %(fork_of)s))
-  AND (%(since_us)s::bigint IS NULL OR s.updated_at_us >= %(since_us)s)
-  AND (%(until_us)s::bigint IS NULL OR s.updated_at_us < %(until_us)s)
+  AND s.base = (                                                                   /* if fork_of */
+      SELECT i.session FROM killick.session_ids AS i                               /* if fork_of */
+      WHERE i.tenant = %(tenant)s AND i.id = %(fork_of)s)                          /* if fork_of */
+  AND s.parent = %(parent)s                                                        /* if parent */
+  AND EXISTS (                                                                     /* else tag */
+      SELECT 1 FROM killick.labels AS l WHERE l.tenant = s.tenant AND l.session = s.session /* else tag */
+        AND l.kind = 'tag' AND l.label = %(tag)s OFFSET 0)                         /* else tag */
+  AND EXISTS (                                                                     /* else model */
+      SELECT 1 FROM killick.labels AS l WHERE l.tenant = s.tenant AND l.session = s.session /* else model */
+        AND l.kind = 'model' AND l.label = %(model)s OFFSET 0)                     /* else model */
+  AND s.project = %(project)s                                                      /* if project */
+  AND s.status = 'interrupted'                                                     /* by interrupted */
+  AND coalesce(s.status = 'interrupted', false) = %(interrupted)s                  /* else interrupted */
+  AND s.pinned                                                                     /* by pinned */
+  AND s.pinned = %(pinned)s                                                        /* else pinned */
+  AND s.archived = %(archived)s                                                    /* if archived */
+  AND s.type = %(type)s                                                            /* if type */
+  AND position(%(title)s::bytea IN s.title) > 0                                    /* if title */
+  AND s.updated_at_us >= %(since_us)s                                              /* if since_us */
+  AND s.updated_at_us < %(until_us)s                                               /* if until_us */
   AND (s.updated_at_us, s.id) < (%(before_us)s, %(before_id)s::bytea)
+) SELECT s.id, s.about, s.created_at_us, s.updated_at_us FROM matches AS s /* by fork_of, parent, tag, model, project */
 ORDER BY s.updated_at_us DESC, s.id DESC LIMIT %(limit)s;
 
 -- put_id --
@@ -248,15 +263,17 @@ SET calls = u.calls + excluded.calls, input = u.input + excluded.input, output =
     cost = CASE WHEN u.cost IS NULL THEN excluded.cost ELSE u.cost + coalesce(excluded.cost, 0.0) END;
 
 -- usage --
--- Add up usage for a report; a filter that is NULL filters nothing.
+-- Add up usage for a report, by the lines of the filters that are given.
 SELECT s.id, s.project, u.day, u.provider, u.model, u.calls, u.input, u.output, u.cached, u.reasoning, u.cost
 FROM killick.usage AS u JOIN killick.sessions AS s USING (tenant, session)
 WHERE u.tenant = %(tenant)s
-  AND (%(session)s::bytea IS NULL OR s.id = %(session)s)
-  AND (%(project)s::bytea IS NULL OR s.project = %(project)s)
-  AND (%(model)s::bytea IS NULL OR u.model = %(model)s)
-  AND (%(since_day)s::bigint IS NULL OR u.day >= %(since_day)s)
-  AND (%(until_day)s::bigint IS NULL OR u.day <= %(until_day)s)
+  AND u.session = (                                                                   /* if session */
+      SELECT i.session FROM killick.session_ids AS i                                  /* if session */
+      WHERE i.tenant = %(tenant)s AND i.id = %(session)s)                             /* if session */
+  AND s.project = %(project)s                                                         /* if project */
+  AND u.model = %(model)s                                                             /* if model */
+  AND u.day >= %(since_day)s                                                          /* if since_day */
+  AND u.day <= %(until_day)s                                                          /* if until_day */
 ORDER BY u.day, s.id, u.provider, u.model;
 
 -- insert_entry --
@@ -297,6 +314,13 @@ SELECT seq, at_us, crc, body, blob
 FROM killick.entries
 WHERE tenant = %(tenant)s AND session = %(session)s AND mark = %(mark)s AND seq > %(after)s
 ORDER BY seq;
+
+-- newest_marked --
+-- Read the entries of one lookup class backwards.
+SELECT seq, at_us, crc, body, blob
+FROM killick.entries
+WHERE tenant = %(tenant)s AND session = %(session)s AND mark = %(mark)s AND seq < %(before)s
+ORDER BY seq DESC LIMIT %(limit)s;
 
 -- find_entry --
 -- Read one entry by its identity.

@@ -32,7 +32,7 @@ from killick.stores.postgres.statements import (
     of,
     tenant_number,
 )
-from killick.stores.sql import folded, shown
+from killick.stores.sql import beyond, folded, list_rows, shown, usage_rows
 
 EVERYTHING: Final = 2**62
 _LAST_SESSION: Final = 2**63 - 1
@@ -196,7 +196,7 @@ class PostgresReader(PostgresSearch, LineageReader):
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
         first = to_bytes(prefix)
         wanted = {"tenant": tenant_number(tenant), "prefix": first, "limit": limit}
-        wanted["beyond"] = _beyond(first)
+        wanted["beyond"] = beyond(first)
         return [to_text(session_id) for (session_id,) in self.fetch(self._sql.find_ids, wanted)]
 
     def forks_of(self, key: int) -> list[int]:
@@ -211,7 +211,7 @@ class PostgresReader(PostgresSearch, LineageReader):
         before_us, before_id = listing.before or (EVERYTHING, "")
         before = {"before_us": before_us, "before_id": to_bytes(before_id)}
         filters = {**filters_of(listing), "title": folded(listing.title), **before}
-        rows = self.fetch(self._sql.sessions, filters)
+        rows = list_rows(self._sql.sessions, listing, filters, self.fetch)
         return [
             SessionInfo(
                 id=to_text(session_id),
@@ -245,6 +245,13 @@ class PostgresReader(PostgresSearch, LineageReader):
     def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
         bindings = of(key, mark=mark, after=after)
         return self._entries(key, self._sql.marked_entries, bindings, None)
+
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        below = EVERYTHING if before is None else before
+        bindings = of(key, mark=mark, before=below, limit=limit)
+        return self._entries(key, self._sql.newest_marked, bindings, None)[::-1]
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
         bindings = of(key, identity=identity_key(identity))
@@ -313,7 +320,7 @@ class PostgresReader(PostgresSearch, LineageReader):
     # -- the rest ------------------------------------------------------------------------------
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
-        rows = self.fetch(self._sql.usage, filters_of(query))
+        rows = usage_rows(self._sql.usage, filters_of(query), self.fetch)
         return [
             (to_text(session_id), None if project is None else to_text(project), _spent(spent))
             for session_id, project, *spent in rows
@@ -365,12 +372,6 @@ class PostgresReader(PostgresSearch, LineageReader):
         self.take_time()
         names = ("sessions", "entries", "deltas", "blobs")
         return dict(zip(names, self.fetch(self._sql.counts)[0], strict=True))
-
-
-def _beyond(prefix: bytes) -> bytes | None:
-    """Return the first bytes after all that begin with the prefix; None if there are none."""
-    whole = prefix.rstrip(b"\xff")
-    return whole[:-1] + bytes([whole[-1] + 1]) if whole else None
 
 
 def _spent(row: Any) -> Spent:

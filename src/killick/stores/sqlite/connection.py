@@ -29,6 +29,9 @@ _SQLITE_OLDEST: Final = 3_051_003
 
 _CHECKPOINT_PAGES: Final = 4_000
 
+LOG_BYTES: Final = 64 * 1024 * 1024
+"""The log's file is cut to this when it begins anew: a slow reader may have let it grow."""
+
 
 def check_library(version: int | None = None) -> None:
     """Refuse a SQLite with the WAL-reset bug."""
@@ -54,6 +57,7 @@ def connect(
     connection.pragma("synchronous", durability.upper())
     # Four times SQLite's default: pages that change often are then copied back less often.
     connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
+    connection.pragma("journal_size_limit", LOG_BYTES)
     if sys.platform == "darwin" and durability == "full":
         connection.pragma("fullfsync", 1)
         connection.pragma("checkpoint_fullfsync", 1)

@@ -215,6 +215,7 @@ class SqliteDatabase:
         self._packs = PackCache()
         self._watching: apsw.Connection | None = None
         self._watchings = 0
+        self._heads: dict[int, tuple[int, bool]] = {}
         self._version: int | None = None
         self._generation = 0
         self._poisoned: StoreError | None = None
@@ -399,6 +400,17 @@ class SqliteDatabase:
                 self._watching = self._connect(writable=False)
                 self._watchings += 1
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
+
+    def changed(self, followed: Collection[int]) -> Collection[int]:
+        """Return those with a new head, and those whose turn runs: their streams may have grown."""
+        before = self._heads
+        with self.reading() as reader:
+            self._heads = reader.heads(followed)
+        return [
+            key
+            for key, (head, runs) in self._heads.items()
+            if runs or before.get(key) != (head, runs)
+        ]
 
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]

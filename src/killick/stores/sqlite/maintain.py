@@ -15,6 +15,9 @@ from killick.stores.sqlite.generation import new_generation, sync_folder
 _PIECE: Final = 4 * 1024 * 1024
 _PAGES_A_STEP: Final = 4_096
 
+_CHECK_CACHE_KIB: Final = 64 * 1024
+"""A check looks every row of an index up in its table, in any order: pages are needed again."""
+
 Progress = Callable[[int, int], None]
 """Called with how much is done, of how much."""
 
@@ -24,6 +27,7 @@ def check(connection: apsw.Connection) -> list[str]:
 
     Each table is checked apart: a damaged page of one ends its check and hides nothing of others.
     """
+    connection.pragma("cache_size", -_CHECK_CACHE_KIB)
     try:
         tables = [name for (name,) in connection.execute(_TABLES)]
     except apsw.Error as error:

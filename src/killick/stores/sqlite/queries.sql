@@ -48,6 +48,12 @@ SELECT key FROM sessions WHERE tenant = :tenant AND id = :id;
 -- Compare the saved head with the journal.
 SELECT ifnull(max(seq), 0) FROM entries WHERE session = :session;
 
+-- heads --
+-- Find which of the sessions that are followed here another process has changed.
+SELECT value, ifnull((SELECT max(seq) FROM entries WHERE session = value), 0),
+       ifnull((SELECT turn_seq IS NOT NULL FROM sessions WHERE key = value), 0)
+FROM json_each(:keys);
+
 -- labels --
 -- Compare a session's saved labels with its journal.
 SELECT kind, label FROM labels WHERE session = :session;
@@ -64,8 +70,7 @@ SELECT DISTINCT seq FROM deltas WHERE session = :session ORDER BY seq;
 -- find_ids --
 -- Complete a shortened id.
 SELECT id FROM sessions
-WHERE tenant = :tenant AND id >= :prefix AND substr(id, 1, length(:prefix)) = :prefix
-ORDER BY id LIMIT :limit;
+WHERE tenant = :tenant AND id >= :prefix AND id < :beyond ORDER BY id LIMIT :limit;
 
 -- unscrubbed --
 -- Find erased sessions whose bytes may still be in the file.
@@ -103,26 +108,41 @@ UPDATE erasures SET scrubbed_at_us = :at_us
 WHERE scrubbed_at_us IS NULL AND tenant = :tenant AND id = :id;
 
 -- sessions --
--- List sessions, newest first; a filter that is NULL filters nothing.
-SELECT id, about, tenant, created_at_us, updated_at_us
-FROM sessions
+-- List sessions, newest first, by the lines of the filters that are given and of one way to look for them.
+SELECT sessions.id, about, tenant, created_at_us, updated_at_us
+FROM sessions INDEXED BY sessions_by_time                                     /* by time */
+FROM sessions INDEXED BY sessions_by_time                                     /* by newest */
+FROM sessions INDEXED BY sessions_by_base                                     /* by fork_of */
+FROM sessions INDEXED BY sessions_by_parent                                   /* by parent */
+FROM labels AS wanted CROSS JOIN sessions ON key = wanted.session             /* by tag */
+FROM labels AS wanted CROSS JOIN sessions ON key = wanted.session             /* by model */
+FROM sessions INDEXED BY sessions_by_project                                  /* by project */
+FROM sessions INDEXED BY sessions_interrupted                                 /* by interrupted */
+FROM sessions INDEXED BY sessions_pinned                                      /* by pinned */
 WHERE tenant = :tenant AND deleted = :deleted
-  AND (:archived IS NULL OR archived = :archived)
-  AND (:type IS NULL OR type = :type)
-  AND (:project IS NULL OR project = :project)
-  AND (:interrupted IS NULL OR ifnull(status = 'interrupted', 0) = :interrupted)
-  AND (:pinned IS NULL OR pinned = :pinned)
-  AND (:title IS NULL OR instr(title, :title) > 0)
-  AND (:tag IS NULL OR EXISTS (
-       SELECT 1 FROM labels WHERE kind = 'tag' AND label = :tag AND session = key))
-  AND (:model IS NULL OR EXISTS (
-       SELECT 1 FROM labels WHERE kind = 'model' AND label = :model AND session = key))
-  AND (:parent IS NULL OR parent = :parent)
-  AND (:fork_of IS NULL OR base = (SELECT key FROM sessions WHERE tenant = :tenant AND id = :fork_of))
-  AND (:since_us IS NULL OR updated_at_us >= :since_us)
-  AND (:until_us IS NULL OR updated_at_us < :until_us)
-  AND (updated_at_us, id) < (:before_us, :before_id)
-ORDER BY updated_at_us DESC, id DESC LIMIT :limit;
+  AND updated_at_us >= ifnull((                                               /* by newest */
+      SELECT updated_at_us FROM sessions INDEXED BY sessions_by_time          /* by newest */
+      WHERE tenant = :tenant AND deleted = :deleted                           /* by newest */
+        AND (updated_at_us, id) < (:before_us, :before_id)                    /* by newest */
+      ORDER BY updated_at_us DESC, id DESC LIMIT 1 OFFSET :newest), -4611686018427387904) /* by newest */
+  AND base = (SELECT key FROM sessions WHERE tenant = :tenant AND id = :fork_of) /* if fork_of */
+  AND parent = :parent                                                        /* if parent */
+  AND wanted.kind = 'tag' AND wanted.label = :tag                             /* by tag */
+  AND wanted.kind = 'model' AND wanted.label = :model                         /* by model */
+  AND EXISTS (SELECT 1 FROM labels WHERE kind = 'tag' AND label = :tag AND session = key) /* else tag */
+  AND EXISTS (SELECT 1 FROM labels WHERE kind = 'model' AND label = :model AND session = key) /* else model */
+  AND project = :project                                                      /* if project */
+  AND status = 'interrupted'                                                  /* by interrupted */
+  AND ifnull(status = 'interrupted', 0) = :interrupted                        /* else interrupted */
+  AND pinned = 1                                                              /* by pinned */
+  AND pinned = :pinned                                                        /* else pinned */
+  AND archived = :archived                                                    /* if archived */
+  AND type = :type                                                            /* if type */
+  AND instr(title, :title) > 0                                                /* if title */
+  AND updated_at_us >= :since_us                                              /* if since_us */
+  AND updated_at_us < :until_us                                               /* if until_us */
+  AND (updated_at_us, sessions.id) < (:before_us, :before_id)
+ORDER BY updated_at_us DESC, sessions.id DESC LIMIT :limit;
 
 -- create_session --
 -- Begin a session; what is derived of it is saved with its first entry.
@@ -164,15 +184,18 @@ SET calls = calls + excluded.calls, input = input + excluded.input,
     cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + ifnull(excluded.cost, 0.0) END;
 
 -- usage --
--- Report usage; a filter that is NULL filters nothing.
+-- Report usage, by the lines of the filters that are given and of one way to look for it.
 SELECT id, project, day, provider, model, calls, input, output, cached, reasoning, cost
-FROM usage JOIN sessions ON sessions.key = usage.session
+FROM usage CROSS JOIN sessions ON sessions.key = usage.session                        /* by all */
+FROM usage INDEXED BY usage_by_day CROSS JOIN sessions ON sessions.key = usage.session /* by day */
+FROM sessions INDEXED BY sessions_by_id CROSS JOIN usage ON usage.session = sessions.key /* by session */
+FROM sessions INDEXED BY sessions_by_project CROSS JOIN usage ON usage.session = sessions.key /* by project */
 WHERE tenant = :tenant
-  AND (:session IS NULL OR id = :session)
-  AND (:project IS NULL OR project = :project)
-  AND (:model IS NULL OR model = :model)
-  AND (:since_day IS NULL OR day >= :since_day)
-  AND (:until_day IS NULL OR day <= :until_day)
+  AND id = :session                                                                   /* if session */
+  AND project = :project                                                              /* if project */
+  AND model = :model                                                                  /* if model */
+  AND day >= :since_day                                                               /* if since_day */
+  AND day <= :until_day                                                               /* if until_day */
 ORDER BY day, id, provider, model;
 
 -- insert_entry --
@@ -202,6 +225,16 @@ WHERE session = :session AND mark = 1 AND seq > :after ORDER BY seq;
 -- Read the changes of history: compactions, rewinds, undoings.
 SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
 WHERE session = :session AND mark = 2 AND seq > :after ORDER BY seq;
+
+-- newest_turn_entries --
+-- Read the starts and endings of turns backwards: which turn ran at a place.
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_turns
+WHERE session = :session AND mark = 1 AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- newest_history_entries --
+-- Read the changes of history backwards, for the last messages.
+SELECT seq, at_us, crc, body, blob FROM entries INDEXED BY entries_of_history
+WHERE session = :session AND mark = 2 AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- find_entry --
 -- Find an entry by its identity: a repeated write, an ending, a result.

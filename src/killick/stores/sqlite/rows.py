@@ -36,7 +36,7 @@ from killick.stores.contract import (
     UsageQuery,
 )
 from killick.stores.engine.session_ops import labels_of
-from killick.stores.sql import folded, load, shown
+from killick.stores.sql import beyond, folded, list_rows, load, shown, usage_rows
 from killick.stores.sqlite.packs import PackCache, SqliteDeltas, SqliteFlushes
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
@@ -146,6 +146,11 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
         except apsw.CorruptError as error:
             raise self._damaged(key, None, error) from error
 
+    def heads(self, keys: Collection[int]) -> dict[int, tuple[int, bool]]:
+        """Return the head of each session's own entries, and whether a turn runs in it."""
+        rows = self._execute(SQL.heads, (encode(list(keys)).decode(),))
+        return {key: (head, bool(runs)) for key, head, runs in rows}
+
     def labels(self, key: int) -> list[tuple[str, str]]:
         return [(kind, to_text(label)) for kind, label in self._execute(SQL.labels, (key,))]
 
@@ -156,7 +161,8 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
         ]
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
-        ids = self._execute(SQL.find_ids, (to_bytes(tenant), to_bytes(prefix), limit))
+        first = to_bytes(prefix)
+        ids = self._execute(SQL.find_ids, (to_bytes(tenant), first, beyond(first), limit))
         return [to_text(session_id) for (session_id,) in ids]
 
     def forks_of(self, key: int) -> list[int]:
@@ -184,8 +190,11 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
                 created_at_us=row[3],
                 updated_at_us=row[4],
             )
-            for row in self._execute(SQL.sessions, filters)
+            for row in list_rows(SQL.sessions, listing, filters, self._fetch)
         ]
+
+    def _fetch(self, sql: str, bindings: Any) -> list[Any]:
+        return self._execute(sql, bindings).fetchall()
 
     def own_entries(
         self, key: int, *, after: int, through: int | None, limit: int | None
@@ -206,6 +215,13 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
     def own_marked(self, key: int, mark: int, after: int) -> list[Entry]:
         sql = SQL.turn_entries if mark == TURNS else SQL.history_entries
         return self._entries(key, sql, (key, after), None)
+
+    def own_newest_marked(
+        self, key: int, mark: int, *, before: int | None, limit: int
+    ) -> list[Entry]:
+        below = _EVERYTHING if before is None else before
+        sql = SQL.newest_turn_entries if mark == TURNS else SQL.newest_history_entries
+        return self._entries(key, sql, (key, below, limit), None)[::-1]
 
     def own_entry(self, key: int, identity: str) -> Entry | None:
         entries = self._entries(key, SQL.find_entry, (identity_key(key, identity),), None)
@@ -274,8 +290,8 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
                 None if project is None else to_text(project),
                 Spent(day, to_text(provider), to_text(model), *numbers),
             )
-            for session, project, day, provider, model, *numbers in self._execute(
-                SQL.usage, _bindings(query)
+            for session, project, day, provider, model, *numbers in usage_rows(
+                SQL.usage, _bindings(query), self._fetch
             )
         ]
 

@@ -7,7 +7,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from killick.errors import StoreError
 from killick.stores.postgres.connection import ConnectionSettings, ends_connection, read_url
-from killick.stores.postgres.reader import _beyond
 from killick.stores.postgres.statements import join, split, tenant_number
 
 
@@ -82,14 +81,6 @@ def test_a_key_is_its_tenant_and_its_session() -> None:
     tenant = tenant_number("\ud800 any name")
     assert 0 <= tenant < 2**63
     assert split(join(tenant, 2**63 - 1)) == (tenant, 2**63 - 1)
-
-
-@pytest.mark.parametrize(
-    ("prefix", "beyond"),
-    [(b"", None), (b"\xff\xff", None), (b"ab", b"ac"), (b"a\xff", b"b"), (b"\0", b"\1")],
-)
-def test_what_comes_after_all_that_begins_alike(prefix: bytes, beyond: bytes | None) -> None:
-    assert _beyond(prefix) == beyond
 
 
 @pytest.mark.parametrize(
