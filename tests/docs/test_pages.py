@@ -25,6 +25,7 @@ ADAPTERS = {
     "langchain": "langchain",
     "langgraph": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
+    "google-adk": "google.adk",
 }
 """Pages of frameworks that have environments of their own, and what their programs import."""
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
