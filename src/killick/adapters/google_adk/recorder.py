@@ -45,6 +45,7 @@ class _Scope:
         self.failed: dict[str, tuple[int, str]] = {}
         self.facts: dict[str, dict[str, Any]] = {}
         self._known_as: dict[tuple[str, str], str] = {}
+        self._ending: dict[str, set[str]] = {}
 
     async def begin(self, key: str) -> tuple[AsyncStream, ResponseApplier]:
         """Begin the next request of an agent; after one that failed it is a retry."""
@@ -63,9 +64,11 @@ class _Scope:
         for call in _calls(response):
             if not call.id:  # the ADK would mint one after this callback
                 call.id = generate_client_function_call_id()
-            taken = call.id in self.tools.calls
+            ending = any(call.id in ids for ids in self._ending.values())
+            taken = ending or call.id in self.tools.calls
             names[call.id] = f"{call.id}_{self.replies[key][0].id[-8:]}" if taken else call.id
             self._known_as[key, call.id] = names[call.id]
+        self._ending[key] = set(names.values())
         return names
 
     def own(self, key: str, call_id: str) -> str:
@@ -78,6 +81,7 @@ class _Scope:
         reply, _ = self.replies.pop(key)
         await reply.end()
         self.tools.calls.add(reply.tool_calls)
+        self._ending.pop(key, None)
 
 
 _recorded: ContextVar[_Scope | None] = ContextVar("killick_adk_scope", default=None)
