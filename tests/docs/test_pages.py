@@ -25,6 +25,7 @@ ADAPTERS = {
     "langchain": "langchain",
     "langgraph": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
+    "agent-framework": "agent_framework",
     "google-adk": "google.adk",
 }
 """Pages of frameworks that have environments of their own, and what their programs import."""

@@ -24,8 +24,7 @@ from killick.adapters.google_adk.contents import (
     told,
 )
 from killick.adapters.shared_store import open_child
-from killick.adapters.tool_journal import ToolJournal
-from killick.model import entries as e
+from killick.adapters.tool_journal import ToolJournal, undecided
 from killick.model.messages import Message, ToolCall
 from killick.session.aio_blocks import AsyncStream, AsyncTurn
 from killick.session.sync_blocks import plain
@@ -275,20 +274,6 @@ async def _may_run(
     if asked is not None:  # who ran this answered the ADK, not `session.decide_approval`
         await session.decide_approval(asked, approved=bool(confirmation.confirmed))
     return bool(confirmation.confirmed)
-
-
-def undecided(entries: list[e.Entry], turn_id: str, call_id: str) -> e.ApprovalAsked | None:
-    """Return what a turn asked about a call, if no one has decided it. Pure."""
-    asked: e.ApprovalAsked | None = None
-    for entry in entries:
-        match entry.body:
-            case e.ApprovalAsked() as body if (body.turn_id, body.call_id) == (turn_id, call_id):
-                asked = body
-            case e.ApprovalDecided(id=name) if asked is not None and name == asked.id:
-                asked = None
-            case _:
-                pass
-    return asked
 
 
 def _around(tool_context: Any) -> tuple[_Scope | None, str]:
