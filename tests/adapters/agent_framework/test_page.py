@@ -12,7 +12,8 @@ HELLO_WORLD = """
 import asyncio
 from agent_framework import Agent
 from agent_framework.openai import OpenAIChatClient
-agent = Agent(client=OpenAIChatClient(model="gpt-5.5"), instructions="You are good at telling jokes.")
+client = OpenAIChatClient(model="gpt-5.5")
+agent = Agent(client=client, instructions="You are good at telling jokes.")
 async def main() -> None:
     result = await agent.run("Tell me a joke about a pirate.")
     print(result.text)

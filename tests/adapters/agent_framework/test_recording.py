@@ -120,18 +120,20 @@ def careful() -> str:
     return "done with care"
 
 
+async def run_whole(session: AsyncSession, made: Agent[Any], prompt: str) -> None:
+    """Run without streams."""
+    async with session.turn(prompt) as turn:
+        with recorder.recording(turn):
+            await made.run(await history(session), middleware=recorder.middleware)
+
+
 def recorded(tmp_path: Path, made: Agent[Any], *, stream: bool = True) -> list[Any]:
     """Run it; the results in order, and how the turn ended."""
 
     async def main() -> list[Any]:
         async with AsyncStore(tmp_path / "w.db") as store:
             session = await store.create_session(id="s")
-            if stream:
-                await run(session, made, PROMPT)
-            else:
-                async with session.turn(PROMPT) as turn:
-                    with recorder.recording(turn):
-                        await made.run(await history(session), middleware=recorder.middleware)
+            await (run if stream else run_whole)(session, made, PROMPT)
             assert await store.examine_session(session.id) == []
             kept = results(await session.messages())
             return [*kept.values(), *(turn.status for turn in await session.turns())]
@@ -270,17 +272,9 @@ def test_a_store_that_fails_raises_into_the_run(tmp_path: Path, stream: bool) ->
         async with AsyncStore(tmp_path / "w.db") as store:
             opened.append(store)
             session = await store.create_session()
+            asking = run if stream else run_whole
             with pytest.raises(MiddlewareFailure) as raised:
-                async with session.turn(PROMPT) as turn:
-                    with recorder.recording(turn):
-                        messages = await history(session)
-                        if stream:
-                            async for _ in made.run(
-                                messages, stream=True, middleware=recorder.middleware
-                            ):
-                                pass
-                        else:
-                            await made.run(messages, middleware=recorder.middleware)
+                await asking(session, made, PROMPT)
             assert isinstance(raised.value.__cause__, KillickError)
 
     asyncio.run(main())

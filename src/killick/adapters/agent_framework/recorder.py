@@ -1,4 +1,4 @@
-"""The recorder: middleware around the framework's models and tools, which finds its turn by context.
+"""The recorder: middleware around models and tools, which finds its turn by context.
 
 Middleware is given to an agent, or to a run; `recording` says which turn the runs inside of its
 block belong to. A model that is asked inside of a tool is that of an agent that the tool runs: it
@@ -33,7 +33,7 @@ from killick.adapters.agent_framework.contents import (
 from killick.adapters.shared_store import open_child
 from killick.adapters.tool_journal import ToolJournal, undecided
 from killick.errors import KillickError
-from killick.model.messages import File, Image, Message, Part, Text, ToolCall
+from killick.model.messages import File, Image, Message, Text, ToolCall
 from killick.session.aio_blocks import AsyncStream, AsyncTurn
 
 Next = Callable[[], Awaitable[None]]
@@ -101,7 +101,7 @@ class _Scope:
     async def finish(self, call_id: str, value: Any) -> None:
         """Record what a tool returned, with the images and files in it."""
         text, structured = text_of(value)
-        shown: list[Part] = [Text(text)] if text else []
+        shown: list[Text | Image | File] = [Text(text)] if text else []
         for content in value if isinstance(value, list) else ():
             held = data_of(content) if isinstance(content, Content) else None
             if held is not None:
