@@ -25,6 +25,7 @@ ADAPTERS = {
     "langchain": "langchain",
     "langgraph": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
+    "strands": "strands",
     "agent-framework": "agent_framework",
     "google-adk": "google.adk",
 }
