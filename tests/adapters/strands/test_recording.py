@@ -126,7 +126,7 @@ def recorded(tmp_path: Path, made: Agent) -> list[Any]:
         async with AsyncStore(tmp_path / "w.db") as store:
             session = await store.create_session(id="s")
             await run(session, made, PROMPT)
-            kept = list(results(await session.messages()).values())
+            kept: list[Any] = list(results(await session.messages()).values())
             for info in await store.sessions(type=None):
                 assert await store.examine_session(info.id) == []
                 stored = await store.session(info.id)
