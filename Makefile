@@ -96,7 +96,7 @@ corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat t
 	@touch $@
 
 # One environment for each framework, with pinned versions; its tests are skipped elsewhere.
-ADAPTERS := openai_agents langgraph claude_agent_sdk google_adk agent_framework strands
+ADAPTERS := openai_agents langgraph claude_agent_sdk google_adk agent_framework strands pydantic_ai
 adapters: $(ADAPTERS:%=.adaptersvenv/%/.setup-done)  ## test the adapters, each with the framework that it is for
 	@failed=0; for name in $(ADAPTERS); do \
 		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \

@@ -25,6 +25,7 @@ ADAPTERS = {
     "langchain": "langchain",
     "langgraph": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
+    "step-store": "pydantic_ai_harness",
     "strands": "strands",
     "agent-framework": "agent_framework",
     "google-adk": "google.adk",
