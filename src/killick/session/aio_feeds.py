@@ -35,6 +35,19 @@ class _AsyncIterated(FollowedSession[Seen]):
         self.cursor = item.cursor
         return item
 
+    async def now(self) -> list[Seen]:
+        """Return a page of what is there now, with cursors; nothing once all was given."""
+        runtime = self._interest.runtime
+        while not self._seen:
+            await settle(runtime, look(runtime, self._look))
+            if self._follower.live:
+                break
+        given = list(self._seen)
+        self._seen.clear()
+        if given:
+            self.cursor = given[-1].cursor
+        return given
+
     async def aclose(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()
@@ -58,19 +71,6 @@ class AsyncFollowing(_AsyncIterated[FollowedItem]):
 
     async def __anext__(self) -> Followed:
         return (await self._next()).item
-
-    async def now(self) -> list[FollowedItem]:
-        """Return a page of what is there now, with cursors; nothing once all was given."""
-        runtime = self._interest.runtime
-        while not self._seen:
-            await settle(runtime, look(runtime, self._look))
-            if self._follower.live:
-                break
-        given = list(self._seen)
-        self._seen.clear()
-        if given:
-            self.cursor = given[-1].cursor
-        return given
 
     @property
     def place(self) -> Cursor:
