@@ -77,8 +77,9 @@ pictures: $(STAMP)  ## draw the documents' pictures anew, from docs/pictures
 lab: $(STAMP)  ## run the real agents, break them off, go on in every other; writes docs/agents.md
 	@$(BIN)/python -m tests.lab $(ARGS)
 
+PEERED := openai_agents langgraph google_adk agent_framework strands
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
-peers: $(STAMP) .peersvenv/.setup-done .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
+peers: $(STAMP) .peersvenv/.setup-done $(PEERED:%=.adaptersvenv/%/.setup-done)  ## interrupt the same agent in other frameworks; writes docs/peers.md
 	@$(BIN)/python -m peers $(ARGS)
 
 .peersvenv/.setup-done: peers/requirements.txt pyproject.toml
