@@ -241,14 +241,14 @@ async def google_adk(case: Case, prompt: str) -> None:
 async def google_adk_killick(case: Case, prompt: str) -> None:
     """The same agent, with Killick's session service, its recorder and the journal's view."""
     from killick import AsyncStore
-    from killick.adapters.google_adk import JournalView, KillickSessionService, Recorder
+    from killick.adapters.google_adk import JournalContext, KillickSessionService, Recorder
 
     async with AsyncStore(case.folder / "work.db") as store:
         service, recorder = KillickSessionService(store), Recorder()
         session = await service.journal(app_name="app", user_id="user", session_id="session")
         async with session.turn(prompt) as turn:
             with recorder.recording(turn):
-                await _run_adk(case, prompt, service, [JournalView(), recorder])
+                await _run_adk(case, prompt, service, [JournalContext(), recorder])
 
 
 async def _run_adk(case: Case, prompt: str, service: Any, plugins: list[Any]) -> None:

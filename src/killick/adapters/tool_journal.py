@@ -87,7 +87,7 @@ def content_of(value: Any) -> tuple[str, Json]:
 
 
 def undecided(entries: list[e.Entry], turn_id: str, call_id: str) -> e.ApprovalAsked | None:
-    """Return what a turn asked about a call, if no one has decided it. Pure."""
+    """Return what a turn asked about a call, if it is not decided yet. Pure."""
     asked: e.ApprovalAsked | None = None
     for entry in entries:
         match entry.body:

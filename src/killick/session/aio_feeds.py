@@ -35,8 +35,7 @@ class _AsyncIterated(FollowedSession[Seen]):
         self.cursor = item.cursor
         return item
 
-    async def now(self) -> list[Seen]:
-        """Return a page of what is there now, with cursors; nothing once all was given."""
+    async def _page(self) -> list[Seen]:
         runtime = self._interest.runtime
         while not self._seen:
             await settle(runtime, look(runtime, self._look))
@@ -71,6 +70,10 @@ class AsyncFollowing(_AsyncIterated[FollowedItem]):
 
     async def __anext__(self) -> Followed:
         return (await self._next()).item
+
+    async def now(self) -> list[FollowedItem]:
+        """Return a page of what is there now, with cursors; nothing once all was given."""
+        return await self._page()
 
     @property
     def place(self) -> Cursor:

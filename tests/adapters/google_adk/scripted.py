@@ -22,7 +22,7 @@ from google.genai import types
 from pydantic import Field
 
 from killick import AsyncSession, AsyncStore
-from killick.adapters.google_adk import JournalView, Recorder
+from killick.adapters.google_adk import JournalContext, Recorder
 
 PROMPT = "PROMPT-1"
 WORDS = [f"word{number} " for number in range(50)]
@@ -148,7 +148,7 @@ async def run(
     recorder = Recorder()
     async with session.turn(prompt) as turn:
         with recorder.recording(turn):
-            return await events(made, prompt, service, [JournalView(), recorder])
+            return await events(made, prompt, service, [JournalContext(), recorder])
 
 
 async def main(store_url: str, session_id: str, scenario: str) -> None:

@@ -46,7 +46,7 @@ async def run_events(
     waking = session.follow(after=session.head)
     is_over = (await _ended(session, turn_id)) is not None
     while True:
-        while page := await parts.now():
+        while page := await parts._page():
             for item in page:
                 for event in _events(item, turn_id, cursor):
                     if skipped:
@@ -60,12 +60,12 @@ async def run_events(
             seen = [await anext(waking)]
         except StopAsyncIteration:
             return  # the store is closing: the client comes back
-        seen += [item.item for item in await waking.now()]
+        seen += [more.item for more in await waking.now()]
         is_over = any(
-            isinstance(one, e.Entry)
-            and isinstance(one.body, e.TurnEnding)
-            and one.body.turn_id == turn_id
-            for one in seen
+            isinstance(item, e.Entry)
+            and isinstance(item.body, e.TurnEnding)
+            and item.body.turn_id == turn_id
+            for item in seen
         )
     ended, waiting = waiting_at_the_end(await session.entries(after=turn.seq - 1), turn_id)
     assert ended is not None

@@ -78,9 +78,9 @@ class KillickHistoryProvider(HistoryProvider):
         if not messages or (session_id and recorded_turn(session_id) is not None):
             return  # a recorder has them
         session = await self._store.open_session(session_id or self.source_id)
-        said = [made for message in messages if (made := as_message(message)) is not None]
-        if said:
-            await session.add_messages(said, source=OURS)
+        spoken = [made for message in messages if (made := as_message(message)) is not None]
+        if spoken:
+            await session.add_messages(spoken, source=OURS)
         notes = [SessionNote(MESSAGE, plain(message.to_dict())) for message in messages]
         await session.note_all(notes)
 

@@ -8,7 +8,7 @@
                 ...
 
 `Recorder` is a plugin that journals every chunk of a model's answer as it comes, every tool's start
-before it runs and every result as it returns. `JournalView` is a plugin that gives the model the
+before it runs and every result as it returns. `JournalContext` is a plugin that gives the model the
 journal's view of the conversation, `history` the same as contents. `KillickSessionService` keeps
 the ADK's sessions, events and states in a store. No agent is changed.
 """
@@ -18,7 +18,7 @@ from killick.adapters.frameworks import tested
 tested("google-adk", "google-adk", at_least="2.13", below="2.14")
 
 from killick.adapters.google_adk.contents import history  # noqa: E402
-from killick.adapters.google_adk.recorder import JournalView, Recorder  # noqa: E402
+from killick.adapters.google_adk.recorder import JournalContext, Recorder  # noqa: E402
 from killick.adapters.google_adk.session_service import KillickSessionService  # noqa: E402
 
-__all__ = ["JournalView", "KillickSessionService", "Recorder", "history"]
+__all__ = ["JournalContext", "KillickSessionService", "Recorder", "history"]

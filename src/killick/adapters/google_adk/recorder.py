@@ -300,7 +300,7 @@ def _agent_key(callback_context: Any) -> str:
     return f"{context.invocation_id}/{context.branch}/{callback_context.agent_name}"
 
 
-class JournalView(BasePlugin):
+class JournalContext(BasePlugin):
     """Gives the model the journal's view of the conversation; the ADK's session stays as it is.
 
     A plugin beside `Recorder`. What the session's events lost, left without a response or cannot

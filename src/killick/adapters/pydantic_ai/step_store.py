@@ -148,11 +148,13 @@ class KillickStepStore:
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """Return the newest state of a tool call."""
-        return {one.tool_call_id: one for one in await self._effects(run_id)}.get(tool_call_id)
+        return {effect.tool_call_id: effect for effect in await self._effects(run_id)}.get(
+            tool_call_id
+        )
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the calls that started and never ended."""
-        return [one for one in await self._effects(run_id) if one.status == "started"]
+        return [effect for effect in await self._effects(run_id) if effect.status == "started"]
 
     async def _effects(self, run_id: str) -> Iterator[ToolEffectRecord]:
         newest: dict[str, ToolEffectRecord] = {}

@@ -97,7 +97,7 @@ def _media(part: Block, data: Mapping[str, bytes]) -> Block:
     return {kind: block}
 
 
-class ChunkApplier:
+class PieceApplier:
     """Hands one answer over to a stream, chunk by chunk."""
 
     def __init__(self, reply: Deltas) -> None:

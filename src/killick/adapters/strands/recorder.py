@@ -16,7 +16,7 @@ from strands.plugins import Plugin
 
 from killick.adapters.shared_store import open_child
 from killick.adapters.strands.contents import (
-    ChunkApplier,
+    PieceApplier,
     last_prompt,
     request_facts,
     shown,
@@ -203,7 +203,7 @@ async def _record_model(context: Any, next_fn: Any) -> AsyncIterator[Any]:
     if scope.failure is not None:
         raise scope.failure
     reply = await scope.stream(request_facts(context)).begin()
-    applier = ChunkApplier(reply)
+    applier = PieceApplier(reply)
     stop: Any = None
     try:
         async for event in next_fn(context):

@@ -86,9 +86,9 @@ class KillickSessionRepository(SessionRepository):
         session = self._opened(session_id, agent_id)
         if recorded_turn(session.id) is not None:
             return  # a recorder has it
-        said = as_message(session_message.to_message())
-        if said is not None:
-            session.add_messages([said], source=OURS)
+        spoken = as_message(session_message.to_message())
+        if spoken is not None:
+            session.add_messages([spoken], source=OURS)
         session.note(MESSAGE, session_message.to_dict())
 
     def read_message(
