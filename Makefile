@@ -78,8 +78,9 @@ pictures: $(STAMP)  ## draw the documents' pictures anew, from docs/pictures
 lab: $(STAMP)  ## run the real agents, break them off, go on in every other; writes docs/agents.md
 	@$(BIN)/python -m tests.lab $(ARGS)
 
+PEERED := openai_agents langgraph google_adk agent_framework strands
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
-peers: $(STAMP) .peersvenv/.setup-done .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## interrupt the same agent in other frameworks; writes docs/peers.md
+peers: $(STAMP) .peersvenv/.setup-done $(PEERED:%=.adaptersvenv/%/.setup-done)  ## interrupt the same agent in other frameworks; writes docs/peers.md
 	@$(BIN)/python -m peers $(ARGS)
 
 .peersvenv/.setup-done: peers/requirements.txt pyproject.toml
@@ -97,11 +98,18 @@ corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat t
 	@touch $@
 
 # One environment for each framework, with pinned versions; its tests are skipped elsewhere.
-ADAPTERS := openai_agents langgraph claude_agent_sdk
-adapters: $(ADAPTERS:%=.adaptersvenv/%/.setup-done)  ## test the adapters, each with the framework that it is for
+ADAPTERS := openai_agents langgraph claude_agent_sdk google_adk agent_framework strands pydantic_ai
+adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui/.setup-done  ## test the adapters, each with the framework that it is for
 	@failed=0; for name in $(ADAPTERS); do \
 		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
-	done; exit $$failed
+	done; \
+	$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py $(ARGS) || failed=1; exit $$failed
+
+# The client of AG-UI is a package of node's; without npm its test is skipped.
+.adaptersvenv/ag_ui/.setup-done: requirements/adapters/ag_ui.json
+	@mkdir -p .adaptersvenv/ag_ui && cp $< .adaptersvenv/ag_ui/package.json
+	@if command -v npm > /dev/null; then npm install --prefix .adaptersvenv/ag_ui --silent --no-audit --no-fund; fi
+	@touch $@
 
 .adaptersvenv/%/.setup-done: requirements/adapters/%.txt
 	@$(PYTHON) -m venv .adaptersvenv/$*

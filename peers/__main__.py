@@ -30,8 +30,10 @@ CELLS = [
     *(("fail", "kill"), ("wait", "kill")),
 ]
 WITHOUT_RESULTS = ("sub", "wait")
-_OLD = ("killick", "pydantic_ai", "pydantic_ai_saving", "google_adk")
+_OLD = ("killick", "pydantic_ai", "pydantic_ai_saving")
 """Subjects that have no tool to approve, no agent inside and no failing tool yet."""
+_DROPS_IDLESS = ("strands", "strands_killick")
+"""Subjects whose framework drops a call without an id, and asks the model again without end."""
 
 
 class Seen(NamedTuple):
@@ -54,6 +56,8 @@ class Seen(NamedTuple):
 def cells(name: str) -> list[tuple[str, str]]:
     if name in _OLD:
         return [cell for cell in CELLS if cell[0] in ("par", "seq", "str")]
+    if name in _DROPS_IDLESS:
+        return [cell for cell in CELLS if cell[0] != "noid"]
     return CELLS
 
 

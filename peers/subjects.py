@@ -6,6 +6,7 @@ imported where they are used: each runs in a process of its own.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -231,12 +232,33 @@ def _pydantic_agent(case: Case) -> Any:
 
 
 async def google_adk(case: Case, prompt: str) -> None:
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    service = SqliteSessionService(str(case.folder / "adk.db"))
+    await _run_adk(case, prompt, service, [])
+
+
+async def google_adk_killick(case: Case, prompt: str) -> None:
+    """The same agent, with Killick's session service, its recorder and the journal's view."""
+    from killick import AsyncStore
+    from killick.adapters.google_adk import JournalContext, KillickSessionService, Recorder
+
+    async with AsyncStore(case.folder / "work.db") as store:
+        service, recorder = KillickSessionService(store), Recorder()
+        session = await service.journal(app_name="app", user_id="user", session_id="session")
+        async with session.turn(prompt) as turn:
+            with recorder.recording(turn):
+                await _run_adk(case, prompt, service, [JournalContext(), recorder])
+
+
+async def _run_adk(case: Case, prompt: str, service: Any, plugins: list[Any]) -> None:
     """It asks no server of OpenAI's shape, so the provider's script is its model."""
     from google.adk.agents import LlmAgent
     from google.adk.agents.run_config import RunConfig, StreamingMode
+    from google.adk.apps import App
     from google.adk.models import BaseLlm, LlmRequest, LlmResponse
     from google.adk.runners import Runner
-    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+    from google.adk.tools import AgentTool, FunctionTool
     from google.genai import types
 
     class Scripted(BaseLlm):
@@ -247,8 +269,9 @@ async def google_adk(case: Case, prompt: str) -> None:
         ) -> AsyncGenerator[LlmResponse, None]:
             case.provider.asked = _as_chat(llm_request.contents)
             results = sum(message["role"] == "tool" for message in case.provider.asked)
+            inner = case.provider.scenario == "sub" and "helper" not in llm_request.tools_dict
             parts: list[types.Part] = []
-            for delta in said(case.provider.scenario, results):
+            for delta in said(case.provider.scenario, results, inner=inner):
                 if "content" in delta:
                     part = types.Part(text=delta["content"])
                     content = types.Content(role="model", parts=[part])
@@ -257,17 +280,22 @@ async def google_adk(case: Case, prompt: str) -> None:
                     parts.append(part)
                 for call in delta.get("tool_calls", ()):
                     name = call["function"]["name"]
-                    made = types.FunctionCall(id=call["id"], name=name, args={})
+                    args = {"request": "Help."} if name == "helper" else {}
+                    made = types.FunctionCall(id=call.get("id"), name=name, args=args)
                     parts.append(types.Part(function_call=made))
             yield LlmResponse(content=types.Content(role="model", parts=parts))
 
     tools: list[Any] = list(case.tools.all())
+    if case.provider.scenario == "sub":
+        tools = [AgentTool(LlmAgent(name="helper", model=Scripted(model="m"), tools=tools))]
+    if case.provider.scenario == "wait":
+        tools.append(FunctionTool(case.tools.t4, require_confirmation=True))
     agent = LlmAgent(name="agent", model=Scripted(model="m"), tools=tools)
-    service = SqliteSessionService(str(case.folder / "adk.db"))
     place = {"app_name": "app", "user_id": "user", "session_id": "session"}
     if await service.get_session(**place) is None:
         await service.create_session(**place)
-    runner = Runner(agent=agent, app_name="app", session_service=service)
+    app = App(name="app", root_agent=agent, plugins=plugins)
+    runner = Runner(app=app, session_service=service)
     message = types.Content(role="user", parts=[types.Part(text=prompt)])
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     async for event in runner.run_async(
@@ -277,17 +305,118 @@ async def google_adk(case: Case, prompt: str) -> None:
             case.shown(event.content.parts[0].text or "")
 
 
+async def agent_framework(case: Case, prompt: str) -> None:
+    from agent_framework import FileHistoryProvider
+
+    provider = FileHistoryProvider(case.folder / "history")
+    agent = _framework_agent(case, [], context_providers=[provider])
+    running = agent.run(prompt, session=agent.create_session(session_id="session"), stream=True)
+    async for update in running:
+        case.shown(update.text)
+
+
+async def agent_framework_killick(case: Case, prompt: str) -> None:
+    """The same agent, recorded by Killick's adapter."""
+    from killick import AsyncStore
+    from killick.adapters.agent_framework import Recorder, history
+
+    recorder = Recorder()
+    agent = _framework_agent(case, recorder.middleware)
+    async with AsyncStore(case.folder / "work.db") as store:
+        session = await store.open_session("session")
+        async with session.turn(prompt) as turn:
+            with recorder.recording(turn):
+                running = agent.run(
+                    await history(session), stream=True, middleware=recorder.middleware
+                )
+                async for update in running:
+                    case.shown(update.text)
+                await recorder.pause(await running.get_final_response())
+
+
+def _framework_agent(case: Case, middleware: list[Any], **given: Any) -> Any:
+    from agent_framework import Agent
+    from agent_framework import tool as as_tool
+    from agent_framework.openai import OpenAIChatCompletionClient
+
+    client = OpenAIChatCompletionClient(model="m", base_url=case.provider.url, api_key="none")
+    tools: list[Any] = list(case.tools.all())
+    if case.provider.scenario == "sub":
+        helper = Agent(client, name="helper", tools=tools, middleware=middleware)
+        tools = [helper.as_tool(arg_name="input")]
+    if case.provider.scenario == "wait":
+        tools.append(as_tool(approval_mode="always_require")(case.tools.t4))
+    return Agent(client, name="agent", tools=tools, **given)
+
+
+async def strands(case: Case, prompt: str) -> None:
+    from strands.session.file_session_manager import FileSessionManager
+
+    manager = FileSessionManager("session", storage_dir=str(case.folder / "sessions"))
+    agent = _strands_agent(case, [], session_manager=manager)
+    async for event in agent.stream_async(prompt):
+        case.shown(event.get("data") or "")
+
+
+async def strands_killick(case: Case, prompt: str) -> None:
+    """The same agent, recorded by Killick's adapter."""
+    from killick import AsyncStore
+    from killick.adapters.strands import Recorder, history
+
+    recorder = Recorder()
+    agent = _strands_agent(case, [recorder])
+    async with AsyncStore(case.folder / "work.db") as store:
+        session = await store.open_session("session")
+        async with session.turn(prompt) as turn:
+            with recorder.recording(turn):
+                agent.messages = await history(session)
+                async for event in agent.stream_async():
+                    case.shown(event.get("data") or "")
+                    if "result" in event:
+                        await recorder.pause(event["result"])
+
+
+def _strands_agent(case: Case, plugins: list[Any], **given: Any) -> Any:
+    from strands import Agent, tool
+    from strands.hooks import BeforeToolCallEvent
+    from strands.models.openai import OpenAIModel
+
+    client = {"base_url": case.provider.url, "api_key": "none"}
+    model = OpenAIModel(client_args=client, model_id="m")
+    shared: dict[str, Any] = {"model": model, "callback_handler": None, "plugins": plugins}
+    tools: list[Any] = [tool(one) for one in case.tools.all()]
+    if case.provider.scenario == "sub":
+        tools = [Agent(name="helper", description="Helps.", tools=tools, **shared)]
+    if case.provider.scenario == "wait":
+        tools.append(tool(case.tools.t4))
+    agent = Agent(tools=tools, **shared, **given)
+
+    def ask(event: BeforeToolCallEvent[Any]) -> None:
+        if event.tool_use["name"] == "t4":
+            event.interrupt("approval", reason="May it?")
+
+    agent.hooks.add_callback(BeforeToolCallEvent, ask)
+    return agent
+
+
 def _as_chat(contents: Any) -> list[dict[str, Any]]:
-    """What Gemini would be sent, in the shape that all are compared in."""
+    """What Gemini would be sent, in the shape that all are compared in.
+
+    Ids that the ADK minted are not sent: such calls and responses belong together by their order.
+    """
     chat: list[dict[str, Any]] = []
+    called, answered = count(), count()
     for content in contents:
         for part in content.parts or ():
             if part.function_response is not None:
                 answer = part.function_response
                 result = str((answer.response or {}).get("result", answer.response))
-                chat.append({"role": "tool", "tool_call_id": answer.id, "content": result})
+                call_id = answer.id or f"call {next(answered)}"
+                chat.append({"role": "tool", "tool_call_id": call_id, "content": result})
             elif part.function_call is not None:
-                call = {"id": part.function_call.id, "function": {"name": part.function_call.name}}
+                made = part.function_call
+                call_id = made.id or f"call {next(called)}"
+                call = {"id": call_id, "function": {"name": made.name}}
                 chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
             elif part.text:
                 role = "assistant" if content.role == "model" else "user"
@@ -304,6 +433,7 @@ class Peer(NamedTuple):
     run: Subject
 
 
+_FRAMEWORK = ("agent-framework-core",)
 _GRAPH = ("langgraph", "langchain", "langchain-core")
 SUBJECTS: dict[str, Peer] = {
     "killick": Peer("pydantic-ai with Killick", ("pydantic-ai-slim",), ".peersvenv", killick),
@@ -343,7 +473,31 @@ SUBJECTS: dict[str, Peer] = {
         ".adaptersvenv/langgraph",
         langgraph,
     ),
+    "google_adk_killick": Peer(
+        "google-adk with Killick", ("google-adk",), ".adaptersvenv/google_adk", google_adk_killick
+    ),
     "google_adk": Peer(
-        "google-adk, SqliteSessionService", ("google-adk",), ".peersvenv", google_adk
+        "google-adk, SqliteSessionService",
+        ("google-adk",),
+        ".adaptersvenv/google_adk",
+        google_adk,
+    ),
+    "agent_framework_killick": Peer(
+        "agent-framework with Killick",
+        _FRAMEWORK,
+        ".adaptersvenv/agent_framework",
+        agent_framework_killick,
+    ),
+    "agent_framework": Peer(
+        "agent-framework, FileHistoryProvider",
+        _FRAMEWORK,
+        ".adaptersvenv/agent_framework",
+        agent_framework,
+    ),
+    "strands_killick": Peer(
+        "Strands with Killick", ("strands-agents",), ".adaptersvenv/strands", strands_killick
+    ),
+    "strands": Peer(
+        "Strands, FileSessionManager", ("strands-agents",), ".adaptersvenv/strands", strands
     ),
 }

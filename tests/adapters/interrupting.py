@@ -37,14 +37,36 @@ async def cancel_in_the_middle(
     running: Awaitable[object], is_middle: Callable[[], Awaitable[bool]]
 ) -> None:
     task = asyncio.ensure_future(running)
+    await _in_the_middle(task, is_middle)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def time_out_in_the_middle(
+    running: Awaitable[object], is_middle: Callable[[], Awaitable[bool]]
+) -> None:
+    limit = asyncio.timeout(None)
+
+    async def limited() -> None:
+        async with limit:
+            await running
+
+    task = asyncio.ensure_future(limited())
+    await _in_the_middle(task, is_middle)
+    limit.reschedule(asyncio.get_running_loop().time())
+    [ended] = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(ended, TimeoutError)
+
+
+async def _in_the_middle(
+    task: "asyncio.Future[object] | asyncio.Future[None]", is_middle: Callable[[], Awaitable[bool]]
+) -> None:
     async with asyncio.timeout(40):
         while not await is_middle():
             if task.done():
                 task.result()
                 raise AssertionError("it came to an end")
             await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def two_of_three(entries: list[e.Entry]) -> bool:

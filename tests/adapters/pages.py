@@ -33,6 +33,8 @@ def check_page(page: str, folder: Path, *, hello_world: str) -> None:
         env = os.environ | {
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": "k",
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "GOOGLE_API_KEY": "k",
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
             "LANGSMITH_TRACING": "false",
         }
@@ -55,6 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         whole = _response() if self.path.endswith("/responses") else _completion()
+        if ":generateContent" in self.path:
+            whole = _content()
         if request.get("stream"):
             events = _events() if self.path.endswith("/responses") else _chunks()
             lines = [f"data: {json.dumps(event)}\n\n" for event in events]
@@ -71,6 +75,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
+
+
+def _content() -> dict[str, Any]:
+    content = {"role": "model", "parts": [{"text": SAID}]}
+    return {"candidates": [{"index": 0, "content": content, "finishReason": "STOP"}]}
 
 
 def _item() -> dict[str, Any]:

@@ -25,6 +25,10 @@ ADAPTERS = {
     "langchain": "langchain",
     "langgraph": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
+    "step-store": "pydantic_ai_harness",
+    "strands": "strands",
+    "agent-framework": "agent_framework",
+    "google-adk": "google.adk",
 }
 """Pages of frameworks that have environments of their own, and what their programs import."""
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")

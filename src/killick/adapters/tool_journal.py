@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from killick.errors import ToolAlreadyStarted, TurnEnded
+from killick.model import entries as e
 from killick.model.messages import Json, Message, ToolCall, ToolResult
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTool, AsyncTurn
@@ -83,6 +84,20 @@ def content_of(value: Any) -> tuple[str, Json]:
     if structured is None:
         return ("" if value is None else str(value)), None
     return json.dumps(structured, ensure_ascii=False), structured
+
+
+def undecided(entries: list[e.Entry], turn_id: str, call_id: str) -> e.ApprovalAsked | None:
+    """Return what a turn asked about a call, if it is not decided yet. Pure."""
+    asked: e.ApprovalAsked | None = None
+    for entry in entries:
+        match entry.body:
+            case e.ApprovalAsked() as body if (body.turn_id, body.call_id) == (turn_id, call_id):
+                asked = body
+            case e.ApprovalDecided(id=name) if asked is not None and name == asked.id:
+                asked = None
+            case _:
+                pass
+    return asked
 
 
 class ToolJournal:

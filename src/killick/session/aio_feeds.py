@@ -35,6 +35,18 @@ class _AsyncIterated(FollowedSession[Seen]):
         self.cursor = item.cursor
         return item
 
+    async def _page(self) -> list[Seen]:
+        runtime = self._interest.runtime
+        while not self._seen:
+            await settle(runtime, look(runtime, self._look))
+            if self._follower.live:
+                break
+        given = list(self._seen)
+        self._seen.clear()
+        if given:
+            self.cursor = given[-1].cursor
+        return given
+
     async def aclose(self) -> None:
         """Stop following; leaving the loop and forgetting this object does the same."""
         self._interest.end()
@@ -61,16 +73,7 @@ class AsyncFollowing(_AsyncIterated[FollowedItem]):
 
     async def now(self) -> list[FollowedItem]:
         """Return a page of what is there now, with cursors; nothing once all was given."""
-        runtime = self._interest.runtime
-        while not self._seen:
-            await settle(runtime, look(runtime, self._look))
-            if self._follower.live:
-                break
-        given = list(self._seen)
-        self._seen.clear()
-        if given:
-            self.cursor = given[-1].cursor
-        return given
+        return await self._page()
 
     @property
     def place(self) -> Cursor:

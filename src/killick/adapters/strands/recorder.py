@@ -1,0 +1,285 @@
+"""The recorder: a plugin around Strands' models and tools, which finds its turn by context.
+
+A plugin is given to agents, a turn to a run; `recording` says which turn the runs inside of its
+block belong to. A model that is asked inside of a tool is that of an agent that the tool runs: it
+is recorded into a session of its own, if that agent has a recorder too.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from strands.hooks import AfterToolCallEvent, HookOrder
+from strands.middleware import ExecuteToolStage, InvokeModelStage
+from strands.plugins import Plugin
+
+from killick.adapters.shared_store import open_child
+from killick.adapters.strands.contents import (
+    PieceApplier,
+    last_prompt,
+    request_facts,
+    shown,
+    told,
+)
+from killick.adapters.tool_journal import ToolJournal, undecided
+from killick.errors import KillickError
+from killick.model.messages import File, Image, Message, Text, ToolCall
+from killick.session.aio_blocks import AsyncStream, AsyncTurn
+
+
+class _Scope:
+    """One session that is recorded into: the run's own, or that of an agent inside of a tool."""
+
+    def __init__(self, turn: AsyncTurn, *, of: str | None = None) -> None:
+        self.turn = turn
+        self.of = of
+        self.tools = ToolJournal(turn, of=of)
+        self.children: dict[str, _Scope] = {}
+        self.failure: KillickError | None = None
+        """Why the store failed: Strands makes a tool's result of an exception around a tool."""
+        self._failed: tuple[int, str] | None = None
+
+    def stream(self, facts: dict[str, Any]) -> AsyncStream:
+        """Return the next request as a block; after one that failed it is a retry."""
+        attempt, first = self._failed or (0, None)
+        reply = self.turn.stream(**facts, attempt=attempt + 1, retry_of=first)
+        self._failed = (attempt + 1, first or reply.model_call_id)
+        return reply
+
+    async def end(self, reply: AsyncStream) -> None:
+        """End an answer, and remember its calls."""
+        self._failed = None
+        await reply.end()
+        self.tools.calls.add(reply.tool_calls)
+
+    async def start(self, tool_use: Any) -> str:
+        """Record that a tool starts, durably; returns the id under which its call is recorded."""
+        given, name, arguments = _of(tool_use)
+        own = self.tools.calls.find(given, name, arguments)
+        if own is not None and self._is_other(own, name):
+            own = self.tools.calls.find("", name, arguments)  # several calls have this id
+        if own is None and self.of is not None:
+            await self.decide(given, approved=True)
+        elif own is None:  # no model of this run made it
+            text, _ = told({"content": [{"json": arguments}]})
+            call = ToolCall(given, name, text)
+            await self.turn.record(Message(role="assistant", parts=(call,)))
+            self.tools.calls.add([call])
+        return await self.tools.start(own or given, name, arguments)
+
+    def _is_other(self, own: str, name: str) -> bool:
+        names = {call.id: call.name for call in self.tools.calls}
+        return self.tools.calls.is_running(own) or names.get(own) != name
+
+    async def finish(self, call_id: str, result: Any) -> None:
+        """Record what a tool returned, with the images and documents in it."""
+        text, structured = told(result)
+        failed = result.get("status") == "error"
+        held = shown(result)
+        if not held:
+            await self.tools.finish(call_id, text, is_error=failed, structured=structured)
+            return
+        parts: list[Text | Image | File] = [Text(text)] if text else []
+        for data, media_type in held:
+            kind = Image if media_type.startswith("image/") else File
+            parts.append(kind(await self.turn.put_blob(data), media_type))
+        await self.tools.finish(call_id, parts, is_error=failed)
+
+    async def decide(self, call_id: str, *, approved: bool) -> None:
+        """Record what a person answered to Strands, if it is not recorded yet."""
+        session = self.tools.session
+        asked = undecided(await session.entries(), self.of or self.turn.id, call_id)
+        if asked is not None:
+            await session.decide_approval(asked, approved=approved)
+
+    async def end_child(self, call_id: str) -> None:
+        child = self.children.pop(call_id, None)
+        if child is not None:
+            await child.turn.end()
+
+
+class _Running(NamedTuple):
+    """A tool that runs in this context."""
+
+    scope: _Scope
+    call_id: str
+    agent: Any
+    given: str
+    outer: "_Running | None"
+
+
+_recorded: ContextVar[_Scope | None] = ContextVar("killick_strands_scope", default=None)
+_inside: ContextVar[_Running | None] = ContextVar("killick_strands_tool", default=None)
+
+
+def recorded_turn(session_id: str) -> str | None:
+    """Return the id of the turn of this session that the runs of this context belong to."""
+    scope = _recorded.get() if _inside.get() is None else None
+    if scope is None or scope.tools.session.id != session_id:
+        return None
+    return scope.turn.id
+
+
+async def _scope(agent: Any, messages: Any = None) -> _Scope | None:
+    """Return where an agent is recorded; one inside of a tool may be new."""
+    around = _inside.get()
+    while around is not None and around.agent is agent:
+        around = around.outer  # its own tool, which is over
+    if around is None:
+        return _recorded.get()
+    outer, call_id = around.scope, around.call_id
+    if call_id not in outer.children:
+        if messages is None:
+            return None  # inside of a tool that has asked no model
+        session = await open_child(outer.turn, call_id, title=getattr(agent, "name", None))
+        turn = await session.turn(last_prompt(messages)).begin()
+        outer.children[call_id] = _Scope(turn)
+    return outer.children[call_id]
+
+
+class Recorder(Plugin):
+    """Records runs into turns: a plugin of agents, and `recording` around each run.
+
+    For `invoke_async` and `stream_async`.
+
+    If interrupted: what came is in the journal. A message that was cut off is partial, a tool that
+    ran has its result or an unknown outcome; the turn's block gives the turn its ending.
+    """
+
+    @property
+    def name(self) -> str:
+        return "killick"
+
+    def init_agent(self, agent: Any) -> None:
+        """Put the recorder around an agent's models and tools; Strands calls it."""
+        agent.add_middleware(InvokeModelStage, _record_model)
+        agent.add_middleware(ExecuteToolStage, _record_tool)
+        # After other hooks, which may change a result or have the tool run again.
+        agent.hooks.add_callback(AfterToolCallEvent, _after_tool, order=HookOrder.SDK_LAST)
+
+    @contextmanager
+    def recording(self, turn: AsyncTurn, *, of: str | None = None) -> Iterator[None]:
+        """Record the runs of this block into a turn; `of` is the turn that it continues.
+
+        If interrupted: it writes nothing itself.
+        """
+        scope = _recorded.set(_Scope(turn, of=of))
+        inside = _inside.set(None)
+        try:
+            yield
+        finally:
+            _inside.reset(inside)
+            _recorded.reset(scope)
+
+    async def pause(self, result: Any) -> bool:
+        """Record that a run waits for a person; False if it does not wait.
+
+        Call it with the result of a run, in the block of `recording`. The turn is then over, as
+        interrupted, and waits on. Run with the interrupts' responses, in a turn that continues this
+        one: `recording(turn, of=…)`.
+
+        If interrupted: call it again; what was asked is asked once.
+        """
+        scope = _recorded.get()
+        if scope is None or result.stop_reason != "interrupt":
+            return False
+        asked = {question.call_id for question in await scope.tools.session.approvals()}
+        for call in scope.tools.calls:
+            about = any(f":{call.id}:" in interrupt.id for interrupt in result.interrupts or ())
+            if about and call.id not in asked and not scope.tools.calls.is_running(call.id):
+                await scope.turn.ask_approval(call.id, call.arguments)
+        await scope.turn.end(cause="terminated")
+        return True
+
+
+async def _record_model(context: Any, next_fn: Any) -> AsyncIterator[Any]:
+    """Record what a model is asked and what it answers."""
+    scope = await _scope(context.agent, context.messages)
+    if scope is None:
+        async for event in next_fn(context):
+            yield event
+        return
+    if scope.failure is not None:
+        raise scope.failure
+    reply = await scope.stream(request_facts(context)).begin()
+    applier = PieceApplier(reply)
+    stop: Any = None
+    try:
+        async for event in next_fn(context):
+            if "event" in event:
+                applier.add(event["event"])
+            elif "stop" in event:
+                stop = event["stop"]
+                applier.end(stop)
+                await scope.end(reply)
+            yield event
+    except BaseException as error:
+        if stop is None:
+            await reply.end(error)
+        raise
+
+
+async def _record_tool(context: Any, next_fn: Any) -> AsyncIterator[Any]:
+    """Record that a tool starts, before it runs."""
+    scope = await _scope(context.agent)
+    if scope is not None and context.tool is not None and not _is_again(context):
+        try:
+            own = await scope.start(context.tool_use)
+        except KillickError as failure:
+            scope.failure = failure
+            raise
+        given = _of(context.tool_use)[0]
+        _inside.set(_Running(scope, own, context.agent, given, _inside.get()))
+    async for event in next_fn(context):
+        yield event
+
+
+def _is_again(context: Any) -> bool:
+    """Return whether this call runs already: a hook asked for it to run once more."""
+    around = _inside.get()
+    return around is not None and _is_of(around, context.agent, context.tool_use)
+
+
+def _is_of(around: _Running, agent: Any, tool_use: Any) -> bool:
+    return around.agent is agent and around.given == _of(tool_use)[0]
+
+
+async def _after_tool(event: AfterToolCallEvent[Any]) -> None:
+    """Record a tool's result, or what the model is told of a call that no tool ran for."""
+    around = _inside.get()
+    scope = await _scope(event.agent)
+    if around is not None and _is_of(around, event.agent, event.tool_use):
+        scope = around.scope
+    else:
+        around = None
+    if scope is None:
+        return
+    if scope.failure is not None:
+        raise scope.failure
+    if event.retry and around is not None:
+        return  # it runs again
+    try:
+        if around is not None:
+            _inside.set(around.outer)
+            await scope.end_child(around.call_id)
+            await scope.finish(around.call_id, event.result)
+        else:
+            await _answer(scope, event)
+    except KillickError as failure:
+        scope.failure = failure
+        raise
+
+
+async def _answer(scope: _Scope, event: AfterToolCallEvent[Any]) -> None:
+    given, name, arguments = _of(event.tool_use)
+    own = scope.tools.calls.find(given, name, arguments)
+    if own is not None:
+        text, _ = told(event.result)
+        await scope.tools.answer(own, text, is_error=event.result.get("status") == "error")
+    elif scope.of is not None and event.cancel_message is not None:
+        await scope.decide(given, approved=False)
+
+
+def _of(tool_use: Any) -> tuple[str, str, Any]:
+    return str(tool_use.get("toolUseId") or ""), str(tool_use["name"]), tool_use.get("input")

@@ -1,0 +1,180 @@
+"""The ADK's sessions on a store, by its own tests where they are here."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("google.adk", reason="google-adk is not installed here: make adapters")
+
+from google.adk.agents import LlmAgent
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events import Event, EventActions
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.genai import types
+
+from killick import AsyncStore
+from killick.adapters.google_adk import KillickSessionService
+from tests.adapters.google_adk.scripted import PLACE, Scripted, events, run
+
+OTHER: Final[dict[str, Any]] = {"app_name": "app", "user_id": "bob"}
+
+
+def said(text: str, delta: dict[str, Any] | None = None, *, at: float = 1.0) -> Event:
+    content = types.Content(role="user", parts=[types.Part(text=text)])
+    actions = EventActions(state_delta=delta or {})
+    return Event(author="user", content=content, timestamp=at, actions=actions)
+
+
+def with_service(tmp_path: Path, check: Any) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            await check(store, KillickSessionService(store))
+
+    asyncio.run(main())
+
+
+def test_events_and_states_come_back_in_another_opening(tmp_path: Path) -> None:
+    async def write(_: AsyncStore, service: KillickSessionService) -> None:
+        session = await service.create_session(**PLACE, session_id=" s ", state={"mine": 1})
+        shared = {"app:a": 1, "user:u": 2, "temp:t": 3, "mine": 2}
+        await service.append_event(session, said("One", shared))
+        await service.append_event(session, said("Two", at=2.0))
+        assert session.state["temp:t"] == 3
+
+    async def read(_: AsyncStore, service: KillickSessionService) -> None:
+        session = await service.get_session(**PLACE, session_id="s")
+        assert session is not None
+        assert [event.content.parts[0].text for event in session.events] == ["One", "Two"]
+        assert session.state == {"mine": 2, "app:a": 1, "user:u": 2}
+        assert session.last_update_time == 2.0
+        assert await service.get_user_state(**PLACE) == {"u": 2}
+        bob = await service.create_session(**OTHER, session_id="s")
+        assert bob.state == {"app:a": 1}
+        few = GetSessionConfig(num_recent_events=1)
+        late = GetSessionConfig(after_timestamp=1.5)
+        for config in (few, late):
+            newest = await service.get_session(**PLACE, session_id="s", config=config)
+            assert newest is not None
+            assert [event.timestamp for event in newest.events] == [2.0]
+
+    with_service(tmp_path, write)
+    with_service(tmp_path, read)
+
+
+def test_an_event_that_comes_again_is_there_once(tmp_path: Path) -> None:
+    async def check(store: AsyncStore, service: KillickSessionService) -> None:
+        session = await service.create_session(**PLACE, session_id="s")
+        event = said("One")
+        for _ in range(2):
+            await service.append_event(session, event)
+        kept = await service.get_session(**PLACE, session_id="s")
+        assert kept is not None
+        assert (len(kept.events), len(session.events)) == (1, 1)
+        journal = await service.journal(**PLACE, session_id="s")
+        assert [message.text for message in await journal.messages()] == ["One"]
+
+    with_service(tmp_path, check)
+
+
+def test_a_deleted_session_is_gone_and_its_name_free(tmp_path: Path) -> None:
+    async def check(store: AsyncStore, service: KillickSessionService) -> None:
+        session = await service.create_session(**PLACE, session_id="s", state={"user:u": 1})
+        await service.append_event(session, said("Secret"))
+        with pytest.raises(AlreadyExistsError):
+            await service.create_session(**PLACE, session_id="s")
+        await service.delete_session(**PLACE, session_id="s")
+        assert await service.get_session(**PLACE, session_id="s") is None
+        assert (await service.list_sessions(app_name="app")).sessions == []
+        with pytest.raises(SessionNotFoundError):
+            await service.append_event(session, said("More"))
+        journal = await service.journal(**PLACE, session_id="s")
+        assert (await journal.context("anthropic")).messages == []
+        again = await service.create_session(**PLACE, session_id="s")
+        assert (again.events, again.state) == ([], {"user:u": 1})
+
+    with_service(tmp_path, check)
+
+
+def test_sessions_are_listed_by_their_last_event(tmp_path: Path) -> None:
+    async def check(_: AsyncStore, service: KillickSessionService) -> None:
+        for place, name in ((PLACE, "a"), (PLACE, "b"), (OTHER, "a")):
+            await service.create_session(**place, session_id=name)
+        first = await service.get_session(**PLACE, session_id="a")
+        assert first is not None
+        await service.append_event(first, said("Late", at=first.last_update_time + 99))
+        listed = (await service.list_sessions(app_name="app")).sessions
+        assert [(one.user_id, one.id) for one in listed] == [
+            ("ann", "b"),
+            ("bob", "a"),
+            ("ann", "a"),
+        ]
+        own = (await service.list_sessions(**OTHER)).sessions
+        assert [(one.user_id, one.id) for one in own] == [("bob", "a")]
+
+    with_service(tmp_path, check)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_was_said_is_a_message_once_with_a_recorder_and_without(
+    tmp_path: Path, recorded: bool
+) -> None:
+    async def check(_: AsyncStore, service: KillickSessionService) -> None:
+        model = Scripted(lambda _: ["Yes."])
+        made = LlmAgent(name="agent", model=model)
+        journal = await service.journal(**PLACE, session_id="s")
+        for prompt in ("One?", "Two?"):
+            if recorded:
+                await run(journal, made, prompt, service)
+            else:
+                await events(made, prompt, service)
+        said = [(one.role, one.text.strip()) for one in await journal.messages()]
+        asked = [("user", "One?"), ("assistant", "Yes."), ("user", "Two?"), ("assistant", "Yes.")]
+        assert said == asked
+        texts = [content.parts[0].text.strip() for content in model.asked]
+        assert texts == ["One?", "Yes.", "Two?"]
+        kept = await service.get_session(**PLACE, session_id="s")
+        assert kept is not None
+        assert len(kept.events) == 4
+
+    with_service(tmp_path, check)
+
+
+# -- their own tests -----------------------------------------------------------------------------
+
+
+def failures(folder: Path, service: str) -> tuple[set[str], int]:
+    """Run their tests with a service; which failed, and how many did not."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "upstream", "-p", "no:cacheprovider"]
+    file = "tests/unittests/sessions/test_session_service.py"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "KILLICK_ADK_SERVICE": service}
+    done = subprocess.run(
+        [*command, "-k", "not DATABASE", file],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout[-3000:]
+    return set(re.findall(r"^FAILED \S+::(\w+)", done.stdout, re.MULTILINE)), int(passed[1])
+
+
+def test_their_own_tests_pass_as_with_their_own_service() -> None:
+    corpus = os.environ.get("KILLICK_CORPUS")
+    if corpus is None:
+        pytest.skip("KILLICK_CORPUS names no folder with the repository adk-python")
+    folder = Path(corpus) / "adk-python"
+    if not folder.is_dir():
+        pytest.skip("adk-python is not in KILLICK_CORPUS")
+    ours, passed = failures(folder, "ours")
+    theirs, _ = failures(folder, "theirs")
+    assert ours == theirs
+    assert passed >= 6
