@@ -10,7 +10,7 @@ from tests.cli.running import run_in_terminal, run_process
 @pytest.fixture
 def without(tmp_path: Path) -> dict[str, str]:
     """An environment in which no optional package can be imported."""
-    for name in ("psycopg", "pydantic_ai", "prompt_toolkit", "starlette", "uvicorn"):
+    for name in ("psycopg", "pydantic_ai", "prompt_toolkit", "starlette", "uvicorn", "mcp"):
         folder = tmp_path / "hidden" / name
         folder.mkdir(parents=True)
         error = f"ModuleNotFoundError({f'No module named {name!r}'!r}, name={name!r})"
@@ -24,6 +24,8 @@ def without(tmp_path: Path) -> dict[str, str]:
         ("postgres", ["sessions", "--store", "postgresql://localhost/none"]),
         ("postgres", ["search", "x", "--store", "postgresql://localhost/none"]),
         ("server,chat", ["serve"]),
+        ("mcp", ["mcp"]),
+        ("mcp", ["mcp", "--http"]),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(

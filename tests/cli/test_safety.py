@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from killick.cli.output import escape, escape_json, escape_line, one_line
+from killick.views.escape import escape, escape_json, escape_line, one_line
 from tests.cli.running import ESCAPES, Runner, run_in_terminal
 from tests.cli.sample import FORBIDDEN, HOSTILE, Sample
 

@@ -26,6 +26,8 @@ class Call:
     name: str
     arguments: Mapping[str, Any]
     id: str | None = None
+    namespace: str | None = None
+    """The group of tools that the name is of, in Responses: Codex has one for each MCP server."""
 
 
 @dataclass(frozen=True)

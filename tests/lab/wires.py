@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -68,7 +68,8 @@ class Speaker:
     def named(self, item: Call) -> Call:
         """Return the call with its id."""
         self._calls += 1
-        return Call(item.name, item.arguments, item.id or f"call_{self._number}_{self._calls}")
+        made = item.id or f"call_{self._number}_{self._calls}"
+        return replace(item, id=made)
 
     def begin(self) -> Iterator[bytes]:
         """Yield what comes before the first item."""
@@ -227,9 +228,10 @@ class Speaker:
     def _output(self, index: int, item: Item) -> Json:
         match item:
             case Call():
+                group = {} if item.namespace is None else {"namespace": item.namespace}
                 return {"type": "function_call", "id": f"fc_{self._number}_{index}",
                         "call_id": item.id, "name": item.name, "status": "completed",
-                        "arguments": json.dumps(item.arguments)}  # fmt: skip
+                        "arguments": json.dumps(item.arguments), **group}  # fmt: skip
             case Think():
                 return {"type": "reasoning", "id": f"rs_{self._number}_{index}",
                         "summary": [{"type": "summary_text", "text": item.text}]}  # fmt: skip

@@ -103,7 +103,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "copy": "import_",
         "continue": "continue_",
     },
-    "Serve": {"serve": "serve", "proxy": "proxy", "token": "serve"},
+    "Serve": {"serve": "serve", "proxy": "proxy", "acp": "acp", "mcp": "mcp", "token": "serve"},
     "Shell": {"completion": "sessions"},
 }
 """Every command, and the module in `killick.cli.commands` that it is loaded from."""

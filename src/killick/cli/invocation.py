@@ -15,12 +15,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from killick import errors as e
-from killick.cli.output import OutputLine, Printer, complain, escape_line, line, printer_for
+from killick.cli.output import OutputLine, Printer, complain, line, printer_for
 from killick.errors import KillickError, SessionNotFound, StoreError
 from killick.model.sessions import Project, moment
 from killick.session.open import default_path, file_path, old_default_path
 from killick.session.runtime import system_clock
 from killick.session.sync import Session, Store
+from killick.views.escape import escape_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -212,7 +213,7 @@ class Invocation:
             return Where(named, "environment")
         return Where(str(default_path()), "default")
 
-    def open(self, *, create: bool = False) -> Store:
+    def open(self, *, create: bool = False, tenant: str = "default") -> Store:
         """The store. It must be there: a typing error is no empty store, and looking makes none.
 
         What fills a store may `create` it.
@@ -222,15 +223,15 @@ class Invocation:
             raise StoreError(f"there is no store at {str(where.file)!r}; {_advice(where)}")
         if where.chosen_by == "default":
             self.warn_of_old_store()
-            return Store()
-        return Store(where.url)
+            return Store(tenant=tenant)
+        return Store(where.url, tenant=tenant)
 
-    def look(self) -> Store:
+    def look(self, *, tenant: str = "default") -> Store:
         """The store, for a list of what is in it. A default store that is not there has nothing."""
         where = self.where()
         is_new = where.chosen_by == "default" and not where.is_there
         if not is_new or old_store_hint() is not None:
-            return self.open()
+            return self.open(tenant=tenant)
         from killick.stores.memory import MemoryDisk
 
         return Store(MemoryDisk().open())

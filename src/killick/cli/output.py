@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
+
+from killick.views.escape import escape, escape_line, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,40 +67,6 @@ def fit_cell(text: str, size: int, *, right: bool = False) -> str:
         return set_cell_size(text, size - 1) + "…"
     blank = " " * (size - length)
     return blank + text if right else text + blank
-
-
-_INVISIBLE: Final = (  # but not the two joiners, which words of several scripts and emoji need
-    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"
-)
-_CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # all but tab and newline
-_SURROGATES: Final = "\ud800-\udfff"
-_HOSTILE: Final = re.compile(f"[{_CONTROLS}{_INVISIBLE}{_SURROGATES}]")
-_HOSTILE_OR_BREAK: Final = re.compile(f"[\t\n{_CONTROLS}{_INVISIBLE}{_SURROGATES}]")
-_SPACES: Final = re.compile(r"\s+")
-
-
-def escape(text: str) -> str:
-    """A text of several lines, harmless: newlines and tabs stay, what else is not seen is shown."""
-    return _HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
-
-
-def escape_line(text: str) -> str:
-    """The same in one line: newlines and tabs are shown as escapes too."""
-    return _HOSTILE_OR_BREAK.sub(_escaped, text)
-
-
-def one_line(text: str) -> str:
-    """A sentence that may have been wrapped, in one line."""
-    return escape_line(_SPACES.sub(" ", text).strip())
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape", "surrogatepass").decode()
-
-
-def escape_json(text: str) -> str:
-    """A JSON text, harmless and still the same JSON."""
-    return _HOSTILE.sub(lambda match: json.dumps(match[0])[1:-1], text).replace("\x7f", "\\u007f")
 
 
 class Span(NamedTuple):

@@ -28,7 +28,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from killick.cli.chat.view import View, ViewedMessage
-from killick.cli.output import escape, escape_line
+from killick.views.escape import escape, escape_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_SECONDS: Final = 0.1

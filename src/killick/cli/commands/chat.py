@@ -14,9 +14,9 @@ import click
 
 from killick.agent.embedded import model_file
 from killick.cli.invocation import Invocation, SessionId, command, project_of
-from killick.cli.output import one_line
 from killick.errors import SessionNotFound, needs_extra
 from killick.model.sessions import Project, SessionInfo
+from killick.views.escape import one_line
 
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore

@@ -16,7 +16,7 @@ from killick.cli.invocation import (
     last_session_argument,
     local_now,
 )
-from killick.cli.output import Column, block, complain, escape_json, plain
+from killick.cli.output import Column, block, complain, plain
 from killick.cli.render import (
     FollowRenderer,
     context_shape,
@@ -36,6 +36,7 @@ from killick.model.sessions import Description, SessionInfo
 from killick.session.news import News
 from killick.session.sync import Session, Store
 from killick.views.context import FORMATS, Format
+from killick.views.escape import escape_json
 from killick.views.neutral import Errors, Partial
 from killick.views.timeline import TimedTurn, timeline
 from killick.views.transcript import Shown, transcript
