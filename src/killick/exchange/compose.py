@@ -37,6 +37,18 @@ UNFINISHED: Final = "unfinished"
 _CAUSES: Final[dict[str, Cause]] = {"failed": "failed", "interrupted": "other"}
 """The causes where the source tells no more than the status."""
 
+_GOES_ON: Final = (
+    r.MessageRecord,
+    r.TurnStartRecord,
+    r.TurnEndRecord,
+    r.SummaryRecord,
+    r.RollbackRecord,
+    r.BranchRecord,
+)
+"""What stands behind a message only when no more of that comes."""
+
+_BESIDE: Final = (r.TitleRecord, r.ProblemRecord, r.ArchiveRecord)
+
 LateChange = e.Visibility | e.Compacted
 
 
@@ -208,7 +220,7 @@ class Composer:
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries. A last turn without an ending stays open unless it is settled."""
         location, journal = SourceLocation(""), self._journal
-        for record in _dated(self._source):
+        for record in self._written(_dated(self._source)):
             location = record.location
             if record.at_us is not None:
                 journal.at_us = record.at_us
@@ -216,7 +228,7 @@ class Composer:
                 yield from self._read_asides(record)
                 yield from self._read(record)
             self._before_us = journal.at_us
-        if self._turn is None:
+        if self._turn is None or self.facts.left_open:
             return
         if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
             yield from self._end_without_record(location, "crashed")
@@ -225,6 +237,24 @@ class Composer:
             yield from self._read_asides()
         else:
             self.facts.left_open = True
+
+    def _written(self, records: Iterator[r.Record]) -> Iterator[r.Record]:
+        """Yield the records without a last message that still grows, and what hangs on it.
+
+        It comes in when it is whole, or when its agent is gone: an entry is never written twice.
+        """
+        held: list[r.Record] | None = None
+        for record in records:
+            if held is not None and isinstance(record, _GOES_ON):
+                yield from held
+                held = None
+            if isinstance(record, r.MessageRecord) and record.growing and not self._source.settled:
+                held = [record]
+            elif held is None or isinstance(record, _BESIDE):
+                yield record
+            else:
+                held.append(record)
+        self.facts.left_open = held is not None
 
     # -- what may stand behind a turn or in it -------------------------------------------------
 

@@ -74,7 +74,10 @@ class ModelCallRecord(msgspec.Struct):
 
 
 class MessageRecord(Record, kw_only=True):
-    """A message. One that `begins_turn` is a prompt; `key` is its id in the source."""
+    """A message. One that `begins_turn` is a prompt; `key` is its id in the source.
+
+    More of one that is `growing` may come, as long as nothing stands behind it and its agent lives.
+    """
 
     role: Role
     parts: tuple[Part, ...]
@@ -82,6 +85,7 @@ class MessageRecord(Record, kw_only=True):
     blobs: dict[str, bytes] = {}
     begins_turn: bool = False
     partial: bool = False
+    growing: bool = False
     model_call: ModelCallRecord | None = None
     person: bool = True
     model: bool = True

@@ -44,7 +44,7 @@ class _Chunk(msgspec.Struct):
         return "\n".join(self.lines).strip("\n")
 
 
-def aider(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
+def aider(path: Path, *, settled: bool, quiet: bool = False) -> Iterator[Source | r.ProblemRecord]:
     """Yield the sessions of a file. Only the last can still be written to."""
     sessions = list(_sessions(path))
     seen: dict[str, int] = {}
@@ -57,7 +57,7 @@ def aider(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
             NAME,
             native,
             f"{path}:{at}",
-            _records(path, location, native, begun, lines),
+            _records(path, location, native, begun, lines, growing=last and not quiet),
             settled or not last,
             answer_ends=True,
         )
@@ -83,7 +83,13 @@ def _sessions(path: Path) -> Iterator[tuple[int, str, list[tuple[int, str]]]]:
 
 
 def _records(
-    path: Path, location: SourceLocation, native: str, begun: str, lines: list[tuple[int, str]]
+    path: Path,
+    location: SourceLocation,
+    native: str,
+    begun: str,
+    lines: list[tuple[int, str]],
+    *,
+    growing: bool,
 ) -> Iterator[r.Record]:
     yield r.BeginRecord(
         location=location,
@@ -113,6 +119,7 @@ def _records(
                 role="assistant",
                 parts=(Text(chunk.text),),
                 key=key,
+                growing=growing and number == len(chunks) - 1,
                 model_call=r.ModelCallRecord(model=model, usage=usage),
             )
 
@@ -186,7 +193,7 @@ def _claims(peek: Peek) -> bool:
 
 
 def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
-    return aider(path, settled=reading.settled)
+    return aider(path, settled=reading.settled, quiet=reading.quiet)
 
 
 FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, commands=("aider",))
