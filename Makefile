@@ -109,7 +109,7 @@ adapters: $(ADAPTERS:%=.adaptersvenv/%/.setup-done)  ## test the adapters, each 
 	@touch $@
 
 # Without the frameworks of the adapters, which would quarrel with each other.
-EXTRAS := trio openai anthropic google postgres chat server zstd test
+EXTRAS := trio openai anthropic google postgres chat server attach zstd test
 
 # Not on setup: a lock that cannot be installed must still be replaceable.
 lock: $(BIN)/uv  ## write the locks in requirements anew

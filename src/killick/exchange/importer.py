@@ -393,7 +393,7 @@ def _import_source(store: Store, source: Source, report: Report, how: How) -> Me
             _finish(store, source, facts, merged, report.summary(before), how)
     except (KillickError, OSError) as error:
         report.skip(SourceLocation(source.origin), f"the session could not be taken over: {error}")
-        merged = Merged(session_id, "left", why=str(error))
+        merged = Merged(session_id, "left", why=str(error), try_again=True)
     _add_outcome(source, facts, merged, report, how)
     return merged
 

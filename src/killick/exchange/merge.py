@@ -82,6 +82,8 @@ class Merged(msgspec.Struct):
     why: str | None = None
     running: str | None = None
     """The turn that was left open, and runs here."""
+    try_again: bool = False
+    """Whether what stood in the way may be over soon."""
     seq_here: Callable[[int], int] = lambda seq: seq
     """Gives the seq here of the source's entry at a seq."""
 
@@ -115,7 +117,7 @@ def merge(
     except SessionDeleted:
         return Merged(session_id, "left", why="it was deleted here")
     except _InUse:
-        return Merged(session_id, "left", why="a turn of it runs here")
+        return Merged(session_id, "left", why="a turn of it runs here", try_again=True)
 
 
 class _Merger:

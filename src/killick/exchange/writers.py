@@ -6,8 +6,10 @@ systems; there a file that has rested for ten minutes counts as done with.
 """
 
 import os
+import select
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -126,3 +128,42 @@ def _link(path: Path) -> str | None:
         return str(path.readlink())
     except OSError:
         return None
+
+
+class LivingProcesses:
+    """Processes whose end is heard of at once, where the system has descriptors for them (Linux).
+
+    A descriptor stands for the process itself: another one with the same number is not it.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: dict[int, int] = {}
+
+    def watch(self, numbers: Iterable[int]) -> None:
+        """Watch these processes from now on; one that is gone already is passed over."""
+        for number in set(numbers) - self._descriptors.keys():
+            with suppress(OSError, AttributeError):
+                self._descriptors[number] = os.pidfd_open(number)
+
+    def alive(self, numbers: Iterable[int]) -> bool:
+        """Tell whether one of these lives; those that are gone are no longer watched."""
+        self._drop_dead()
+        return not self._descriptors.keys().isdisjoint(numbers)
+
+    def _drop_dead(self) -> None:
+        if not self._descriptors:
+            return
+        poll = select.poll()
+        for descriptor in self._descriptors.values():
+            poll.register(descriptor, select.POLLIN)
+        dead = {descriptor for descriptor, _ in poll.poll(0)}
+        for number in [number for number, fd in self._descriptors.items() if fd in dead]:
+            os.close(self._descriptors.pop(number))
+
+    def descriptors(self) -> list[int]:
+        """Return what can be waited for; a descriptor is ready when its process is gone."""
+        return list(self._descriptors.values())
+
+    def close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
