@@ -467,7 +467,7 @@ def _finish(
     bodies += _changed_since(session, facts.changes, merged)
     if facts.archived and merged.action == "new":
         bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
-    if merged.added and merged.running is None:
+    if merged.added > merged.went_on:
         entry_id = keyed_id("ent", session.id, f"imported/{session.head}")
         about_import = problems | {"at_us": how.clock()}
         if merged.action == "forked":

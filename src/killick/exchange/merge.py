@@ -82,6 +82,8 @@ class Merged(msgspec.Struct):
     why: str | None = None
     running: str | None = None
     """The turn that was left open, and runs here."""
+    went_on: int = 0
+    """How many of the entries go on with a turn that ran here before."""
     try_again: bool = False
     """Whether what stood in the way may be over soon."""
     seq_here: Callable[[int], int] = lambda seq: seq
@@ -135,6 +137,7 @@ class _Merger:
     ) -> None:
         self._held = held
         self._running: str | None = None
+        self._went_on = 0
         self._store = store
         self._known = known
         self._passing = passing
@@ -220,6 +223,7 @@ class _Merger:
         self._running = unit.open_turn
         rest = [entry for entry in unit.entries[len(seqs) :] if _is_news(entry, known)]
         self._append(rest, unit.blobs)
+        self._went_on += len(rest)
 
     def _part(self, unit: Unit) -> None:
         """Go on in a fork of the shared part: the two journals differ from here."""
@@ -294,6 +298,7 @@ class _Merger:
             self._fork_at,
             self._fork_why,
             self._running,
+            self._went_on,
             seq_here=self._seq_here,
         )
 

@@ -121,15 +121,16 @@ def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.En
         if not followed:
             state.row.holder = None
         engine.tx.save_session(state.row)
-    # What goes on with a turn that runs here happens now; all else was over before it came.
-    with nullcontext() if followed else engine.untold():
-        for entry in entries:
+    for entry in entries:
+        # What goes on with a turn that runs here happens now; all else was over before it came.
+        followed = followed and state.turn is not None
+        with nullcontext() if followed else engine.untold():
             receipt = engine.write(state, entry.body, entry.at_us, _linked(entry))
-            assert not receipt.repeated
-            if isinstance(entry.body, e.TurnStarted):
-                state.turn = TurnState(receipt.seq, entry.body)
-            elif isinstance(entry.body, e.TurnEnding):
-                state.turn = None
+        assert not receipt.repeated
+        if isinstance(entry.body, e.TurnStarted):
+            state.turn = TurnState(receipt.seq, entry.body)
+        elif isinstance(entry.body, e.TurnEnding):
+            state.turn = None
     return Receipt(state.row.head)
 
 
