@@ -238,7 +238,7 @@ def journal(store: Store) -> dict[str, object]:
             states(store.session(info.id)),
             [shown.text for shown in store.session(info.id).transcript() if shown.role],
         )
-        for info in store.sessions(deleted=None)
+        for info in store.sessions()
     }
 
 

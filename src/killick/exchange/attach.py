@@ -349,21 +349,24 @@ def _seen(followed: _Followed, report: Report) -> Seen:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def watch(attachment: Attachment, tell: Callable[[Seen], None]) -> None:
-    """Follow until the caller is interrupted. Raises ExtraMissing, and OSError for what the system
-    does not let it watch.
+def watch(attachment: Attachment, tell: Callable[[Seen], None], stop: threading.Event) -> None:
+    """Follow until the caller sets `stop`, which is seen within a second, between two looks.
 
-    If interrupted: every look that was told is in the store; closing the attachment ends its turns.
+    Raises ExtraMissing, and OSError for what the system does not let it watch.
+    If interrupted: what was told is in the store; the turn of a look that was cut off is closed as
+    crashed by the next process.
     """
     with needs_extra("attach", "following files"):
         import watchfiles  # noqa: F401  (before anything is brought in)
-    while True:
+    while not stop.is_set():
         places = attachment.places()
         with _events(places) as events:
             tell(attachment.begin(places))
-            while attachment.places() == places:
+            while attachment.places() == places and not stop.is_set():
                 for seen in attachment.look():
                     tell(seen)
+                    if stop.is_set():
+                        break
                 events.wait(attachment)
 
 

@@ -1,6 +1,7 @@
 """Following other agents live."""
 
 import signal
+import threading
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from killick.cli.invocation import MOMENT, Invocation, command
 from killick.cli.output import line
+from killick.cli.render import counted
 from killick.exchange import FORMATS
 from killick.exchange.attach import Attachment, Seen, watch
 from killick.model.sessions import microseconds
@@ -40,7 +42,7 @@ def attach(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(2, "no such file or folder", str(path))
-    signal.signal(signal.SIGTERM, _leave)
+    stop = _StopSignal()
     with (
         invocation.open(create=True) as store,
         closing(
@@ -54,11 +56,31 @@ def attach(
     ):
         if not attachment.places():
             invocation.note("no agent keeps sessions here yet; waiting for one")
-        watch(attachment, lambda seen: _tell(invocation, seen))
+        watch(attachment, lambda seen: _tell(invocation, seen), stop.event)
+    stop.leave()
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(_TERMINATED)
+class _StopSignal:
+    """Ctrl+C and SIGTERM: the first is seen between two looks, the second ends the process."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._number = signal.SIGINT
+        self._before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self._number = signal.Signals(number)
+        self.event.set()
+        for known, handler in self._before.items():
+            signal.signal(known, handler)
+
+    def leave(self) -> None:
+        """End the command as the signal would have done."""
+        if self._number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(_TERMINATED)
 
 
 def _tell(invocation: Invocation, seen: Seen) -> None:
@@ -66,7 +88,8 @@ def _tell(invocation: Invocation, seen: Seen) -> None:
         running = outcome.session_id in seen.running
         title = f"  {outcome.title}" if outcome.title else ""
         doing = "running" if running else outcome.action
-        what = f"{doing}: {outcome.session_id}{title} ({outcome.source}, {outcome.entries} entries)"
+        added = counted(outcome.entries, "entries")
+        what = f"{doing}: {outcome.session_id}{title} ({outcome.source}, {added})"
         why = [line(outcome.why, "dim", indent=2)] if outcome.why else []
         invocation.answer(msgspec.to_builtins(outcome) | {"running": running}, what, *why)
     for problem in seen.problems:
