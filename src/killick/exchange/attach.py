@@ -296,6 +296,11 @@ class Attachment:
             for session_id, turn_id in followed.held.items()
         }
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether no agent is at work: no turn runs, and nothing was written just now."""
+        return not self.held and self.wait_seconds() > _RETRY_SECONDS[0]
+
     def close(self) -> None:
         """End the turns that are held as interrupted; the next attachment goes on with them.
 
@@ -349,10 +354,17 @@ def _seen(followed: _Followed, report: Report) -> Seen:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def watch(attachment: Attachment, tell: Callable[[Seen], None], stop: threading.Event) -> None:
+def watch(
+    attachment: Attachment,
+    tell: Callable[[Seen], None],
+    stop: threading.Event,
+    *,
+    until_end: bool = False,
+) -> None:
     """Follow until the caller sets `stop`, which is seen within a second, between two looks.
 
-    Raises ExtraMissing, and OSError for what the system does not let it watch.
+    With `until_end` it returns when no agent is at work any more. Raises ExtraMissing, and OSError
+    for what the system does not let it watch.
     If interrupted: what was told is in the store; the turn of a look that was cut off is closed as
     crashed by the next process.
     """
@@ -367,6 +379,8 @@ def watch(attachment: Attachment, tell: Callable[[Seen], None], stop: threading.
                     tell(seen)
                     if stop.is_set():
                         break
+                if until_end and attachment.is_over:
+                    return
                 events.wait(attachment)
 
 

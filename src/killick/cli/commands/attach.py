@@ -2,11 +2,11 @@
 
 import signal
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Final
 
 import click
 import msgspec
@@ -18,19 +18,24 @@ from killick.exchange import FORMATS
 from killick.exchange.attach import Attachment, Seen, watch
 from killick.model.sessions import microseconds
 
-_TERMINATED: Final = 128 + signal.SIGTERM
-
 
 @command(
     ("killick attach", "follow every agent that runs here, until Ctrl+C"),
     ("killick attach --from codex", "only Codex"),
     ("killick attach session.jsonl", "one session"),
+    ("killick attach . --until-end", "those below this folder, as long as an agent is at work"),
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option("--from", "only", type=click.Choice(FORMATS[1:]), help="Take only this format.")
 @click.option("--since", type=MOMENT, help="Begin with files changed since then, not since a day.")
+@click.option("--until-end", is_flag=True, help="Leave when no agent is at work any more.")
 def attach(
-    invocation: Invocation, paths: tuple[Path, ...], only: str | None, since: datetime | None
+    invocation: Invocation,
+    paths: tuple[Path, ...],
+    only: str | None,
+    since: datetime | None,
+    *,
+    until_end: bool,
 ) -> None:
     """Follow the sessions of other agents as they write them.
 
@@ -42,45 +47,44 @@ def attach(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(2, "no such file or folder", str(path))
-    stop = _StopSignal()
-    with (
-        invocation.open(create=True) as store,
-        closing(
-            Attachment(
-                store,
-                [path.absolute() for path in paths],
-                only=only,
-                since_us=None if since is None else microseconds(since),
-            )
-        ) as attachment,
-    ):
-        if not attachment.places():
-            invocation.note("no agent keeps sessions here yet; waiting for one")
-        watch(attachment, lambda seen: _tell(invocation, seen), stop.event)
-    stop.leave()
+    since_us = None if since is None else microseconds(since)
+    asked = [path.absolute() for path in paths]
+    with _stop_signals() as stop, invocation.open(create=True) as store:
+        attachment = Attachment(store, asked, only=only, since_us=since_us)
+        with closing(attachment):
+            if not attachment.places():
+                invocation.note("no agent keeps sessions here yet; waiting for one")
+            watch(attachment, lambda seen: _tell(invocation, seen), stop, until_end=until_end)
 
 
-class _StopSignal:
-    """Ctrl+C and SIGTERM: the first is seen between two looks, the second ends the process."""
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Set the event at Ctrl+C or SIGTERM, and end as the signal would; a second one ends at once.
 
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self._number = signal.SIGINT
-        self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+    So no signal cuts a look off.
+    """
+    stop, received = threading.Event(), list[int]()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._number = signal.Signals(number)
-        self.event.set()
-        for known, handler in self._before.items():
-            signal.signal(known, handler)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    def leave(self) -> None:
-        """End the command as the signal would have done."""
-        if self._number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(_TERMINATED)
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        stop.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield stop
+    finally:
+        restore()
+    if received[:1] == [signal.SIGINT]:
+        raise KeyboardInterrupt
+    if received:
+        raise SystemExit(128 + received[0])
 
 
 def _tell(invocation: Invocation, seen: Seen) -> None:
