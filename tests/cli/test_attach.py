@@ -97,6 +97,7 @@ def numbered(number: int, data: bytes) -> bytes:
     return data.replace(thread.encode(), f"{thread[:-2]}{number:02d}".encode())
 
 
+@pytest.mark.linux
 def test_ten_agents_are_followed_at_once_and_each_that_is_killed_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()

@@ -10,7 +10,7 @@ import pytest
 
 from killick import Session, Store
 from killick.exchange import import_paths
-from killick.exchange.attach import GONE, REWRITTEN, STOPPED, Attachment, Seen
+from killick.exchange.attachment import GONE, REWRITTEN, STOPPED, Attachment, Seen
 from killick.exchange.writers import Writers
 from killick.stores.memory import MemoryDisk
 from killick.testing.faults import crash

@@ -37,18 +37,6 @@ UNFINISHED: Final = "unfinished"
 _CAUSES: Final[dict[str, Cause]] = {"failed": "failed", "interrupted": "other"}
 """The causes where the source tells no more than the status."""
 
-_GOES_ON: Final = (
-    r.MessageRecord,
-    r.TurnStartRecord,
-    r.TurnEndRecord,
-    r.SummaryRecord,
-    r.RollbackRecord,
-    r.BranchRecord,
-)
-"""What stands behind a message only when no more of that comes."""
-
-_BESIDE: Final = (r.TitleRecord, r.ProblemRecord, r.ArchiveRecord)
-
 LateChange = e.Visibility | e.Compacted
 
 
@@ -220,7 +208,7 @@ class Composer:
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries. A last turn without an ending stays open unless it is settled."""
         location, journal = SourceLocation(""), self._journal
-        for record in self._written(_dated(self._source)):
+        for record in r.written(_dated(self._source), self._source, self._leave_open):
             location = record.location
             if record.at_us is not None:
                 journal.at_us = record.at_us
@@ -236,25 +224,10 @@ class Composer:
             self._asides = [(at_us, _as_note(aside)) for at_us, aside in self._asides]
             yield from self._read_asides()
         else:
-            self.facts.left_open = True
+            self._leave_open()
 
-    def _written(self, records: Iterator[r.Record]) -> Iterator[r.Record]:
-        """Yield the records without a last message that still grows, and what hangs on it.
-
-        It comes in when it is whole, or when its agent is gone: an entry is never written twice.
-        """
-        held: list[r.Record] | None = None
-        for record in records:
-            if held is not None and isinstance(record, _GOES_ON):
-                yield from held
-                held = None
-            if isinstance(record, r.MessageRecord) and record.growing and not self._source.settled:
-                held = [record]
-            elif held is None or isinstance(record, _BESIDE):
-                yield record
-            else:
-                held.append(record)
-        self.facts.left_open = held is not None
+    def _leave_open(self) -> None:
+        self.facts.left_open = True
 
     # -- what may stand behind a turn or in it -------------------------------------------------
 
@@ -274,8 +247,7 @@ class Composer:
         """Yield what was put aside; a prompt behind it ends the turn in front of it."""
         if not self._asides or isinstance(before, r.TitleRecord | r.ProblemRecord):
             return
-        asides, self._asides = self._asides, []
-        journal = self._journal
+        asides, self._asides, journal = self._asides, [], self._journal
         now, last = journal.at_us, self._before_us
         ends = (
             isinstance(before, r.TurnStartRecord | r.RollbackRecord | r.BranchRecord)
@@ -357,10 +329,8 @@ class Composer:
             ending = r.TurnEndRecord(
                 location=location, status="interrupted", reason=UNFINISHED, cause=cause
             )
-        now, self._journal.at_us = (
-            self._journal.at_us,
-            self._before_us,
-        )  # it ended before this record
+        now = self._journal.at_us
+        self._journal.at_us = self._before_us  # it ended before this record
         yield from self._end_turn(ending)
         self._journal.at_us = now
 

@@ -4,7 +4,7 @@ A reader is a generator of records, in the order of its source, each with its lo
 decides nothing about journals: `compose` makes entries of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -181,6 +181,41 @@ class Source(msgspec.Struct):
     answer_ends: bool = False
     changes_late: bool = False
     changed_us: int = 0
+
+
+_GOES_ON: Final = (
+    MessageRecord,
+    TurnStartRecord,
+    TurnEndRecord,
+    SummaryRecord,
+    RollbackRecord,
+    BranchRecord,
+)
+"""Records that stand behind a message only when no more of that comes."""
+
+_BESIDE: Final = (TitleRecord, ProblemRecord, ArchiveRecord)
+
+
+def written(
+    records: Iterable[Record], source: Source, leave_open: Callable[[], None]
+) -> Iterator[Record]:
+    """Yield the records without a last message that still grows, and what hangs on it.
+
+    It comes in when it is whole, or when its agent is gone: an entry is never written twice.
+    """
+    held: list[Record] | None = None
+    for record in records:
+        if held is not None and isinstance(record, _GOES_ON):
+            yield from held
+            held = None
+        if isinstance(record, MessageRecord) and record.growing and not source.settled:
+            held = [record]
+        elif held is None or isinstance(record, _BESIDE):
+            yield record
+        else:
+            held.append(record)
+    if held is not None:
+        leave_open()
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from killick.cli.invocation import MOMENT, Invocation, command
 from killick.cli.output import line
 from killick.cli.render import counted
 from killick.exchange import FORMATS
-from killick.exchange.attach import Attachment, Seen, watch
+from killick.exchange.attachment import Attachment, Seen, watch
 from killick.model.sessions import microseconds
 
 

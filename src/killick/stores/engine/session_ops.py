@@ -259,8 +259,8 @@ def news_due(entries: Sequence[e.Entry], stored: Sequence[Told]) -> list[Told]:
     imported = max(
         (entry.seq for entry in entries if isinstance(entry.body, e.Imported)), default=0
     )
-    first, told = min((line.seq for line in stored), default=None), {line.seq for line in stored}
-    told_since = [line for line in fold_news(entries) if line.seq > imported or line.seq in told]
+    first, known = min((line.seq for line in stored), default=None), {line.seq for line in stored}
+    told_since = [line for line in fold_news(entries) if line.seq > imported or line.seq in known]
     return [] if first is None else [line for line in told_since if line.seq >= first]
 
 

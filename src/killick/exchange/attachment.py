@@ -75,7 +75,7 @@ _PLACES_SECONDS: Final = 1.0
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a look has found out: sessions that changed, and what was skipped or repaired.
+    """The outcome of a look: sessions that changed, and what was skipped or repaired.
 
     `running` are the ids of those in which a turn runs.
     """
@@ -407,7 +407,7 @@ def _events(places: list[Path]) -> Iterator["_Events"]:
 
 
 class _Events:
-    """What the watching threads have heard of, and a place for the caller to sleep."""
+    """Changes that the watching threads have heard of, and where the caller sleeps."""
 
     def __init__(self) -> None:
         self._inner, self._outer = socket.socketpair()
