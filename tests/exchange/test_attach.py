@@ -165,6 +165,36 @@ def test_a_turn_whose_agent_is_killed_is_interrupted_at_once(world: World) -> No
     assert seen.running == frozenset()
 
 
+def test_two_agents_that_are_killed_at_once_are_both_noticed(world: World) -> None:
+    first, second = world.folder / NAME, world.folder / NAME.replace("0001.", "0002.")
+    agents = {file: subprocess.Popen(["sleep", "600"]) for file in (first, second)}
+    try:
+        world.attachment = Attachment(
+            world.store,
+            [world.folder],
+            clock=lambda: world.now_us,
+            ticks=lambda: world.now_us / 1_000_000,
+            look_for_writers=lambda _: Writers(
+                {
+                    os.path.realpath(file): {agent.pid}
+                    for file, agent in agents.items()
+                    if agent.poll() is None
+                }
+            ),
+        )
+        world.write(first.name, rollout(*ALL[:3]))
+        thread = test_codex.THREAD.encode()
+        world.write(second.name, rollout(*ALL[:3]).replace(thread, thread[:-1] + b"2"))
+        assert [info.status for info in world.store.sessions()] == ["running"] * 2
+    finally:
+        for agent in agents.values():
+            agent.kill()
+            agent.wait()
+    world.look(first)
+    world.look()
+    assert [info.status for info in world.store.sessions()] == ["interrupted"] * 2
+
+
 def test_an_agent_that_was_never_seen_is_gone_when_its_file_has_rested(world: World) -> None:
     world.agent, agent = None, world.agent
     assert agent is not None

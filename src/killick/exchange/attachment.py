@@ -94,6 +94,10 @@ class _Followed(msgspec.Struct):
     """The turn that runs here for each session."""
     size: int = 0
     writers: frozenset[int] = frozenset()
+    """The processes whose end is waited for."""
+    was_seen: bool = False
+    is_asked_for: bool = False
+    """A process writes to it, and its end would not be heard of."""
     failures: int = 0
     told: set[str] = set()
     """The problems that were reported: each look finds them again."""
@@ -162,7 +166,7 @@ class Attachment:
         return not asked or path in asked or not asked.isdisjoint(path.parents)
 
     def died(self) -> None:
-        """Note that a process has ended: the files that it wrote to are looked at."""
+        """Find the processes that have ended: the files that they wrote to are looked at."""
         for followed in self._followed.values():
             if followed.writers and not self.processes.alive(followed.writers):
                 followed.due = min(followed.due, self._ticks())
@@ -184,6 +188,7 @@ class Attachment:
 
     def wait_seconds(self) -> float:
         """Return how long it is until a look is due; infinity when none is."""
+        self.died()
         due = min((followed.due for followed in self._followed.values()), default=_NEVER)
         return max(0.0, due - self._ticks())
 
@@ -192,6 +197,7 @@ class Attachment:
 
         If interrupted: whole looks are in the store, and the turn of the last one is held.
         """
+        self.died()
         now = self._ticks()
         due = [followed for followed in self._followed.values() if followed.due <= now]
         for followed in sorted(due, key=lambda followed: followed.due):
@@ -241,15 +247,15 @@ class Attachment:
         files, commands = written_files(file.path), READERS[file.format].commands
         writers = self._look_for_writers(self._commands)
         living = set[int]() if writers is None else writers.of(files, commands, file.folder)
-        was_seen = bool(followed.writers)
+        followed.writers = self.processes.watch(living)
+        followed.is_asked_for = bool(living) and not followed.writers
         if living:
-            followed.writers = frozenset(living)
-            self.processes.watch(living)
+            followed.was_seen = True
             return False, "process"
         if rested(file.changed_us, now_us):
             return True, "age"
         done, by = settled(files, writers, living=False)
-        if by == "process" and not (was_seen or commands):
+        if by == "process" and not (followed.was_seen or commands):
             return False, "age"
         return done and is_quiet(file.changed_us, now_us), by
 
@@ -277,10 +283,9 @@ class Attachment:
             due = now + min(longest, shortest * 2 ** min(followed.failures - 1, 10))
         elif not is_quiet(followed.file.changed_us, now_us):
             due = now + _QUIET_SECONDS
-        elif not done and followed.writers:
-            # Where the end of a process is not heard of, it is asked for.
-            due = _NEVER if self.processes.alive(followed.writers) else now + _RETRY_SECONDS[0]
-        elif not done:
+        elif followed.is_asked_for:
+            due = now + _RETRY_SECONDS[0]
+        elif not done and not followed.writers:
             rests_us = followed.file.changed_us + SETTLED_SECONDS * 1_000_000
             due = now + max(_QUIET_SECONDS, (rests_us - now_us) / 1_000_000 + 1)
         followed.due = max(due, now + _SHARE * (now - began))
@@ -445,9 +450,7 @@ class _Events:
             selector.register(self._inner, selectors.EVENT_READ)
             for descriptor in attachment.processes.descriptors():
                 selector.register(descriptor, selectors.EVENT_READ)
-            ready = selector.select(min(_PLACES_SECONDS, seconds))
-        if any(key.fileobj is not self._inner for key, _ in ready):
-            attachment.died()
+            selector.select(min(_PLACES_SECONDS, seconds))
         with suppress(BlockingIOError):
             self._inner.recv(1 << 16)
         if self._error is not None:

@@ -139,11 +139,12 @@ class LivingProcesses:
     def __init__(self) -> None:
         self._descriptors: dict[int, int] = {}
 
-    def watch(self, numbers: Iterable[int]) -> None:
-        """Watch these processes from now on; one that is gone already is passed over."""
+    def watch(self, numbers: Iterable[int]) -> frozenset[int]:
+        """Watch these processes from now on; return those whose end will be heard of."""
         for number in set(numbers) - self._descriptors.keys():
             with suppress(OSError, AttributeError):
                 self._descriptors[number] = os.pidfd_open(number)
+        return frozenset(self._descriptors.keys() & set(numbers))
 
     def alive(self, numbers: Iterable[int]) -> bool:
         """Tell whether one of these lives; those that are gone are no longer watched."""
