@@ -24,7 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 GROUP = make_group()
 CONTEXT = click.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in MODULES}
-ELSEWHERE = {"acp", "chat", "demo", "model", "serve", "continue", "proxy", "mcp"}
+ELSEWHERE = {"acp", "attach", "chat", "continue", "demo", "mcp", "model", "proxy", "serve"}
 """They need a terminal, processes or a model, or go on until ended; tests of their own run them."""
 ENDLESS = {"killick work -- python agent.py"}
 """It goes on until it is ended, as a test of its own does."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from killick.exchange.importer import READERS
 from tests.exchange.damage import CASES, NEW, check
 
 SLICE = 100
@@ -22,6 +23,11 @@ def test_a_hundred_damaged_sources(tmp_path: Path, case: str, block: int) -> Non
 def test_a_hundred_more_of_the_newer_formats(tmp_path: Path, case: str, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         check(case, tmp_path, seed)
+
+
+def test_no_format_is_forgotten() -> None:
+    cases = {case.removesuffix("-lines") for case in CASES}
+    assert {name for name in READERS if name not in cases} == set()
 
 
 FOUND = [

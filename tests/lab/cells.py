@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,8 +106,13 @@ def _script(agent: Agent, event: Event, home: Home) -> list[Answer]:
             return [Answer(Fail(400, REFUSED))] * 20
 
 
-def run(agent: Agent, event: Event, place: Path) -> Cell:
-    """Run one cell: a new home, one prompt, and the event. Raises TimeoutError."""
+def run(
+    agent: Agent, event: Event, place: Path, before_end: Callable[[], None] = lambda: None
+) -> Cell:
+    """Run one cell: a new home, one prompt, and the event. Raises TimeoutError.
+
+    `before_end` is called when all has happened, before the agent is killed.
+    """
     home = Home(place, "")
     script: list[Answer] = []
     with Model(lambda _request: script.pop(0) if script else Answer(Text(ENDED)),
@@ -117,6 +122,7 @@ def run(agent: Agent, event: Event, place: Path) -> Cell:
         cell = Cell(agent, event, home)
         with started(agent, home, agent.begin(model.url, PROMPT)) as process:
             _happen(cell, model, process)
+            before_end()
         cell.code = process.returncode
     cell.output = (place / "agent.log").read_text("utf-8", "replace")
     return cell

@@ -102,6 +102,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "export": "import_",
         "copy": "import_",
         "continue": "continue_",
+        "attach": "attach",
     },
     "Serve": {"serve": "serve", "proxy": "proxy", "acp": "acp", "mcp": "mcp", "token": "serve"},
     "Shell": {"completion": "sessions"},

@@ -208,7 +208,7 @@ class Composer:
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries. A last turn without an ending stays open unless it is settled."""
         location, journal = SourceLocation(""), self._journal
-        for record in _dated(self._source):
+        for record in r.written(_dated(self._source), self._source, self._leave_open):
             location = record.location
             if record.at_us is not None:
                 journal.at_us = record.at_us
@@ -216,7 +216,7 @@ class Composer:
                 yield from self._read_asides(record)
                 yield from self._read(record)
             self._before_us = journal.at_us
-        if self._turn is None:
+        if self._turn is None or self.facts.left_open:
             return
         if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
             yield from self._end_without_record(location, "crashed")
@@ -224,7 +224,10 @@ class Composer:
             self._asides = [(at_us, _as_note(aside)) for at_us, aside in self._asides]
             yield from self._read_asides()
         else:
-            self.facts.left_open = True
+            self._leave_open()
+
+    def _leave_open(self) -> None:
+        self.facts.left_open = True
 
     # -- what may stand behind a turn or in it -------------------------------------------------
 
@@ -244,8 +247,7 @@ class Composer:
         """Yield what was put aside; a prompt behind it ends the turn in front of it."""
         if not self._asides or isinstance(before, r.TitleRecord | r.ProblemRecord):
             return
-        asides, self._asides = self._asides, []
-        journal = self._journal
+        asides, self._asides, journal = self._asides, [], self._journal
         now, last = journal.at_us, self._before_us
         ends = (
             isinstance(before, r.TurnStartRecord | r.RollbackRecord | r.BranchRecord)
@@ -327,10 +329,8 @@ class Composer:
             ending = r.TurnEndRecord(
                 location=location, status="interrupted", reason=UNFINISHED, cause=cause
             )
-        now, self._journal.at_us = (
-            self._journal.at_us,
-            self._before_us,
-        )  # it ended before this record
+        now = self._journal.at_us
+        self._journal.at_us = self._before_us  # it ended before this record
         yield from self._end_turn(ending)
         self._journal.at_us = now
 

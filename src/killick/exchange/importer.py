@@ -46,7 +46,7 @@ from killick.exchange.records import (
 )
 from killick.exchange.rejoin import find as find_origin
 from killick.exchange.repair import Repairer
-from killick.exchange.writers import Writers, find_writers, rested, settled
+from killick.exchange.writers import Writers, find_writers, is_quiet, rested, settled
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
 from killick.model.limits import TITLE_CHARS_MAX
@@ -62,7 +62,7 @@ EMPTY: Final = "there is no message in it; it is left out unless it is asked for
 ORPHAN: Final = "the session that it worked for is not here"
 
 _PROSE: Final = ".md"
-_SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst", _PROSE)
+SUFFIXES: Final = (".jsonl", ".json", ".db", ".jsonl.zst", _PROSE)
 _SPEAKS: Final = (e.MessageRecorded, e.MessageStarted)
 _AS_IS: Final[SettledBy] = "as-is"
 
@@ -141,8 +141,8 @@ def import_paths(  # noqa: PLR0913  (what there is to choose)
     for number, file in enumerate(files, start=1):
         try:
             done, by = (True, _AS_IS) if as_is else _rests(file, clock(), writers)
-            how = _How(clock=clock, dry_run=dry_run, known=known, empty=empty, settled_by=by)
-            _import(store, file, report, how, done=done)
+            how = How(clock=clock, dry_run=dry_run, known=known, empty=empty, settled_by=by)
+            import_file(store, file, report, how, done=done)
         except OSError as error:  # it went away meanwhile
             report.skip(SourceLocation(str(file.path)), _unreadable(error))
         if progress is not None:
@@ -151,14 +151,19 @@ def import_paths(  # noqa: PLR0913  (what there is to choose)
     return report
 
 
-class _How(msgspec.Struct, frozen=True):
-    """How the sessions of a file are taken in."""
+class How(msgspec.Struct, frozen=True):
+    """How the sessions of a file are taken in.
+
+    A caller that follows the file names the turns that it has `held` so far: a last turn without
+    an ending runs here then.
+    """
 
     clock: Clock
     dry_run: bool = False
     known: set[str] | None = None
     empty: bool = True
     settled_by: SettledBy | None = None
+    held: frozenset[str] | None = None
 
 
 class _Once:
@@ -181,23 +186,30 @@ def _rests(file: DiscoveredFile, now_us: int, once: _Once) -> tuple[bool, Settle
     written_us = file.changed_us if told_us is None else min(file.changed_us, told_us)
     if rested(written_us, now_us):
         return True, "age"
-    files, writers = _written(file.path), once.writers
+    files, writers = written_files(file.path), once.writers
     living = writers is not None and writers.has(files, format_.commands, file.folder)
     return settled(files, writers, living=living)
 
 
-def _import(store: Store, file: DiscoveredFile, report: Report, how: _How, *, done: bool) -> None:
+def import_file(
+    store: Store, file: DiscoveredFile, report: Report, how: How, *, done: bool
+) -> list[Merged]:
+    """Bring in the sessions of one file; return what became of each.
+
+    If interrupted: whole turns are there; calling it again goes on.
+    """
+    merged = list[Merged]()
     try:
         if file.format == jsonl.NAME:
             jsonl.import_lines(store, file.path, report, dry_run=how.dry_run, known=how.known)
-            return
-        reading = ReadOptions(file.changed_us, done)
+            return merged
+        reading = ReadOptions(file.changed_us, done, is_quiet(file.changed_us, how.clock()))
         for source in READERS[file.format].read(file.path, reading):
             if isinstance(source, ProblemRecord):
                 report.take(source)
             else:
                 source.changed_us = file.changed_us
-                _import_source(store, source, report, how)
+                merged.append(_import_source(store, source, report, how))
     except OSError as error:
         report.skip(SourceLocation(str(file.path)), _unreadable(error))
     except KillickError as error:
@@ -206,6 +218,7 @@ def _import(store: Store, file: DiscoveredFile, report: Report, how: _How, *, do
         report.skip(
             SourceLocation(str(file.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
         )
+    return merged
 
 
 def _unreadable(error: OSError) -> str:
@@ -237,7 +250,7 @@ def find(
         for file in [path] if named else _files(path):
             if not seen.isdisjoint(file.parents):
                 continue  # a part of what is read as one
-            discovered = _look(file, report, named=named)
+            discovered = discover(file, report, named=named)
             if (
                 discovered is None
                 or discovered.path in seen
@@ -257,10 +270,10 @@ def count_files(path: Path) -> int:
 def _files(folder: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(folder):
         folders.sort()
-        yield from (Path(name) / file for file in sorted(files) if file.endswith(_SUFFIXES))
+        yield from (Path(name) / file for file in sorted(files) if file.endswith(SUFFIXES))
 
 
-def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
+def discover(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
     if path.with_name(f"{path.name}-lock").exists():
         # One of our own, perhaps open right here: closing a file drops every lock on it.
         if named:
@@ -270,7 +283,7 @@ def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
         detection = look_at(path)
         if detection.format is not None:
             unit = READERS[detection.format].unit(path) if detection.format in READERS else path
-            return DiscoveredFile(unit, detection.format, _changed_us(unit), detection.folder)
+            return DiscoveredFile(unit, detection.format, changed_us(unit), detection.folder)
     except OSError as error:
         if named or not isinstance(error, FileNotFoundError):
             report.skip(SourceLocation(str(path)), _unreadable(error))
@@ -286,12 +299,12 @@ def _look(path: Path, report: Report, *, named: bool) -> DiscoveredFile | None:
     return None
 
 
-def _changed_us(path: Path) -> int:
+def changed_us(path: Path) -> int:
     """Return when it was last written to; a database writes to a log beside it first."""
-    return max(file.stat().st_mtime_ns for file in _written(path)) // 1_000
+    return max(file.stat().st_mtime_ns for file in written_files(path)) // 1_000
 
 
-def _written(path: Path) -> list[Path]:
+def written_files(path: Path) -> list[Path]:
     """Return the files that an agent writes to for what is read as one."""
     if path.is_dir():
         return [file for file in path.rglob("*") if file.is_file()] or [path]
@@ -342,10 +355,11 @@ def import_source(
     known: set[str] | None = None,
 ) -> Outcome:
     """Bring one session in. If interrupted: whole turns are there; the next import goes on."""
-    return _import_source(store, source, report, _How(clock, dry_run, known))
+    _import_source(store, source, report, How(clock, dry_run, known))
+    return report.sessions[-1]
 
 
-def _import_source(store: Store, source: Source, report: Report, how: _How) -> Outcome:
+def _import_source(store: Store, source: Source, report: Report, how: How) -> Merged:
     before = len(report.problems)
     origin = find_origin(store, source, store.session_ids() if how.known is None else how.known)
     if origin is not None:
@@ -357,8 +371,10 @@ def _import_source(store: Store, source: Source, report: Report, how: _How) -> O
     try:
         if _passed_here(store, session_id, how.known):
             merged = Merged(session_id, "left", why=f"the proxy has recorded it, as {session_id}")
-            return _outcome(source, facts, merged, report, how)
-        units = repairer.units(composer.entries(), close=False)
+            _add_outcome(source, facts, merged, report, how)
+            return merged
+        keep_open = how.held is not None
+        units = repairer.units(composer.entries(), close=False, keep_open=keep_open)
         if origin is not None:
             units = origin.units(store, units)
         merged = merge(
@@ -369,15 +385,17 @@ def _import_source(store: Store, source: Source, report: Report, how: _How) -> O
             known=how.known,
             # Before turns were "unseen", the start of an unanswered call was written at its end.
             passing=(e.ToolStarted, e.Compacted) if source.changes_late else (e.ToolStarted,),
+            held=how.held,
         )
         if origin is not None:
             facts.title = None  # it has one here
         if not how.dry_run and merged.action != "left":
-            _finish(store, source, facts, merged, report.summary(before), how.clock)
+            _finish(store, source, facts, merged, report.summary(before), how)
     except (KillickError, OSError) as error:
         report.skip(SourceLocation(source.origin), f"the session could not be taken over: {error}")
-        merged = Merged(session_id, "left", why=str(error))
-    return _outcome(source, facts, merged, report, how)
+        merged = Merged(session_id, "left", why=str(error), try_again=True)
+    _add_outcome(source, facts, merged, report, how)
+    return merged
 
 
 def _passed_here(store: Store, session_id: str, known: set[str] | None) -> bool:
@@ -391,9 +409,9 @@ def _passed_here(store: Store, session_id: str, known: set[str] | None) -> bool:
         return False
 
 
-def _outcome(
-    source: Source, facts: SessionFacts, merged: Merged, report: Report, how: _How
-) -> Outcome:
+def _add_outcome(
+    source: Source, facts: SessionFacts, merged: Merged, report: Report, how: How
+) -> None:
     title = facts.title[0] if facts.title else facts.prompt
     outcome = Outcome(
         source=source.name,
@@ -408,11 +426,10 @@ def _outcome(
         settled_by=how.settled_by,
     )
     report.sessions.append(outcome)
-    return outcome
 
 
 def _why(facts: SessionFacts, merged: Merged) -> str | None:
-    if facts.left_open:
+    if facts.left_open and merged.running is None:
         return OPEN
     return EMPTY if facts.silent and merged.action == "left" else merged.why
 
@@ -435,7 +452,7 @@ def _finish(
     facts: SessionFacts,
     merged: Merged,
     problems: dict[str, object],
-    clock: Clock,
+    how: How,
 ) -> None:
     """Give it the title that it has there, and note where it came from."""
     session = store.session(merged.session_id)
@@ -450,9 +467,9 @@ def _finish(
     bodies += _changed_since(session, facts.changes, merged)
     if facts.archived and merged.action == "new":
         bodies.append(e.Archived(id=keyed_id("ent", session.id, "archived")))
-    if merged.added:
+    if merged.added > merged.went_on:
         entry_id = keyed_id("ent", session.id, f"imported/{session.head}")
-        about_import = problems | {"at_us": clock()}
+        about_import = problems | {"at_us": how.clock()}
         if merged.action == "forked":
             about_import["fork"] = {"of": merged.fork_of, "at": merged.fork_at, "why": merged.why}
         bodies.append(
@@ -462,7 +479,7 @@ def _finish(
         # A session is as old as what it says; when it came in is told in the report.
         at_us, head = info.updated_at_us, session.head
         entries = [e.Entry(head + n, at_us, body) for n, body in enumerate(bodies, start=1)]
-        store.import_entries(session.id, entries)
+        store.import_entries(session.id, entries, hold=how.held is not None)
 
 
 def _changed_since(session: Session, changes: list[LateChange], merged: Merged) -> Iterator[e.Body]:

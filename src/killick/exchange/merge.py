@@ -11,11 +11,13 @@ Rule 3: a turn that came in before it was over there keeps its ending; what came
 Rule 4: where the two part, the rest goes into a fork of what they share. The fork's id is made
         from where and how they part, so the next import finds it again.
 Rule 5: seqs inside of entries are those of the source; each is written with its place here.
+Rule 6: the last turn of a source that is followed may be open. It runs here, held by this opening
+        of the store; what comes of it later is appended to it.
 """
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -47,14 +49,26 @@ _ABOUT: Final[tuple[type[e.KnownBody], ...]] = (
     e.Note,
     e.Imported,
     e.Visibility,
+    e.StopAsked,
+    e.PromptWaiting,
 )
 
 
 class Unit(msgspec.Struct):
-    """A whole turn, or one entry outside of turns, and the blobs that it names."""
+    """A whole turn, or one entry outside of turns, and the blobs that it names.
+
+    The last of a source that is followed may be the beginning of a turn.
+    """
 
     entries: list[e.Entry]
     blobs: dict[str, bytes] = {}
+
+    @property
+    def open_turn(self) -> str | None:
+        """Return the id of a turn that it leaves open."""
+        first, last = self.entries[0].body, self.entries[-1].body
+        is_open = isinstance(first, e.TurnStarted) and not isinstance(last, e.TurnEnding)
+        return first.turn_id if is_open and isinstance(first, e.TurnStarted) else None
 
 
 class Merged(msgspec.Struct):
@@ -66,6 +80,12 @@ class Merged(msgspec.Struct):
     fork_of: str | None = None
     fork_at: int = 0
     why: str | None = None
+    running: str | None = None
+    """The turn that was left open, and runs here."""
+    went_on: int = 0
+    """How many of the entries go on with a turn that ran here before."""
+    try_again: bool = False
+    """Whether what stood in the way may be over soon."""
     seq_here: Callable[[int], int] = lambda seq: seq
     """Gives the seq here of the source's entry at a seq."""
 
@@ -82,22 +102,24 @@ def merge(
     dry_run: bool = False,
     known: set[str] | None = None,
     passing: tuple[type[e.KnownBody], ...] = (),
+    held: Collection[str] | None = None,
 ) -> Merged:
     """Append the units that are missing. If interrupted: whole units are there, call it again.
 
     `known` are the ids of all sessions, for a caller that brings in many: asking a store for a
     missing one makes it look for the nearest. Stored entries of the kinds in `passing` are passed
-    over, as a title is.
+    over, as a title is. A caller that follows the source names the turns that it has `held` so far,
+    by which it may leave the last one open.
     """
     try:
-        merger = _Merger(store, session_id, known, (*_ABOUT, *passing), dry_run=dry_run)
+        merger = _Merger(store, session_id, known, (*_ABOUT, *passing), held, dry_run=dry_run)
         for unit in units:
             merger.merge_unit(unit)
         return merger.finish()
     except SessionDeleted:
         return Merged(session_id, "left", why="it was deleted here")
     except _InUse:
-        return Merged(session_id, "left", why="a turn of it runs here")
+        return Merged(session_id, "left", why="a turn of it runs here", try_again=True)
 
 
 class _Merger:
@@ -109,9 +131,13 @@ class _Merger:
         session_id: str,
         known: set[str] | None,
         passing: tuple[type[e.KnownBody], ...],
+        held: Collection[str] | None,
         *,
         dry_run: bool,
     ) -> None:
+        self._held = held
+        self._running: str | None = None
+        self._went_on = 0
         self._store = store
         self._known = known
         self._passing = passing
@@ -133,7 +159,7 @@ class _Merger:
 
     def _open(self) -> None:
         try:
-            self._stored = _Stored(self._session(self.session_id), self._passing)
+            self._stored = _Stored(self._session(self.session_id), self._passing, self._held or ())
         except SessionDeleted:  # it is a SessionNotFound too, and must not be taken for one
             raise
         except SessionNotFound:
@@ -169,7 +195,12 @@ class _Merger:
         assert self._stored is not None
         seqs = self._stored.find(unit, self._seq_here)
         if seqs is not None:
+            self._running = unit.open_turn if self._stored.is_running(unit.open_turn) else None
             return seqs, None
+        going_on = self._stored.find_running(unit, self._seq_here)
+        if going_on is not None:
+            self._go_on(unit, *going_on)
+            return [], None
         begun = self._stored.find_begun(unit, self._seq_here)
         if begun is not None:
             seqs, known = begun
@@ -182,6 +213,17 @@ class _Merger:
             return None
         self._part(unit)
         return self._find(unit) if self._stored is not None else None
+
+    def _go_on(self, unit: Unit, seqs: list[int], known: set[str]) -> None:
+        """Append what came of a turn that runs here."""
+        assert self._stored is not None
+        self._next, self._stored = self._stored.head + 1, None
+        for entry, seq in zip(unit.entries, seqs, strict=False):
+            self._note_seq(entry.seq, seq)
+        self._running = unit.open_turn
+        rest = [entry for entry in unit.entries[len(seqs) :] if _is_news(entry, known)]
+        self._append(rest, unit.blobs)
+        self._went_on += len(rest)
 
     def _part(self, unit: Unit) -> None:
         """Go on in a fork of the shared part: the two journals differ from here."""
@@ -198,7 +240,9 @@ class _Merger:
     def _open_fork(self, original: str, name: str, shared: int) -> None:
         self._is_new = False
         try:
-            self._stored = _Stored(self._session(name), self._passing, after=shared)
+            self._stored = _Stored(
+                self._session(name), self._passing, self._held or (), after=shared
+            )
         except SessionDeleted:
             raise
         except SessionNotFound:
@@ -210,10 +254,14 @@ class _Merger:
     # -- writing -------------------------------------------------------------------------------
 
     def _add(self, unit: Unit) -> None:
+        self._running = unit.open_turn
+        self._append(unit.entries, unit.blobs)
+
+    def _append(self, entries: Sequence[e.Entry], blobs: dict[str, bytes]) -> None:
         if not self._dry_run:
-            for data in unit.blobs.values():
+            for data in blobs.values():
                 self._store.put_blob(data)
-        for entry in unit.entries:
+        for entry in entries:
             self._note_seq(entry.seq, self._next)
             body = relocated(entry.body, self._seq_here)
             if isinstance(body, e.TurnStarted):  # each turn that continues one has a number, too
@@ -221,13 +269,14 @@ class _Merger:
             self._batch.append(_placed(entry, self._next, body))
             self._batch_bytes += len(encode(body))
             self._next += 1
-        self.added += len(unit.entries)
+        self.added += len(entries)
         if len(self._batch) >= _BATCH or self._batch_bytes >= _BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._batch and not self._dry_run:
-            self._store.import_entries(self.session_id, self._batch)
+            hold = self._held is not None
+            self._store.import_entries(self.session_id, self._batch, hold=hold)
         self._batch, self._batch_bytes = [], 0
 
     def finish(self) -> Merged:
@@ -248,6 +297,8 @@ class _Merger:
             self._fork_of,
             self._fork_at,
             self._fork_why,
+            self._running,
+            self._went_on,
             seq_here=self._seq_here,
         )
 
@@ -321,10 +372,15 @@ class _Stored:
     """The stored journal, read from front to back beside the source's."""
 
     def __init__(
-        self, session: Session, passing: tuple[type[e.KnownBody], ...], after: int = 0
+        self,
+        session: Session,
+        passing: tuple[type[e.KnownBody], ...],
+        held: Collection[str],
+        after: int = 0,
     ) -> None:
         self._session = session
         self._passing = passing
+        self._held = held
         self.head = after
         self._page: list[e.Entry] = []
         self._open_turns = {turn.id for turn in session.turns() if turn.status == "running"}
@@ -353,6 +409,39 @@ class _Stored:
         self._drop(at)
         return seqs
 
+    def is_running(self, turn_id: str | None) -> bool:
+        return turn_id in self._open_turns
+
+    def find_running(self, unit: Unit, known: _SeqMap) -> tuple[list[int], set[str]] | None:
+        """Return the seqs of the first entries of a turn that runs here, held by the caller.
+
+        Beside them are the names of its entries so far. None when no such turn is next, or when it
+        goes on differently here.
+        """
+        first = unit.entries[0].body
+        if not isinstance(first, e.TurnStarted) or not self.is_running(first.turn_id):
+            return None
+        seqs, at = self._find_first(unit, known)
+        names = set[str]()
+        while (stored := self._peek(len(names))) is not None:
+            if len(names) >= at and not isinstance(stored.body, self._passing):
+                return None
+            names.add(identity(stored.body))
+        self._drop(len(names))
+        return seqs, names
+
+    def _find_first(self, unit: Unit, known: _SeqMap) -> tuple[list[int], int]:
+        """Return the seqs of the unit's entries up to the first that is not next, and the index."""
+        seqs: list[int] = []
+        at, seq_here = 0, _TentativeSeqMap(known)
+        for entry in unit.entries:
+            index = self._match(entry, at, seq_here)
+            if index is None:
+                break
+            seqs.append(self._page[index].seq)
+            at = index + 1
+        return seqs, at
+
     def find_begun(self, unit: Unit, known: _SeqMap) -> tuple[list[int], set[str]] | None:
         """Return the seqs of a turn's first entries, of which the last is the ending here.
 
@@ -362,14 +451,7 @@ class _Stored:
         first = unit.entries[0].body
         if not isinstance(first, e.TurnStarted) or not unit.entries[1:]:
             return None
-        seqs: list[int] = []
-        at, seq_here = 0, _TentativeSeqMap(known)
-        for entry in unit.entries:
-            index = self._match(entry, at, seq_here)
-            if index is None:
-                break
-            seqs.append(self._page[index].seq)
-            at = index + 1
+        seqs, at = self._find_first(unit, known)
         ending = self._ending_at(at, first.turn_id)
         if ending is None or not seqs:
             return None
@@ -409,13 +491,16 @@ class _Stored:
             seq_here.note(entry.seq, stored.seq)  # as it was noted before it was written
             body = relocated(entry.body, seq_here)
             if is_same(stored.body, body):
-                if isinstance(body, e.TurnStarted) and body.turn_id in self._open_turns:
+                if isinstance(body, e.TurnStarted) and self._is_of_another(body.turn_id):
                     raise _InUse
                 return at
             seq_here.forget(entry.seq)
             if not isinstance(stored.body, self._passing):
                 return None
             at += 1
+
+    def _is_of_another(self, turn_id: str) -> bool:
+        return self.is_running(turn_id) and turn_id not in self._held
 
     def _peek(self, at: int = 0) -> e.Entry | None:
         while at >= len(self._page) and self._full:
@@ -439,11 +524,7 @@ def _rest_of(unit: Unit, count: int, known: set[str]) -> Unit | None:
     """
     first = unit.entries[0].body
     assert isinstance(first, e.TurnStarted)
-    rest = [
-        entry
-        for entry in unit.entries[count:]
-        if isinstance(entry.body, e.TurnEnding) or identity(entry.body) not in known
-    ]
+    rest = [entry for entry in unit.entries[count:] if _is_news(entry, known)]
     if all(isinstance(entry.body, e.TurnEnding | e.Visibility) for entry in rest):
         return None  # only its ending is another
     turn_id = keyed_id("turn", first.turn_id, f"continues/{count}")
@@ -472,6 +553,10 @@ def _rest_of(unit: Unit, count: int, known: set[str]) -> Unit | None:
                 pass
         entries.append(e.Entry(entry.seq, entry.at_us, body))
     return Unit(entries, unit.blobs)
+
+
+def _is_news(entry: e.Entry, known: set[str]) -> bool:
+    return isinstance(entry.body, e.TurnEnding) or identity(entry.body) not in known
 
 
 def is_same(stored: e.Body, offered: e.Body) -> bool:

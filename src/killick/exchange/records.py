@@ -4,7 +4,7 @@ A reader is a generator of records, in the order of its source, each with its lo
 decides nothing about journals: `compose` makes entries of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -74,7 +74,10 @@ class ModelCallRecord(msgspec.Struct):
 
 
 class MessageRecord(Record, kw_only=True):
-    """A message. One that `begins_turn` is a prompt; `key` is its id in the source."""
+    """A message. One that `begins_turn` is a prompt; `key` is its id in the source.
+
+    More of one that is `growing` may come, as long as nothing stands behind it and its agent lives.
+    """
 
     role: Role
     parts: tuple[Part, ...]
@@ -82,6 +85,7 @@ class MessageRecord(Record, kw_only=True):
     blobs: dict[str, bytes] = {}
     begins_turn: bool = False
     partial: bool = False
+    growing: bool = False
     model_call: ModelCallRecord | None = None
     person: bool = True
     model: bool = True
@@ -177,6 +181,41 @@ class Source(msgspec.Struct):
     answer_ends: bool = False
     changes_late: bool = False
     changed_us: int = 0
+
+
+_GOES_ON: Final = (
+    MessageRecord,
+    TurnStartRecord,
+    TurnEndRecord,
+    SummaryRecord,
+    RollbackRecord,
+    BranchRecord,
+)
+"""Records that stand behind a message only when no more of that comes."""
+
+_BESIDE: Final = (TitleRecord, ProblemRecord, ArchiveRecord)
+
+
+def written(
+    records: Iterable[Record], source: Source, leave_open: Callable[[], None]
+) -> Iterator[Record]:
+    """Yield the records without a last message that still grows, and what hangs on it.
+
+    It comes in when it is whole, or when its agent is gone: an entry is never written twice.
+    """
+    held: list[Record] | None = None
+    for record in records:
+        if held is not None and isinstance(record, _GOES_ON):
+            yield from held
+            held = None
+        if isinstance(record, MessageRecord) and record.growing and not source.settled:
+            held = [record]
+        elif held is None or isinstance(record, _BESIDE):
+            yield record
+        else:
+            held.append(record)
+    if held is not None:
+        leave_open()
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):

@@ -74,8 +74,10 @@ class Repairer:
         self._deleted = False
         self._last_us = 0
 
-    def units(self, entries: Iterable[LocatedEntry], *, close: bool) -> Iterator[Unit]:
-        """Yield the units; a turn that is open at the end is closed, or left out."""
+    def units(
+        self, entries: Iterable[LocatedEntry], *, close: bool, keep_open: bool = False
+    ) -> Iterator[Unit]:
+        """Yield the units; a turn that is open at the end is closed, kept open, or left out."""
         location = SourceLocation("")
         for located in entries:
             location = located.location
@@ -85,6 +87,8 @@ class Repairer:
             return
         if close:
             yield from self._close(location)
+        elif keep_open:
+            yield self._finished()
         else:
             self._running = None
 

@@ -21,14 +21,21 @@ def audit(entries: Sequence[e.Entry]) -> list[Violation]:
 
 
 def audit_continuation(
-    entries: Sequence[e.Entry], *, turn_of: TurnOf, is_queued: Callable[[str], bool]
+    entries: Sequence[e.Entry],
+    *,
+    turn_of: TurnOf,
+    is_queued: Callable[[str], bool],
+    running: TurnState | None = None,
+    may_stay_open: bool = False,
 ) -> list[Violation]:
-    """Return the same of entries that are to follow on a journal in which no turn runs.
+    """Return the same of entries that are to follow on a journal, in which this turn runs or none.
 
-    They hold whole turns: one that is begun and not ended breaks a rule as well.
+    They hold whole turns: one that is begun and not ended breaks a rule as well, unless it may stay
+    open. A `running` turn takes the entries up, so the caller gives a copy.
     """
-    replay = _Audit(first=entries[0].seq, turn_of=turn_of, is_queued=is_queued)
-    return [*replay.run(entries), *replay.left_open(entries[-1].seq)]
+    replay = _Audit(first=entries[0].seq, turn_of=turn_of, is_queued=is_queued, running=running)
+    broken = replay.run(entries)
+    return broken if may_stay_open else [*broken, *replay.left_open(entries[-1].seq)]
 
 
 class _Audit:
@@ -39,14 +46,15 @@ class _Audit:
         first: int = 1,
         turn_of: TurnOf = lambda _: None,
         is_queued: Callable[[str], bool] = lambda _: False,
+        running: TurnState | None = None,
     ) -> None:
         self._first = first
         self._turn_of = turn_of
         self._is_queued = is_queued
         self._broken: list[Violation] = []
         self._seen: set[str] = set()
-        self._turns: dict[str, TurnState] = {}
-        self._running: TurnState | None = None
+        self._turns: dict[str, TurnState] = {} if running is None else {running.id: running}
+        self._running = running
         self._queued: set[str] = set()
         self._withdrawn: set[str] = set()
 

@@ -69,14 +69,19 @@ class Upkeep:
         )
         return self._run(flow)
 
-    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+    def import_entries(
+        self, session_id: str, entries: Sequence[e.Entry], *, hold: bool = False
+    ) -> Receipt:
         """Append entries that were made elsewhere, with their own times, in the places they name.
 
         All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
         rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
         change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+
+        With `hold` the last turn may stay open: it runs, held by this opening of the store, and
+        later entries go on with it. It is closed as crashed when this opening is gone.
         """
-        return self._run(self._core.import_entries(session_id, entries))
+        return self._run(self._core.import_entries(session_id, entries, hold=hold))
 
     def backup(
         self,
@@ -204,14 +209,19 @@ class AsyncUpkeep:
         )
         return await self._run(flow)
 
-    async def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Receipt:
+    async def import_entries(
+        self, session_id: str, entries: Sequence[e.Entry], *, hold: bool = False
+    ) -> Receipt:
         """Append entries that were made elsewhere, with their own times, in the places they name.
 
         All or none, in whole turns; an entry at seq 1 begins the session. Nothing enters that the
         rules refuse: InvalidEntry, IdConflict or SessionBusy says what. The same entries again
         change nothing, and the receipt says `repeated`. If interrupted: all are there or none.
+
+        With `hold` the last turn may stay open: it runs, held by this opening of the store, and
+        later entries go on with it. It is closed as crashed when this opening is gone.
         """
-        return await self._run(self._core.import_entries(session_id, entries))
+        return await self._run(self._core.import_entries(session_id, entries, hold=hold))
 
     async def backup(
         self,

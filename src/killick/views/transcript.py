@@ -280,4 +280,4 @@ def _state(
         return "unknown" if over else "running"
     if message.state == "partial" and not is_whole_object(call.arguments):
         return "cut off"
-    return "unknown" if over and not seen else "not started"
+    return "not started" if seen else "unknown"

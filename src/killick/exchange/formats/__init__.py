@@ -76,10 +76,19 @@ class Peek:
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """The time a file was written last, and whether its agent is done with it."""
+    """The time a file was written last, and whether its agent is done with it.
+
+    `quiet` says that nothing was written to it for a moment: what an agent writes at once is there.
+    """
 
     changed_us: int
     settled: bool
+    quiet: bool = False
+
+    @property
+    def rests(self) -> bool:
+        """Tell whether what is there of a message is all that was written of it."""
+        return self.settled or self.quiet
 
 
 def _nowhere(_environment: Mapping[str, str], _home: Path) -> Iterable[Path]:

@@ -44,7 +44,7 @@ class _Chunk(msgspec.Struct):
         return "\n".join(self.lines).strip("\n")
 
 
-def aider(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
+def aider(path: Path, *, settled: bool, quiet: bool = False) -> Iterator[Source | r.ProblemRecord]:
     """Yield the sessions of a file. Only the last can still be written to."""
     sessions = list(_sessions(path))
     seen: dict[str, int] = {}
@@ -57,7 +57,9 @@ def aider(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemRecord]:
             NAME,
             native,
             f"{path}:{at}",
-            _records(path, location, native, begun, lines),
+            _records(
+                path, location, native, begun, lines, growing=last and not settled, quiet=quiet
+            ),
             settled or not last,
             answer_ends=True,
         )
@@ -83,7 +85,14 @@ def _sessions(path: Path) -> Iterator[tuple[int, str, list[tuple[int, str]]]]:
 
 
 def _records(
-    path: Path, location: SourceLocation, native: str, begun: str, lines: list[tuple[int, str]]
+    path: Path,
+    location: SourceLocation,
+    native: str,
+    begun: str,
+    lines: list[tuple[int, str]],
+    *,
+    growing: bool,
+    quiet: bool,
 ) -> Iterator[r.Record]:
     yield r.BeginRecord(
         location=location,
@@ -94,6 +103,9 @@ def _records(
     model: str | None = None
     chunks = list(_chunks(lines))
     for number, chunk in enumerate(chunks):
+        grows = growing and number == len(chunks) - 1
+        if grows and not quiet and chunk.who == "aider":
+            return  # more lines of it may come
         where = SourceLocation(str(path), chunk.at)
         key = f"{native}/{chunk.at - (location.line or 0)}"
         if chunk.who == "aider":
@@ -105,7 +117,7 @@ def _records(
                     location=where, status="interrupted", reason="ctrl_c", cause="stopped"
                 )
         elif chunk.who == "person":
-            yield from _read_prompt(where, chunk, key)
+            yield from _read_prompt(where, chunk, key, growing=grows and not quiet)
         else:
             usage = _usage(chunks[number + 1].text) if number + 1 < len(chunks) else None
             yield r.MessageRecord(
@@ -113,6 +125,7 @@ def _records(
                 role="assistant",
                 parts=(Text(chunk.text),),
                 key=key,
+                growing=grows,  # what it has cost is said behind it
                 model_call=r.ModelCallRecord(model=model, usage=usage),
             )
 
@@ -141,7 +154,9 @@ def _speaker(line: str) -> tuple[str, str]:
     return "model", line
 
 
-def _read_prompt(location: SourceLocation, chunk: _Chunk, key: str) -> Iterator[r.Record]:
+def _read_prompt(
+    location: SourceLocation, chunk: _Chunk, key: str, *, growing: bool
+) -> Iterator[r.Record]:
     """Read what the person typed; a command that goes to the model comes once more, without it."""
     text = chunk.text
     asked = _SAID_TO_MODEL.match(text)
@@ -156,7 +171,12 @@ def _read_prompt(location: SourceLocation, chunk: _Chunk, key: str) -> Iterator[
         yield r.OpaqueRecord(location=location, name="command", data=text)
         return
     yield r.MessageRecord(
-        location=location, role="user", parts=(Text(text),), key=key, begins_turn=True
+        location=location,
+        role="user",
+        parts=(Text(text),),
+        key=key,
+        begins_turn=True,
+        growing=growing,
     )
 
 
@@ -186,7 +206,7 @@ def _claims(peek: Peek) -> bool:
 
 
 def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
-    return aider(path, settled=reading.settled)
+    return aider(path, settled=reading.settled, quiet=reading.quiet)
 
 
 FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, commands=("aider",))

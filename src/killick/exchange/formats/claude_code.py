@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from killick.exchange import records as r
-from killick.exchange.formats import Format, Peek, chosen, misfits
+from killick.exchange.formats import Format, Peek, ReadOptions, chosen, misfits
 from killick.exchange.formats import content as c
 from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
@@ -56,8 +56,9 @@ def _is_of_another(record: dict[str, Any]) -> bool:
     return "systemPayload" in record or (isinstance(message, dict) and "parts" in message)
 
 
-def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
+def claude_code(path: Path, *, settled: bool, quiet: bool = False) -> Iterator[Source]:
     """Yield the session of a file, and the subagents' sessions in it."""
+    reading = ReadOptions(0, settled, quiet)
     index = _Index(path)
     main = index.main
     is_agent = path.stem.startswith("agent-")
@@ -65,12 +66,12 @@ def claude_code(path: Path, *, settled: bool) -> Iterator[Source]:
     native = f"{index.session_id}/{path.stem}" if is_agent else own
     parent = index.session_id if is_agent else None
     if is_agent:
-        yield _source(path, native, parent, index, _everything, settled=settled)
+        yield _source(path, native, parent, index, _everything, reading)
         return
-    yield _source(path, native, None, index, main, settled=settled)
+    yield _source(path, native, None, index, main, reading)
     for root in index.roots:
         belongs = index.sidechain(root)
-        yield _source(path, f"{native}/{root}", native, index, belongs, settled=settled)
+        yield _source(path, f"{native}/{root}", native, index, belongs, reading)
 
 
 def _source(
@@ -79,11 +80,10 @@ def _source(
     parent: str | None,
     index: "_Index",
     belongs: Belongs,
-    *,
-    settled: bool,
+    reading: ReadOptions,
 ) -> Source:
-    reading = _SessionReader(native, parent, index, belongs, settled=settled)
-    return Source(NAME, native, str(path), reading.records(path), settled)
+    reader = _SessionReader(native, parent, index, belongs, reading)
+    return Source(NAME, native, str(path), reader.records(path), reading.settled)
 
 
 def _everything(_: dict[str, Any]) -> bool:
@@ -156,9 +156,15 @@ class _SessionReader:
     """The records of one session of a file."""
 
     def __init__(
-        self, native: str, parent: str | None, index: _Index, belongs: Belongs, *, settled: bool
+        self,
+        native: str,
+        parent: str | None,
+        index: _Index,
+        belongs: Belongs,
+        reading: ReadOptions,
     ) -> None:
-        self._settled = settled
+        self._settled = reading.settled
+        self._rests = reading.rests
         self._reports = parent is None or belongs is _everything
         self._native = native
         self._parent = parent
@@ -190,8 +196,7 @@ class _SessionReader:
                 yield from self._report_line(line)
             elif self._belongs(line.record):
                 yield from self._read_line(line.location, line.record)
-        # More lines of the last answer may be on their way.
-        yield from self._flush(ends=self._settled)
+        yield from self._flush(last=True)
 
     def _report_line(self, line: SourceLine) -> Iterator[r.Record]:
         """Report an unreadable line in the main session, unless it may still be written."""
@@ -315,16 +320,19 @@ class _SessionReader:
         answer.blobs |= parsed.blobs
         answer.last_us = time_us(record.get("timestamp"))
 
-    def _flush(self, *, ends: bool = True) -> Iterator[r.Record]:
+    def _flush(self, *, last: bool = False) -> Iterator[r.Record]:
         behind, self._behind = self._behind, []
-        results = any(isinstance(record, r.ResultRecord) for record in behind)
-        yield from self._flush_answer(ends=ends and not results)
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            # More lines of the last one may be on their way until it says why it stopped, and they
+            # are written at once then.
+            stopped = self._rests and answer.message.get("stop_reason") is not None
+            growing = last and not (self._settled or stopped)
+            results = any(isinstance(record, r.ResultRecord) for record in behind)
+            yield from self._flush_answer(answer, growing=growing, ends=not (growing or results))
         yield from behind
 
-    def _flush_answer(self, *, ends: bool) -> Iterator[r.Record]:
-        answer, self._answer = self._answer, None
-        if answer is None:
-            return
+    def _flush_answer(self, answer: _Answer, *, growing: bool, ends: bool) -> Iterator[r.Record]:
         for part in answer.parts:
             if isinstance(part, ToolCall):
                 self._callers[part.id] = answer.key
@@ -336,6 +344,7 @@ class _SessionReader:
                 parts=tuple(answer.parts),
                 key=answer.key,
                 blobs=answer.blobs,
+                growing=growing,
                 model_call=self._model_call(answer),
             )
         if ends and answer.message.get("stop_reason") in _ENDS:
@@ -527,7 +536,7 @@ def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
 FORMAT: Final = Format(
     name=NAME,
     claims=_claims,
-    read=lambda path, reading: claude_code(path, settled=reading.settled),
+    read=lambda path, reading: claude_code(path, settled=reading.settled, quiet=reading.quiet),
     places=_places,
     newest_us=newest_us,
     misfits=misfits(_fits),

@@ -103,6 +103,7 @@ class _SessionReader:
             parsed.parts.append(Reasoning(text))
         else:
             parsed.text(text)
+        partial = row.get("partial") is True and role == "assistant"
         yield from c.message_records(
             location,
             at,
@@ -111,7 +112,8 @@ class _SessionReader:
             key=self._key(location, row),
             prompt=prompt,
             model_call=self._model_call,
-            partial=row.get("partial") is True and role == "assistant",
+            partial=partial,
+            growing=partial,
         )
 
     def _key(self, location: SourceLocation, row: dict[str, Any]) -> str:

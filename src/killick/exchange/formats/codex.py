@@ -118,7 +118,7 @@ class _SessionReader:
                 yield from self._read_line(line.location, line.record)
             elif self._settled or not line.torn:
                 yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
-        yield from self._flush()
+        yield from self._flush(growing=not self._settled)
         title = _index_title(self._path, self._name)
         if title is not None:
             yield r.TitleRecord(location=SourceLocation(str(self._path)), title=title)
@@ -301,7 +301,7 @@ class _SessionReader:
         if c.is_id(item.get("id")):
             answer.ids[kind] = item["id"]
 
-    def _flush(self) -> Iterator[r.Record]:
+    def _flush(self, *, growing: bool = False) -> Iterator[r.Record]:
         answer, self._answer = self._answer, None
         if answer is None:
             return
@@ -315,6 +315,7 @@ class _SessionReader:
             parts=tuple(answer.parts),
             key=answer.key,
             blobs=answer.blobs,
+            growing=growing,
             person=not answer.copied,
             model_call=r.ModelCallRecord(
                 provider=provider if isinstance(provider, str) else "openai",

@@ -397,6 +397,7 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
     person: bool = True,
     model: bool = True,
     partial: bool = False,
+    growing: bool = False,
 ) -> Iterator[Record]:
     """Yield the records of one message. An empty one is reported."""
     for what in parsed.bad:
@@ -420,6 +421,7 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
             blobs=parsed.blobs,
             begins_turn=prompt and role == "user",
             partial=partial,
+            growing=growing,
             model_call=model_call if role == "assistant" else None,
             person=person,
             model=model,

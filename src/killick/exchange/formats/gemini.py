@@ -117,6 +117,8 @@ class _SessionReader:
         self._native = native
         self._chat = chat
         self._answered: dict[str, ToolResult] = {}
+        self._growing = False
+        """An answer is written again, with its calls, until something stands behind it."""
 
     def records(self, path: Path) -> Iterator[r.Record]:
         chat, location = self._chat, SourceLocation(str(path), 1)
@@ -134,10 +136,10 @@ class _SessionReader:
         if title is not None:
             yield r.TitleRecord(location=location, title=title, by="model")
         yield from chat.problems
-        last: tuple[SourceLocation, dict[str, Any]] | None = None
+        last = chat.rows[-1] if chat.rows else None
         for location, row in chat.rows:
+            self._growing = row is chat.rows[-1][1]
             yield from self._read_row(location, row)
-            last = (location, row)
         if last is not None and last[1].get("type") == "error":
             yield r.TurnEndRecord(
                 location=last[0],
@@ -198,7 +200,13 @@ class _SessionReader:
             return
         results, parsed.results = parsed.results, []
         yield from c.message_records(
-            location, at, "assistant", parsed, key=key, model_call=_model_call(row)
+            location,
+            at,
+            "assistant",
+            parsed,
+            key=key,
+            model_call=_model_call(row),
+            growing=self._growing,
         )
         for result in results:
             yield r.ResultRecord(location=location, at_us=at, result=result)

@@ -118,6 +118,7 @@ class _SessionReader:
             text = arguments if isinstance(arguments, str) else c.compact(arguments)
             parsed.call(given.get("id"), given.get("name"), text)
         own = record.get("id")
+        partial = record.get("partial") is True and role == "assistant"
         yield from c.message_records(
             location,
             at,
@@ -126,7 +127,8 @@ class _SessionReader:
             key=own if c.is_id(own) else f"{self._native}/{location.line}",
             prompt=role == "user",
             person=record.get("hidden") is not True,
-            partial=record.get("partial") is True and role == "assistant",
+            partial=partial,
+            growing=partial,
             model_call=r.ModelCallRecord(
                 provider=c.as_text(record.get("provider")),
                 model=c.as_text(record.get("model")),

@@ -74,11 +74,12 @@ def _records(
         before = heading.start()
         ends = says[number + 1].start() if number + 1 < len(says) else len(text)
         where = SourceLocation(str(path), line)
-        yield from _read(where, heading, text[heading.end() : ends], f"{native}/{number}")
+        spoken, last = text[heading.end() : ends], number == len(says) - 1
+        yield from _read(where, heading, spoken, f"{native}/{number}", growing=last)
 
 
 def _read(
-    location: SourceLocation, heading: re.Match[str], body: str, key: str
+    location: SourceLocation, heading: re.Match[str], body: str, key: str, *, growing: bool
 ) -> Iterator[r.Record]:
     about = heading["about"] or ""
     dated = _AT.search(about)
@@ -104,6 +105,7 @@ def _read(
             parsed,
             key=f"{key}/{number}" if number else key,
             model_call=r.ModelCallRecord(model=model or None),
+            growing=growing,
         )
         for result in results:
             yield r.ResultRecord(location=location, at_us=at, result=result)

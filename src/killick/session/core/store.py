@@ -136,16 +136,21 @@ class StoreCore(StoreOpening):
             yield from SessionCore(self, row).describe(e.Restored(id=runtime.ids("ent")))
         return (yield from open_session(self, session_id))
 
-    def import_entries(self, session_id: str, entries: Sequence[e.Entry]) -> Flow[Receipt]:
+    def import_entries(
+        self, session_id: str, entries: Sequence[e.Entry], *, hold: bool = False
+    ) -> Flow[Receipt]:
         """Append entries that were made elsewhere."""
         tenant, session_id = self.runtime().tenant, plain(session_id)
+        holder = self.runtime().database.holder if hold else None
         checks.check_id(session_id, "session id")
         if not entries:
             raise InvalidEntry("there is no entry to import")
         for entry in entries:
             _check_imported(entry)
         return (
-            yield from write(lambda engine: ops.import_entries(engine, session_id, tenant, entries))
+            yield from write(
+                lambda engine: ops.import_entries(engine, session_id, tenant, entries, holder)
+            )
         )
 
     # -- the rest ------------------------------------------------------------------------------

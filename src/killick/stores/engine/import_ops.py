@@ -1,10 +1,13 @@
 """Operations on what was made elsewhere: entries with their own times, and messages.
 
 They come in whole turns. A turn that is imported was over before it came here, so no lease is taken
-for it, and an import that dies leaves no turn behind that seems to run.
+for it, and an import that dies leaves no turn behind that seems to run. Only a caller that follows
+an agent, and says so by naming itself as the holder, leaves the last turn open: it runs here then,
+as long as that holder lives.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import msgspec
 
@@ -37,40 +40,66 @@ from killick.stores.engine.turn_ops import close_turn, crashed, session_busy
 
 
 def import_entries(
-    engine: EngineState, session_id: str, tenant: str, entries: Sequence[e.Entry]
+    engine: EngineState,
+    session_id: str,
+    tenant: str,
+    entries: Sequence[e.Entry],
+    holder: str | None = None,
 ) -> Receipt:
     """Append entries at the seqs that they name, all or none; return the last one's receipt.
 
     An entry at seq 1 begins the session. Entries that are there already, in these places,
     change nothing. A `LinkedEntry` keeps its link where it follows on the same link here.
+    A turn that they leave open is run by the `holder`, and entries for a turn that it runs go on
+    with that.
     """
+    if holder is not None:
+        entries = _held(entries, holder)
     existing = engine.tx.find_session(tenant, session_id)
     if existing is None:
-        return _import_new(engine, session_id, tenant, entries)
+        return _import_new(engine, session_id, tenant, entries, may_stay_open=holder is not None)
     state = engine.state(existing.key)
     row = state.row
     if entries[0].seq <= row.head:
         return _already(engine, state, entries)
-    if state.turn is not None:
+    if state.turn is not None and state.turn.holder != holder:
         raise session_busy(row.id, state.turn.id, state.turn.holder)
     if entries[0].seq != row.head + 1:
         raise InvalidEntry(
             f"session {row.id!r} ends at seq {row.head}, and the entries begin at "
             f"{entries[0].seq}; import what lies between first"
         )
-    _admit_import(engine, state, entries)
+    _admit_import(engine, state, entries, may_stay_open=holder is not None)
     return _append_all(engine, state, entries)
 
 
+def _held(entries: Sequence[e.Entry], holder: str) -> Sequence[e.Entry]:
+    """Return the entries with the holder in the beginning of a turn that they leave open."""
+    for at in reversed(range(len(entries))):
+        body = entries[at].body
+        if isinstance(body, e.TurnEnding):
+            break
+        if isinstance(body, e.TurnStarted):
+            body = msgspec.structs.replace(body, holder=holder)
+            begins = e.Entry(entries[at].seq, entries[at].at_us, body)
+            return [*entries[:at], begins, *entries[at + 1 :]]
+    return entries
+
+
 def _import_new(
-    engine: EngineState, session_id: str, tenant: str, entries: Sequence[e.Entry]
+    engine: EngineState,
+    session_id: str,
+    tenant: str,
+    entries: Sequence[e.Entry],
+    *,
+    may_stay_open: bool,
 ) -> Receipt:
     first = entries[0]
     if first.seq != 1:
         raise SessionNotFound(f"no session {session_id!r} that could go on at {first.seq}")
     if not isinstance(first.body, e.SessionCreated) or first.body.fork is not None:
         raise InvalidEntry("a journal begins with session_created, which names no fork")
-    _admit_import(engine, None, entries)
+    _admit_import(engine, None, entries, may_stay_open=may_stay_open)
     made = create_session(
         engine,
         session_id=session_id,
@@ -84,19 +113,24 @@ def _import_new(
 
 
 def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.Entry]) -> Receipt:
+    followed = state.turn is not None
     if entries:
         # No worker continues what was begun elsewhere: it may be continued there.
         state.row.imported = entries[-1].seq
-        state.row.due, state.row.due_us, state.row.holder = nothing_due(state.row.due), None, None
+        state.row.due, state.row.due_us = nothing_due(state.row.due), None
+        if not followed:
+            state.row.holder = None
         engine.tx.save_session(state.row)
-    with engine.untold():
-        for entry in entries:
+    for entry in entries:
+        # What goes on with a turn that runs here happens now; all else was over before it came.
+        followed = followed and state.turn is not None
+        with nullcontext() if followed else engine.untold():
             receipt = engine.write(state, entry.body, entry.at_us, _linked(entry))
-            assert not receipt.repeated
-            if isinstance(entry.body, e.TurnStarted):
-                state.turn = TurnState(receipt.seq, entry.body)
-            elif isinstance(entry.body, e.TurnEnding):
-                state.turn = None
+        assert not receipt.repeated
+        if isinstance(entry.body, e.TurnStarted):
+            state.turn = TurnState(receipt.seq, entry.body)
+        elif isinstance(entry.body, e.TurnEnding):
+            state.turn = None
     return Receipt(state.row.head)
 
 
@@ -105,7 +139,11 @@ def _linked(entry: e.Entry) -> LinkedEntry | None:
 
 
 def _admit_import(
-    engine: EngineState, state: SessionState | None, entries: Sequence[e.Entry]
+    engine: EngineState,
+    state: SessionState | None,
+    entries: Sequence[e.Entry],
+    *,
+    may_stay_open: bool,
 ) -> None:
     """Refuse all that can be wrong before the first entry is written."""
     deleted = state is not None and state.row.about.deleted
@@ -119,10 +157,19 @@ def _admit_import(
         entries,
         turn_of=lambda turn_id: _turn_before(engine, state, turn_id),
         is_queued=lambda prompt_id: _is_queued(engine, state, prompt_id),
+        running=None if state is None else _running(engine, state),
+        may_stay_open=may_stay_open,
     )
     if broken:
         seq, what = broken[0]
         raise InvalidEntry(f"the entry for seq {seq} cannot follow there: {what}")
+
+
+def _running(engine: EngineState, state: SessionState) -> TurnState | None:
+    """Return the running turn, folded anew: what is asked must not change what the writer knows."""
+    if state.turn is None:
+        return None
+    return fold_turn(engine.tx.entries(state.row.key, after=state.turn.seq - 1))
 
 
 def _admit_place(engine: EngineState, state: SessionState, body: e.Body, *, deleted: bool) -> None:

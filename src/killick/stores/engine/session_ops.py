@@ -253,13 +253,14 @@ def save_derived(tx: Transaction, key: int) -> None:
 def news_due(entries: Sequence[e.Entry], stored: Sequence[Told]) -> list[Told]:
     """Return the lines of the feed that a session's entries amount to, from the first it has on.
 
-    Entries that were brought in from elsewhere are no news, nor is what was there before the feed.
+    Entries that were brought in from elsewhere are no news, nor is what was there before the feed;
+    what was told while it was followed is.
     """
     imported = max(
         (entry.seq for entry in entries if isinstance(entry.body, e.Imported)), default=0
     )
-    first = min((line.seq for line in stored), default=None)
-    told_since = [line for line in fold_news(entries) if line.seq > imported]
+    first, known = min((line.seq for line in stored), default=None), {line.seq for line in stored}
+    told_since = [line for line in fold_news(entries) if line.seq > imported or line.seq in known]
     return [] if first is None else [line for line in told_since if line.seq >= first]
 
 

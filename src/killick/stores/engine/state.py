@@ -338,15 +338,17 @@ class EngineState:
         spent = spent_by(at_us, body, call)
         if spent is not None:
             self.tx.spend(state.row.key, spent)
-        if self.telling and KINDS[type(body)].in_news:
+        if KINDS[type(body)].in_news:
             self._tell(state, seq, body, status)
 
     def _tell(self, state: SessionState, seq: int, body: e.Body, status: str | None) -> None:
-        """Add the entry's lines to the feed, and mark the lines that it answers."""
+        """Mark the lines that the entry answers, and add its own to the feed if it is news."""
         key = state.row.key
         answers = answers_of(body, status)
         if answers is not None:
             self._answer(key, answers)
+        if not self.telling:
+            return
         for number, line in enumerate(lines_of(state.turn, body)):
             self.tx.put_news(key, seq, number, line)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from killick import errors
 from killick.model import entries as e
-from killick.model.messages import Message, Opaque, Text, ToolCall, ToolResult
+from killick.model.messages import Message, Opaque, Role, Text, ToolCall, ToolResult
 from killick.model.sessions import SessionNote
 from killick.testing.conformance.world import Boom, World, check, kinds, raises, texts
 
@@ -513,3 +513,61 @@ async def _used(store: Any, session: Any, word: str, text: str) -> None:
         ("completed", None),
         ("interrupted", text),
     ]
+
+
+@check
+async def a_follower_holds_the_last_turn_of_what_it_brings_in(world: World) -> None:
+    """It runs here as any turn does; what comes later goes on with it, and it ends once."""
+    async with world.store() as store, world.store() as other:
+        begun = _followed()
+        await store.import_entries("mine", begun, hold=True)
+        session = await other.session("mine")
+        assert [turn.status for turn in await session.turns()] == ["running"]
+        later = [
+            e.Entry(4, 30, _message("m2", "t", "assistant", "Yes.")),
+            e.Entry(5, 40, e.TurnEnding(turn_id="t", status="completed")),
+        ]
+        await raises(errors.SessionBusy, store.import_entries("mine", later))
+        await raises(errors.SessionBusy, other.import_entries("mine", later, hold=True))
+        await store.import_entries("mine", later[:1], hold=True)
+        again = await store.import_entries("mine", later[:1], hold=True)
+        assert again.repeated
+        await store.import_entries("mine", later[1:], hold=True)
+        assert [turn.status for turn in await session.turns()] == ["completed"]
+        assert await texts(session) == [
+            ("user", "complete", "go"), ("assistant", "complete", "Yes."),
+        ]  # fmt: skip
+        assert [entry.at_us for entry in await session.entries()] == [10, 10, 20, 30, 40]
+        assert await store.examine_session("mine") == []
+        await raises(errors.InvalidEntry, store.import_entries("whole", begun))
+
+
+@check
+async def a_turn_whose_follower_died_is_closed(world: World) -> None:
+    """The next opening closes it as crashed, and can go on with a turn that continues it."""
+    async with world.crashing() as store:
+        await store.import_entries("mine", _followed(), hold=True)
+    async with world.store() as store:
+        session = await store.session("mine")
+        assert [(turn.status, turn.cause) for turn in await session.turns()] == [
+            ("interrupted", "crashed")
+        ]
+        begins = e.TurnStarted(turn_id="t2", fence=2, holder="x", continues="t", starts="unseen")
+        rest: list[e.Body] = [begins, _message("m2", "t2", "assistant", "Yes.")]
+        entries = [e.Entry(session.head + n, 50, body) for n, body in enumerate(rest, start=1)]
+        await store.import_entries("mine", entries, hold=True)
+        assert [turn.status for turn in await session.turns()] == ["interrupted", "running"]
+        assert await store.examine_session("mine") == []
+
+
+def _followed() -> list[e.Entry]:
+    """A session whose turn has begun elsewhere."""
+    return [
+        e.Entry(1, 10, e.SessionCreated()),
+        e.Entry(2, 10, e.TurnStarted(turn_id="t", fence=1, holder="x", starts="unseen")),
+        e.Entry(3, 20, _message("m1", "t", "user", "go")),
+    ]
+
+
+def _message(own: str, turn_id: str, role: Role, text: str) -> e.MessageRecorded:
+    return e.MessageRecorded(id=own, turn_id=turn_id, role=role, parts=(Text(text),))

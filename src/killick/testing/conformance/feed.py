@@ -3,6 +3,7 @@
 from typing import Any
 
 from killick import errors
+from killick.model import entries as e
 from killick.model.messages import Message, ToolCall
 from killick.session.news import News
 from killick.session.sync import Store
@@ -189,6 +190,27 @@ async def a_paused_session_waits_until_it_is_not(world: World) -> None:
         await session.unpause()
         assert await _lines(store, waiting=True) == []
         assert [kind for _, kind, _ in await _lines(store)] == ["paused", "turn_ended", "unpaused"]
+
+
+@check
+async def the_end_of_a_turn_that_is_followed_is_news(world: World) -> None:
+    """It happens now; what was over when it came in is not told."""
+    async with world.store() as store:
+        over: list[e.Body] = [
+            e.SessionCreated(),
+            e.TurnStarted(turn_id="t1", fence=1, holder="x", starts="unseen"),
+            e.TurnEnding(turn_id="t1", status="failed", reason="x", cause="failed"),
+        ]
+        begun = e.TurnStarted(turn_id="t2", fence=2, holder="x", starts="unseen")
+        entries = [e.Entry(n, n, body) for n, body in enumerate([*over, begun], start=1)]
+        await store.import_entries("mine", entries, hold=True)
+        assert await _lines(store) == []
+        ended = e.TurnEnding(turn_id="t2", status="interrupted", reason="x", cause="crashed")
+        await store.import_entries("mine", [e.Entry(5, 5, ended)], hold=True)
+        assert await _lines(store) == [("mine", "turn_ended", "crashed")]
+        noted = e.Imported(id="i", source="x", origin="x")
+        await store.import_entries("mine", [e.Entry(6, 6, noted)], hold=True)
+        assert await store.examine_session("mine") == []
 
 
 @check
