@@ -11,7 +11,7 @@
     │   ├── SessionNotFound
     │   │   └── SessionDeleted     … any more; it can be restored
     │   ├── SessionAmbiguous   several ids begin like this; names them
-    │   ├── TurnNotFound · MessageNotFound · CallNotFound · BlobNotFound
+    │   ├── TurnNotFound · SeqNotFound · MessageNotFound · CallNotFound · BlobNotFound
     │   ├── HandleClosed       a delta to a closed stream, a store that was closed
     │   ├── ForeignHandle      a turn or stream inherited through fork()
     │   └── ToolNotFinished    a tool block was left without finish()
@@ -90,6 +90,14 @@ class SessionAmbiguous(UsageError):
 
 class TurnNotFound(UsageError, LookupError):
     """The session has no turn with this id."""
+
+
+class SeqNotFound(UsageError, LookupError):
+    """No entry of the session has that seq yet; `head` is the last that there is."""
+
+    def __init__(self, message: str, head: int = 0) -> None:
+        super().__init__(message)
+        self.head = head
 
 
 class MessageNotFound(UsageError, LookupError):

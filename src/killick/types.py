@@ -55,7 +55,7 @@ from killick.stores.engine.turn_ops import DueWork, IfBusy
 from killick.views.budget import CountTokens
 from killick.views.context import Context, Format
 from killick.views.neutral import Errors, Partial
-from killick.views.timeline import TimedTurn
+from killick.views.timeline import TimedTurn, TimedWait
 from killick.views.transcript import Shown, ShownSettlement
 
 __all__ = [
@@ -137,6 +137,7 @@ __all__ = [
     "TakenWork",
     "Text",
     "TimedTurn",
+    "TimedWait",
     "ToolCall",
     "ToolResult",
     "ToolRun",

@@ -21,6 +21,7 @@ LOOKS = (
     ("light", "light", {"width": 1280, "height": 860}),
     ("dark", "dark", {"width": 1280, "height": 860}),
     ("phone", "light", {"width": 390, "height": 844}),
+    ("phone-dark", "dark", {"width": 390, "height": 844}),
 )
 OpenPage = Callable[..., Page]
 Serve = Callable[..., Server]

@@ -69,14 +69,77 @@ def home(page: Page, _server: Server) -> None:
     expect(page.get_by_text("Nothing is lost here")).to_be_visible()
 
 
-STATES = (home, conversation, waiting, approval, menu, panel, search, keys, figures)
+def survived(page: Page, server: Server) -> None:
+    session_id = server.create(title="Deploy")
+    server.begin(session_id, "three")
+    for event in server.events(session_id):
+        if event.name == "delta" and event.data["call_id"] == "c2":
+            break
+    server.stop(session_id, wait_seconds=5)
+    page.goto(f"/s/{session_id}")
+    expect(page.locator(".survived .doubt")).to_be_visible()
+
+
+def needs_you(page: Page, server: Server) -> None:
+    server.begin(server.create(title="Clean up"), "ask")
+    page.goto("/needs")
+    expect(page.locator(".need .ask").first).to_be_visible()
+
+
+def time_machine(page: Page, server: Server) -> None:
+    page.goto(f"/s/{said(server, 'work')}?then=9")
+    expect(page.locator(".talk .message").first).to_be_visible()
+
+
+def waterfall(page: Page, server: Server) -> None:
+    page.goto(f"/s/{said(server, 'work', 'fail')}")
+    page.get_by_role("button", name="When it happened").click()
+    expect(page.locator(".wave").first).to_be_visible()
+
+
+def sent(page: Page, server: Server) -> None:
+    page.goto(f"/s/{said(server, 'work')}")
+    page.get_by_role("button", name="What the model is sent").click()
+    page.get_by_label("Call").select_option(index=1)
+    expect(page.locator(".panel .sent.new").first).to_be_visible()
+
+
+def tools(page: Page, server: Server) -> None:
+    page.goto(f"/s/{said(server, 'reads 6', 'print 50')}")
+    expect(page.locator("details.tool > summary")).to_have_count(3)
+    for summary in page.locator("details.tool > summary").all():
+        summary.click()
+    expect(page.locator(".change")).to_be_visible()
+    expect(page.locator(".terminal").first).to_be_visible()
+
+
+def branches(page: Page, server: Server) -> None:
+    session_id = said(server, "say one", title="Trunk")
+    made = server.http.post(f"/api/sessions/{session_id}/fork", json={}).json()["id"]
+    server.begin(made, "work")
+    server.until_end(made, str(server.get(f"/api/sessions/{session_id}")["head"]))
+    page.goto(f"/s/{made}?beside={session_id}")
+    expect(page.locator(".pair section")).to_have_count(2)
+
+
+def nothing(page: Page, _server: Server) -> None:
+    page.goto("/nope")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+
+
+STATES = (
+    (home, conversation, waiting, approval, menu),
+    (panel, search, keys, figures, nothing),
+    (survived, needs_you, time_machine, waterfall),
+    (sent, tools, branches),
+)
 
 
 CONTRAST = {"runOnly": ["color-contrast"]}
 """Whatever else axe finds it finds in the light as well."""
 
 
-@pytest.mark.parametrize("states", [STATES[:5], STATES[5:]], ids=["talking", "around"])
+@pytest.mark.parametrize("states", STATES, ids=["talking", "around", "past", "inside"])
 def test_axe_finds_nothing(serve: Serve, open_page: OpenPage, states: tuple[State, ...]) -> None:
     server = serve()
     found: list[str] = []

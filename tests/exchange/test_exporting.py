@@ -7,9 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from killick import Message, Opaque, Project, Store
 from killick.exchange import EXPORTS, NOT_TEXT, export_session, import_paths, prepare_export
+from killick.exchange.export.prose import to_html
 from killick.model.entries import Note
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from tests.exchange.checks import PNG, VALIDATORS, converse
@@ -65,10 +68,10 @@ def test_a_page_has_no_scripts_and_fetches_nothing(store: Store) -> None:
     page.feed(exported(store, evil(store), "html"))
     assert page.tags == {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "time", "article", "pre",
-        "details", "summary", "img", "p",
+        "details", "summary", "img", "p", "code", "span",
     }  # fmt: skip
     assert {name for name, _ in page.attributes} <= {
-        "lang", "charset", "http-equiv", "content", "name", "class", "src", "alt"
+        "lang", "charset", "http-equiv", "content", "name", "class", "src", "alt", "datetime"
     }  # fmt: skip
     assert {value for name, value in page.attributes if name == "src"} == {"data:"}
     assert page.text.count("<script>alert(1)</script>") >= 6
@@ -86,6 +89,60 @@ def test_a_page_shows_what_was_said_and_what_broke_off(store: Store) -> None:
         assert text in page.text
     assert "interrupted" in page.text
     assert "Assistant, cut off" in page.text
+
+
+SAID = """# Plan
+
+Do **this** and *that* with `make all`, see [the page](https://example.org/a?b=1&c=2).
+
+1. one
+2. two
+   - inner
+
+> quoted
+
+| a | b |
+|---|---|
+| 1 | <b>2</b> |
+
+```sh
+echo "<hi>"
+```
+[bad](javascript:alert(1)) ![x](data:text/html,1)
+"""
+
+
+def test_a_page_renders_markdown_and_says_what_each_call_was(store: Store) -> None:
+    session = store.create_session(title="Plan")
+    with session.turn("Go **on**.") as turn:
+        call = ToolCall("c", "shell", '{"command": "make \\"all\\""}')
+        turn.record(Message("assistant", [Text(SAID), call]))
+        turn.record(Message("tool", [ToolResult("c", "built")]))
+    text = exported(store, session.id, "html")
+    for piece in (
+        "<h3>Plan</h3>", "<strong>this</strong>", "<em>that</em>", "<code>make all</code>",
+        '<a href="https://example.org/a?b=1&amp;c=2" rel="noopener noreferrer nofollow">the page',
+        "<ol><li>one</li><li>two\n<ul><li>inner</li></ul></li></ol>", "<blockquote><p>quoted</p>",
+        "<td>&lt;b&gt;2&lt;/b&gt;</td>", "echo &quot;&lt;hi&gt;&quot;</pre>", "Go **on**.",
+        "<summary><code>shell</code> make &quot;all&quot; <span>finished</span></summary>",
+    ):  # fmt: skip
+        assert piece in text, piece
+    assert 'href="javascript' not in text
+    assert 'href="data' not in text
+    local = session.transcript()[0].at.astimezone()
+    assert f"{local:%H:%M %Z}" in text
+
+
+@given(st.text(alphabet="#*`>|-+1. \n[]()<&x", max_size=200))
+def test_any_text_becomes_html_in_which_every_tag_is_ours(text: str) -> None:
+    page = Tags()
+    page.feed(to_html(text))
+    assert page.tags <= {
+        "p", "br", "h3", "h4", "h5", "h6", "hr", "blockquote", "ul", "ol", "li", "pre", "code",
+        "strong", "em", "a", "table", "thead", "tbody", "tr", "th", "td",
+    }  # fmt: skip
+    letters = [one for one in text if one == "x"]
+    assert [one for one in page.text if one == "x"] == letters
 
 
 def test_markdown_shows_what_was_said_and_what_broke_off(store: Store) -> None:

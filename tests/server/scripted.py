@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from killick import AsyncStore
+from killick import AsyncStore, Usage
 from killick.model.entries import ApprovalDecided
 from killick.server.auth import Tokens
 from killick.server.launch import serve
@@ -107,7 +107,66 @@ async def flood(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> No
             await asyncio.sleep(0.025)
 
 
+async def print_much(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`print N`: a command prints N lines in colours, as fast as it can."""
+    async with turn.stream(provider="scripted", model="printer") as reply:
+        reply.tool_call("c1", name="shell", arguments='{"command": "make all"}')
+    async with turn.tool("c1") as call:
+        for number in range(int(words[0])):
+            call.output(f"\x1b[3{number % 8}mline {number}\x1b[0m of a build, with some text\n")
+            if number % 200 == 0:
+                await asyncio.sleep(0.01)
+        await call.finish("built")
+    async with turn.stream(provider="scripted", model="printer") as reply:
+        reply.text("Built.")
+
+
+async def three(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Calls three tools; the first finishes, the second hangs, the third waits for it."""
+    async with turn.stream(provider="scripted", model="worker") as reply:
+        reply.text("Three steps.")
+        for number, command in enumerate(("make", "deploy", "announce"), start=1):
+            reply.tool_call(f"c{number}", name="shell", arguments=json.dumps({"command": command}))
+        reply.finish(finish_reason="tool_calls", usage=Usage(input=1200, output=34, cost=0.012))
+    async with turn.tool("c1") as call:
+        await call.finish("made")
+    async with turn.tool("c2") as call:
+        call.output("half of it is there\n")
+        await asyncio.Event().wait()
+
+
+async def reads(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
+    """`reads N`: N files, one in each answer; then a change of one."""
+    for number in range(int(words[0])):
+        async with turn.stream(provider="scripted", model="reader") as reply:
+            name = json.dumps({"path": f"src/file{number}.py"})
+            reply.tool_call(f"r{number}", name="read_file", arguments=name)
+        async with turn.tool(f"r{number}") as call:
+            await call.finish(f"content {number}")
+    change = {"path": "src/file1.py", "old_string": "a\nb\nc", "new_string": "a\nB\nc"}
+    async with turn.stream(provider="scripted", model="reader") as reply:
+        reply.tool_call("w1", name="edit", arguments=json.dumps(change))
+        reply.tool_call("j1", name="query", arguments='{"table": "users"}')
+    async with turn.tool("w1") as call:
+        await call.finish("done")
+    async with turn.tool("j1") as call:
+        await call.finish('{"rows": [{"name": "Ada", "age": 36}], "more": false}')
+    async with turn.stream(provider="scripted", model="reader") as reply:
+        reply.text("Read.")
+        reply.finish(finish_reason="stop", usage=Usage(input=15_400, output=210, cost=0.034))
+
+
+async def refuse(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Breaks as a provider does that was shown a wrong key, with the key in its text."""
+    async with turn.stream(provider="scripted", model="breaker"):
+        raise RuntimeError("Error code: 401 - {'message': 'Incorrect API key: sk-verysecret'}")
+
+
 ACTS: dict[str, Act] = {
+    "print": print_much,
+    "three": three,
+    "reads": reads,
+    "refuse": refuse,
     "flood": flood,
     "count": count,
     "work": work,
@@ -138,6 +197,7 @@ def main() -> None:
     parser.add_argument("--drain", type=float, default=1.0)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--beat", type=float, default=15.0)
+    parser.add_argument("--head", type=float, default=10.0)
     parser.add_argument("--body-bytes", type=int, default=4 * 1024 * 1024)
     parser.add_argument("--tokens", type=Path, required=True)
     parser.add_argument("--window", type=float, default=0.05)
@@ -151,6 +211,7 @@ def main() -> None:
         drain_seconds=given.drain,
         streams=given.streams,
         beat_seconds=given.beat,
+        head_seconds=given.head,
         body_bytes=given.body_bytes,
         look_seconds=0.2,
         webhooks=tuple(Webhook(url=url, secret=b"secret", private=True) for url in given.webhook),

@@ -32,6 +32,8 @@ def test_what_is_imported_lies_beside_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for name in re.findall(r"""(?:^|[;\s}])(?:import|from)\s*["']([^"']+)["']""", text):
         assert (path.parent / name).exists(), name
+    for name in re.findall(r"""import\("([^"]+)"\)""", text):
+        assert (path.parent / name).exists(), name
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import time
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from killick.server import events, session_routes, view_routes
 from killick.server.auth import HEADERS
 from killick.server.endpoint import Endpoint, Operation
 from killick.server.openapi import describe
-from killick.server.responses import Refused, refuse, respond
+from killick.server.responses import Refused, accepts_gzip, refuse, respond
 from killick.server.runner import Recovery
 from killick.server.service import Service
 from killick.server.webhooks import WebhookSender
@@ -37,6 +38,7 @@ _MEDIA: Final = {
 
 class _File(NamedTuple):
     data: bytes
+    packed: bytes
     media: str
     tag: str
 
@@ -44,7 +46,7 @@ class _File(NamedTuple):
 class Pages:
     """The page is one document for every address of it; its own code shows what was asked for."""
 
-    PATHS: ClassVar = ("/", "/s/{session_id}", "/figures", "/assets/{name:path}")
+    PATHS: ClassVar = ("/", "/new", "/needs", "/s/{session_id}", "/figures", "/assets/{name:path}")
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
@@ -56,17 +58,23 @@ class Pages:
                     data = file.read_bytes()
                     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
                     name = f"{part}/{file.name}" if part else file.name
-                    self._files[name] = _File(data, _MEDIA[ending], tag)
+                    packed = gzip.compress(data, 9, mtime=0)
+                    self._files[name] = _File(data, packed, _MEDIA[ending], tag)
 
     async def serve(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
+        return self.file(request.path_params.get("name", "index.html"), request)
+
+    def file(self, name: str, request: Request, status: int = 200) -> Response:
+        """Return a file of the page, packed if the client takes it. Raises HTTPException."""
         file = self._files.get(name)
         if file is None:
             raise HTTPException(404, "There is no such file.")
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == file.tag:
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if status == 200 and request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
-        return Response(file.data, headers=headers, media_type=file.media)
+        if not accepts_gzip(request.headers):
+            return Response(file.data, status, headers, file.media)
+        return Response(file.packed, status, headers | {"Content-Encoding": "gzip"}, file.media)
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -91,6 +99,8 @@ def make_app(service: Service) -> ASGIApp:
 
     async def nothing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if error.status_code == 404 and _is_for_people(request):
+            return pages.file("index.html", request, 404)
         code, message = _WORDS.get(error.status_code, ("refused", "It was refused."))
         return refuse(Refused(error.status_code, code, message, headers=dict(error.headers or {})))
 
@@ -103,6 +113,13 @@ def make_app(service: Service) -> ASGIApp:
         lifespan=lambda _app: _living(service),
     )
     return GuardMiddleware(app, service)
+
+
+def _is_for_people(request: Request) -> bool:
+    """Return whether a browser shows the answer as a page; programs are told in JSON."""
+    path = request.url.path
+    asked = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    return asked and not path.startswith(("/api/", "/assets/"))
 
 
 def _paths() -> list[str]:

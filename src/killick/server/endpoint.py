@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from killick.server.responses import JSON, Refused, refuse, respond
-from killick.server.service import Service
+from killick.server.responses import JSON, Refused, compressed, refuse, respond
+from killick.server.service import ServerSettings, Service
 
 SESSION: Final = "/api/sessions/{session_id}"
 Scopes = Literal["open", "read", "write"]
@@ -54,6 +54,8 @@ class Operation(NamedTuple):
     body: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
+    raw: bool = False
+    """The body is a file, as it is."""
 
     @property
     def summary(self) -> str:
@@ -71,7 +73,7 @@ class Endpoint:
         request = Request(scope, receive)
         scope["killick.route"] = self._operation.path
         try:
-            response = await self._answer(request)
+            response = compressed(await self._answer(request), request.headers)
         except Exception as error:  # noqa: BLE001  (told to the client, and to the log)
             response = refuse(error)
             if response.status_code >= 500:
@@ -89,7 +91,7 @@ class Endpoint:
             request,
             request.path_params,
             _query(request, operation),
-            await _body(request, operation, service.settings.body_bytes),
+            await _body(request, operation, service.settings),
         )
         answer = await operation.handler(call)
         return answer if isinstance(answer, Response) else respond(*answer)
@@ -111,8 +113,10 @@ def _query(request: Request, operation: Operation) -> object:
     return query
 
 
-async def _body(request: Request, operation: Operation, limit: int) -> object:
-    data = await _read(request, limit)
+async def _body(request: Request, operation: Operation, settings: ServerSettings) -> object:
+    if operation.raw:
+        return await _read(request, settings.import_bytes)
+    data = await _read(request, settings.body_bytes)
     if operation.body is None:
         return None
     if data and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:

@@ -16,10 +16,15 @@ import uvicorn
 from killick.errors import UsageError
 from killick.server.app import make_app
 from killick.server.auth import Guard, Tokens, is_loopback
+from killick.server.connections import connection_limit, protocol_for, raise_file_limit
 from killick.server.log import Log
 from killick.server.runner import Runner
 from killick.server.service import ServerSettings, Service
 from killick.session.aio import AsyncStore
+
+WAITING_MAX: Final = 2_048
+TAKEN_AT_ONCE: Final = 16
+"""Connections that may be taken before the limit of them is looked at."""
 
 LAST_SECONDS: Final = 4.0
 """After the time for turns: how long ending them, the streams and the store may take."""
@@ -30,6 +35,13 @@ MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
 
 class _Server(uvicorn.Server):
     """uvicorn without its own signals: ending begins with the turns, not with the sockets."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # asyncio takes as many connections at once as it lets wait: few, so that the limit of them
+        # holds. The kernel lets more wait.
+        for listener in sockets or ():
+            listener.listen(WAITING_MAX)
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def, override, unused-ignore]
@@ -45,7 +57,7 @@ def bind(settings: ServerSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
     try:
         listener.bind((settings.host, settings.port))
-        listener.listen(2_048)  # who connects before uvicorn is ready waits
+        listener.listen(WAITING_MAX)  # who connects before uvicorn is ready waits
     except OSError as error:
         listener.close()
         where = f"{settings.host}:{settings.port}"
@@ -75,6 +87,7 @@ async def serve(
     """
     check_exposure(settings, tokens)
     log = Log()
+    files = raise_file_limit()
     listener = bind(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -92,6 +105,8 @@ async def serve(
                 proxy_headers=False,
                 lifespan="on",
                 ws="none",
+                backlog=TAKEN_AT_ONCE,
+                http=protocol_for(connection_limit(files), settings.head_seconds),
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=1,
             )

@@ -83,6 +83,9 @@ def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, An
             "required": bool(schema.get("required")),
             "content": {JSON: {"schema": _ref(operation.body)}},
         }
+    if operation.raw:
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        described["requestBody"] = {"required": True, "content": content}
     return described
 
 

@@ -1,5 +1,6 @@
 """Answers: every way in which a request can fail, with its status, code and sentence."""
 
+import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ KINDS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (e.SessionDeleted, 410, "session_deleted"),
     (e.SessionNotFound, 404, "session_not_found"),
     (e.TurnNotFound, 404, "turn_not_found"),
+    (e.SeqNotFound, 404, "seq_not_found"),
     (e.MessageNotFound, 404, "message_not_found"),
     (e.CallNotFound, 404, "call_not_found"),
     (e.BlobNotFound, 404, "blob_not_found"),
@@ -42,6 +44,8 @@ KINDS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 """The first that fits."""
 
 UNEXPECTED: Final = "internal_error"
+_WORTH_PACKING: Final = 1_024
+_LEVEL: Final = 5
 _FAILED: Final = "The server failed; its log says how."
 
 
@@ -92,6 +96,8 @@ def _failure(code: str, error: Exception) -> Failure:
             reason=error.reason,
             cause=error.cause,
         )
+    if isinstance(error, e.SeqNotFound):
+        return Failure(code=code, message=message, head=error.head)
     if isinstance(error, e.StoreError):
         # The driver's words may name files of this machine.
         return Failure(code=code, message="The store cannot serve this now; the log says why.")
@@ -119,6 +125,27 @@ def encode(value: object) -> bytes:
 def respond(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
     # A browser keeps some answers unasked, a 410 among them, and then shows what is no longer so.
     return Response(encode(value), status, {"Cache-Control": "no-store", **(headers or {})}, JSON)
+
+
+def accepts_gzip(headers: Mapping[str, str]) -> bool:
+    """Return whether a client takes gzip; one that says q=0 does not."""
+    for wanted in headers.get("accept-encoding", "").lower().split(","):
+        name, _, weight = wanted.partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "") not in ("q=0", "q=0.0")
+    return False
+
+
+def compressed(response: Response, headers: Mapping[str, str]) -> Response:
+    """Pack a JSON answer for a client that takes it; others, and small ones, go as they are."""
+    body = getattr(response, "body", b"")
+    if response.media_type != JSON or len(body) < _WORTH_PACKING or not accepts_gzip(headers):
+        return response
+    response.body = gzip.compress(body, _LEVEL, mtime=0)
+    response.headers["content-encoding"] = "gzip"
+    response.headers["content-length"] = str(len(response.body))
+    response.headers["vary"] = "Accept-Encoding"
+    return response
 
 
 def refuse(error: Exception) -> Response:

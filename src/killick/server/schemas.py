@@ -4,10 +4,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from killick.exchange.export.endings import ending_words
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.causes import Cause
+from killick.model.effects import Outcome
 from killick.model.limits import ID_BYTES_MAX, TAG_CHARS_MAX, TITLE_CHARS_MAX
 from killick.model.messages import Message, Part, Role, State, Text
 from killick.model.sessions import (
@@ -23,7 +25,7 @@ from killick.model.sessions import (
 from killick.search.results import Hit
 from killick.session.core.queries import ActiveDay
 from killick.views.neutral import Repair
-from killick.views.transcript import Shown, ShownTool
+from killick.views.timeline import TimedTurn
 
 Title = Annotated[str, msgspec.Meta(max_length=TITLE_CHARS_MAX)]
 Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=TAG_CHARS_MAX)]
@@ -38,11 +40,11 @@ Day = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 IfBusy = Literal["refuse", "wait", "queue", "interrupt"]
 
 
-class _In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FromClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sent by a client. An unknown field is refused."""
 
 
-class _Out(msgspec.Struct, frozen=True, kw_only=True):
+class ToClient(msgspec.Struct, frozen=True, kw_only=True):
     """Sent to a client: every field, always."""
 
 
@@ -56,13 +58,13 @@ def time_text(at_us: int | None) -> str | None:
 # -- what clients send -------------------------------------------------------------------------
 
 
-class NewSession(_In, frozen=True, kw_only=True):
+class NewSession(FromClient, frozen=True, kw_only=True):
     title: Title | None = None
     tags: tuple[Tag, ...] = ()
     project: Project | None = None
 
 
-class SessionChange(_In, frozen=True, kw_only=True):
+class SessionChange(FromClient, frozen=True, kw_only=True):
     """Only what is given is changed; a title of null takes it away."""
 
     title: Title | msgspec.UnsetType | None = msgspec.UNSET
@@ -72,7 +74,18 @@ class SessionChange(_In, frozen=True, kw_only=True):
     remove_tags: tuple[Tag, ...] = ()
 
 
-class NewTurn(_In, frozen=True, kw_only=True):
+class Settle(FromClient, frozen=True, kw_only=True):
+    """A person's finding about a call whose outcome is unknown; `replaces` corrects one before."""
+
+    turn_id: Id
+    call_id: Id
+    outcome: Outcome
+    result: str | None = None
+    evidence: str | None = None
+    replaces: Id | None = None
+
+
+class NewTurn(FromClient, frozen=True, kw_only=True):
     """Without a prompt the turn takes what is queued, or goes on with what was said."""
 
     prompt: str | None = None
@@ -82,7 +95,7 @@ class NewTurn(_In, frozen=True, kw_only=True):
     retry_of: Id | None = None
 
 
-class Stop(_In, frozen=True, kw_only=True):
+class Stop(FromClient, frozen=True, kw_only=True):
     """Without a turn, whichever runs. `wait_seconds` is how long to wait for its ending."""
 
     turn_id: Id | None = None
@@ -91,13 +104,13 @@ class Stop(_In, frozen=True, kw_only=True):
     wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
-class SteerTurn(_In, frozen=True, kw_only=True):
+class SteerTurn(FromClient, frozen=True, kw_only=True):
     """Words for the turn that runs; its agent takes them before its next model call."""
 
     prompt: str
 
 
-class Decision(_In, frozen=True, kw_only=True):
+class Decision(FromClient, frozen=True, kw_only=True):
     """A person's decision, and the hash of the arguments that they were shown."""
 
     approved: bool
@@ -105,23 +118,23 @@ class Decision(_In, frozen=True, kw_only=True):
     reason: Reason | None = None
 
 
-class ForkAt(_In, frozen=True, kw_only=True):
+class ForkAt(FromClient, frozen=True, kw_only=True):
     at: Seq | None = None
     title: Title | None = None
 
 
-class RewindTo(_In, frozen=True, kw_only=True):
+class RewindTo(FromClient, frozen=True, kw_only=True):
     through: Seq
 
 
-class Compact(_In, frozen=True, kw_only=True):
+class Compact(FromClient, frozen=True, kw_only=True):
     """Without a summary, the model that answers here writes one of everything so far."""
 
     summary: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     through: Seq | None = None
 
 
-class SessionQuery(_In, frozen=True, kw_only=True):
+class SessionQuery(FromClient, frozen=True, kw_only=True):
     """Filters of the list of sessions. `before` is the `next` of the page before."""
 
     q: str | None = None
@@ -138,20 +151,21 @@ class SessionQuery(_In, frozen=True, kw_only=True):
     before: Id | None = None
 
 
-class MessageQuery(_In, frozen=True, kw_only=True):
+class MessageQuery(FromClient, frozen=True, kw_only=True):
     after: Seq = 0
 
 
-class EventQuery(_In, frozen=True, kw_only=True):
+class EventQuery(FromClient, frozen=True, kw_only=True):
     after: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)] | None = None
 
 
-class NewsQuery(_In, frozen=True, kw_only=True):
+class NewsQuery(FromClient, frozen=True, kw_only=True):
     after: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     waiting: bool = False
 
 
-class ContextQuery(_In, frozen=True, kw_only=True):
+class ContextQuery(FromClient, frozen=True, kw_only=True):
+    at: Seq | None = None
     format: Literal["anthropic", "openai-chat", "openai-responses", "gemini"] = "openai-chat"
     profile: str | None = None
     max_messages: Count | None = None
@@ -159,7 +173,7 @@ class ContextQuery(_In, frozen=True, kw_only=True):
     max_bytes: Count | None = None
 
 
-class ExportQuery(_In, frozen=True, kw_only=True):
+class ExportQuery(FromClient, frozen=True, kw_only=True):
     to: Literal[
         "killick",
         "markdown",
@@ -171,7 +185,7 @@ class ExportQuery(_In, frozen=True, kw_only=True):
     ] = "markdown"
 
 
-class SearchQuery(_In, frozen=True, kw_only=True):
+class SearchQuery(FromClient, frozen=True, kw_only=True):
     q: Search
     session: str | None = None
     role: Literal["user", "assistant", "tool", "system", "summary"] | None = None
@@ -179,7 +193,7 @@ class SearchQuery(_In, frozen=True, kw_only=True):
     limit: Limit = 20
 
 
-class StatsQuery(_In, frozen=True, kw_only=True):
+class StatsQuery(FromClient, frozen=True, kw_only=True):
     since: Day | None = None
     until: Day | None = None
 
@@ -197,13 +211,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str | None = None
     reason: str | None = None
     cause: str | None = None
+    head: int | None = None
 
 
-class Created(_Out, frozen=True, kw_only=True):
+class Created(ToClient, frozen=True, kw_only=True):
     id: str
 
 
-class SessionOut(_Out, frozen=True, kw_only=True):
+class SessionOut(ToClient, frozen=True, kw_only=True):
     """`opening` is how a session without a title begins: the first words that were asked."""
 
     id: str
@@ -246,14 +261,14 @@ class SessionOut(_Out, frozen=True, kw_only=True):
         )
 
 
-class SessionPage(_Out, frozen=True, kw_only=True):
+class SessionPage(ToClient, frozen=True, kw_only=True):
     """`next` is given as `before` for the page after this one; null after the last."""
 
     sessions: list[SessionOut]
     next: str | None
 
 
-class MessageOut(_Out, frozen=True, kw_only=True):
+class MessageOut(ToClient, frozen=True, kw_only=True):
     """`seq` is the place at which the message began."""
 
     id: str
@@ -277,7 +292,7 @@ class MessageOut(_Out, frozen=True, kw_only=True):
         )
 
 
-class MessagesOut(_Out, frozen=True, kw_only=True):
+class MessagesOut(ToClient, frozen=True, kw_only=True):
     """`whole` says that these are all messages there are: history was changed."""
 
     messages: list[MessageOut]
@@ -285,20 +300,29 @@ class MessagesOut(_Out, frozen=True, kw_only=True):
     whole: bool
 
 
-class TurnOut(_Out, frozen=True, kw_only=True):
+class TurnOut(ToClient, frozen=True, kw_only=True):
+    """One turn. `words` say why it ended, and what to do, without what a provider wrote.
+
+    `usage` is the sum over its model calls, where any was recorded.
+    """
+
     id: str
     seq: int
     status: Status
     reason: str | None
     cause: str | None
     detail: str | None
+    words: str | None
     started_at: str
     ended_at: str | None
+    ended_seq: int | None
     continues: str | None
     retry_of: str | None
+    usage: e.Usage | None
 
     @classmethod
-    def of(cls, turn: TurnInfo) -> "TurnOut":
+    def of(cls, turn: TurnInfo, timed: TimedTurn | None = None) -> "TurnOut":
+        known = timed is not None and any(call.usage is not None for call in timed.model_calls)
         return cls(
             id=turn.id,
             seq=turn.seq,
@@ -306,14 +330,17 @@ class TurnOut(_Out, frozen=True, kw_only=True):
             reason=turn.reason,
             cause=turn.cause,
             detail=turn.detail,
+            words=ending_words(turn.status, turn.cause, turn.reason, turn.detail),
             started_at=time_text(turn.started_at_us) or "",
             ended_at=time_text(turn.ended_at_us),
+            ended_seq=None if timed is None else timed.ended_seq,
             continues=turn.continues,
             retry_of=turn.retry_of,
+            usage=timed.usage if known and timed is not None else None,
         )
 
 
-class ApprovalOut(_Out, frozen=True, kw_only=True):
+class ApprovalOut(ToClient, frozen=True, kw_only=True):
     """A call that waits for a person.
 
     `arguments` are those that were asked about, whole: show them, and send their hash with the
@@ -340,7 +367,7 @@ class ApprovalOut(_Out, frozen=True, kw_only=True):
         )
 
 
-class SessionDetail(_Out, frozen=True, kw_only=True):
+class SessionDetail(ToClient, frozen=True, kw_only=True):
     """A session now: its newest turn, the prompts that wait, what waits for a person."""
 
     id: str
@@ -352,52 +379,7 @@ class SessionDetail(_Out, frozen=True, kw_only=True):
     approvals: list[ApprovalOut]
 
 
-class ShownOut(_Out, frozen=True, kw_only=True):
-    """One thing a person sees: a message, an ending that was no completion, or a fold."""
-
-    kind: Literal["message", "ending", "compaction"]
-    id: str | None
-    role: Role
-    state: State
-    parts: tuple[Part, ...]
-    tools: tuple[ShownTool, ...]
-    seq: int
-    turn_id: str | None
-    at: str
-    status: str | None
-    reason: str | None
-    cause: str | None
-    folded: list["ShownOut"]
-
-    @classmethod
-    def of(cls, shown: Shown) -> "ShownOut":
-        return cls(
-            kind=shown.kind,
-            id=shown.id,
-            role=shown.role,
-            state=shown.state,
-            parts=shown.parts,
-            tools=shown.tools,
-            seq=shown.seq,
-            turn_id=shown.turn_id,
-            at=time_text(shown.at_us) or "",
-            status=shown.status,
-            reason=shown.reason,
-            cause=shown.cause,
-            folded=[cls.of(item) for item in shown.folded],
-        )
-
-
-class TranscriptOut(_Out, frozen=True, kw_only=True):
-    """The transcript. Events after `cursor` go on from here."""
-
-    shown: list[ShownOut]
-    turns: list[TurnOut]
-    undoable: int | None
-    cursor: str
-
-
-class TurnBegun(_Out, frozen=True, kw_only=True):
+class TurnBegun(ToClient, frozen=True, kw_only=True):
     """The prompt is durable and the turn is there; `repeated` says that the key was used before."""
 
     turn_id: str
@@ -407,7 +389,7 @@ class TurnBegun(_Out, frozen=True, kw_only=True):
     repeated: bool
 
 
-class PromptKept(_Out, frozen=True, kw_only=True):
+class PromptKept(ToClient, frozen=True, kw_only=True):
     """The session is busy; the prompt is durable and the next turn takes it."""
 
     prompt_id: str
@@ -415,14 +397,14 @@ class PromptKept(_Out, frozen=True, kw_only=True):
     holder: str
 
 
-class Steered(_Out, frozen=True, kw_only=True):
+class Steered(ToClient, frozen=True, kw_only=True):
     """The words are durable; without a turn none ran, and they wait for the next."""
 
     prompt_id: str
     turn_id: str | None
 
 
-class Stopping(_Out, frozen=True, kw_only=True):
+class Stopping(ToClient, frozen=True, kw_only=True):
     """A stop was asked for. `status` says who won, if the turn has ended meanwhile."""
 
     turn_id: str
@@ -431,20 +413,20 @@ class Stopping(_Out, frozen=True, kw_only=True):
     cause: str | None
 
 
-class Done(_Out, frozen=True, kw_only=True):
+class Done(ToClient, frozen=True, kw_only=True):
     """The seq of the entry that was appended."""
 
     seq: int
 
 
-class ContextOut(_Out, frozen=True, kw_only=True):
+class ContextOut(ToClient, frozen=True, kw_only=True):
     format: str
     system: str | None
     messages: list[dict[str, Any]]
     repairs: list[Repair]
 
 
-class HitOut(_Out, frozen=True, kw_only=True):
+class HitOut(ToClient, frozen=True, kw_only=True):
     session_id: str
     title: str | None
     seq: int
@@ -474,14 +456,14 @@ class HitOut(_Out, frozen=True, kw_only=True):
         )
 
 
-class HitsOut(_Out, frozen=True, kw_only=True):
+class HitsOut(ToClient, frozen=True, kw_only=True):
     """`behind` counts entries that the index has not looked at yet."""
 
     hits: list[HitOut]
     behind: int
 
 
-class UsageDay(_Out, frozen=True, kw_only=True):
+class UsageDay(ToClient, frozen=True, kw_only=True):
     day: str
     calls: int
     input: int
@@ -489,7 +471,7 @@ class UsageDay(_Out, frozen=True, kw_only=True):
     cost: float | None
 
 
-class StatsOut(_Out, frozen=True, kw_only=True):
+class StatsOut(ToClient, frozen=True, kw_only=True):
     """Days in UTC; days without anything are left out."""
 
     activity: list[ActiveDay]
@@ -497,7 +479,7 @@ class StatsOut(_Out, frozen=True, kw_only=True):
     models: list[UsageDay]
 
 
-class About(_Out, frozen=True, kw_only=True):
+class About(ToClient, frozen=True, kw_only=True):
     """`lacks` says what to set where no model answers."""
 
     version: str
@@ -506,11 +488,11 @@ class About(_Out, frozen=True, kw_only=True):
     may: Literal["read", "write"]
 
 
-class Health(_Out, frozen=True, kw_only=True):
+class Health(ToClient, frozen=True, kw_only=True):
     status: str
 
 
-class EntryEvent(_Out, frozen=True, kw_only=True):
+class EntryEvent(ToClient, frozen=True, kw_only=True):
     """An entry, as it was recorded. The event is named after its kind, its id is a cursor."""
 
     kind: str
@@ -519,7 +501,7 @@ class EntryEvent(_Out, frozen=True, kw_only=True):
     body: e.KnownBody
 
 
-class DeltaEvent(_Out, frozen=True, kw_only=True):
+class DeltaEvent(ToClient, frozen=True, kw_only=True):
     """An increment to a part of a streaming message, or to a running tool's output."""
 
     kind: Literal["delta"] = "delta"
@@ -534,7 +516,7 @@ class DeltaEvent(_Out, frozen=True, kw_only=True):
     head: Part | None
 
 
-class ReloadEvent(_Out, frozen=True, kw_only=True):
+class ReloadEvent(ToClient, frozen=True, kw_only=True):
     """The reader is too far behind, or its cursor is of no use here: read the session anew."""
 
     kind: Literal["reload"] = "reload"

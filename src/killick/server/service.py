@@ -17,7 +17,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8420
     allowed_hosts: tuple[str, ...] = ()
     body_bytes: int = 4 * 1024 * 1024
+    import_bytes: int = 64 * 1024 * 1024
     streams: int = 1_000
+    head_seconds: float = 10.0
     beat_seconds: float = 15.0
     look_seconds: float = 1.0
     drain_seconds: float = 5.0

@@ -1,12 +1,15 @@
 """Sessions and their turns: listed, begun, stopped, decided on and changed."""
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
 
-from killick.errors import KillickError, PromptQueued, TurnNotFound
+from killick.errors import KillickError, PromptQueued, SessionNotFound, TurnNotFound
+from killick.exchange.export.endings import ending_words
+from killick.model import entries as e
 from killick.model.sessions import SessionInfo, Status, TurnInfo
 from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
 from killick.server.log import cause
@@ -28,6 +31,7 @@ from killick.server.schemas import (
     SessionOut,
     SessionPage,
     SessionQuery,
+    Settle,
     Steered,
     SteerTurn,
     Stop,
@@ -35,7 +39,16 @@ from killick.server.schemas import (
     TurnBegun,
     TurnOut,
 )
+from killick.server.view_schemas import (
+    UnknownOut,
+    WaitingLine,
+    WaitingOut,
+)
 from killick.session.aio import AsyncSession
+from killick.session.news import News
+from killick.views.timeline import timeline
+
+_WAITING_SHOWN: Final = 100
 
 
 async def list_sessions(call: ApiCall) -> ApiAnswer:
@@ -93,6 +106,7 @@ async def get_session(call: ApiCall) -> ApiAnswer:
     session = await call.service.store.session(call.session_id)
     head = session.head  # before reading: what comes meanwhile comes after it
     turns = await session.turns()
+    timed = timeline(await session.entries(after=turns[-1].seq - 1)) if turns else []
     queued = await session.queued()
     about = await _out_of(call, session)
     detail = SessionDetail(
@@ -100,7 +114,7 @@ async def get_session(call: ApiCall) -> ApiAnswer:
         title=about.title,
         head=head,
         session=about,
-        turn=TurnOut.of(turns[-1]) if turns else None,
+        turn=TurnOut.of(turns[-1], timed[-1] if timed else None) if turns else None,
         queued=[MessageOut.of(message) for message in queued],
         approvals=await _approvals(session, turns),
     )
@@ -119,6 +133,69 @@ async def _approvals(session: AsyncSession, turns: list[TurnInfo]) -> list[Appro
     }
     return [
         ApprovalOut.of(asked, arguments.get((asked.message_id, asked.call_id))) for asked in waiting
+    ]
+
+
+async def list_waiting(call: ApiCall) -> ApiAnswer:
+    """Return what waits for a person in all sessions: questions, unknown outcomes, endings."""
+    following = call.service.store.follow(waiting=True)
+    try:
+        lines = await following.now()
+    finally:
+        await following.aclose()
+    waiting = []
+    for line in lines[-_WAITING_SHOWN:]:
+        with contextlib.suppress(SessionNotFound):
+            waiting.append(await _waiting_line(call, line))
+    return ApiAnswer(200, WaitingOut(waiting=waiting[::-1], count=len(lines)))
+
+
+async def _waiting_line(call: ApiCall, line: News) -> WaitingLine:
+    session = await call.service.store.session(line.session_id)
+    entries = await session.entries(after=line.seq - 1, limit=1)
+    body = entries[0].body if entries else None
+    asked, tool = None, None
+    if isinstance(body, e.ApprovalAsked):
+        approvals = await _approvals(session, await session.turns())
+        asked = next((waits for waits in approvals if waits.id == body.id), None)
+        tool = await _tool_name(session, body)
+    words = None
+    if isinstance(body, e.TurnEnding):
+        words = ending_words(body.status, body.cause, body.reason, body.detail)
+    turn_id = getattr(body, "turn_id", None)
+    unknown = await _unknown(session, turn_id) if line.kind == "outcome_unknown" else []
+    return WaitingLine(
+        session=await _out_of(call, session),
+        seq=line.seq,
+        kind=line.kind,
+        cause=line.cause,
+        words=words,
+        turn_id=turn_id,
+        tool=tool,
+        approval=asked,
+        unknown=unknown,
+    )
+
+
+async def _tool_name(session: AsyncSession, asked: e.ApprovalAsked) -> str | None:
+    for message in await session.messages(last=50):
+        for part in message.tool_calls if message.id == asked.message_id else ():
+            if part.id == asked.call_id:
+                return part.name
+    return None
+
+
+async def _unknown(session: AsyncSession, turn_id: str | None) -> list[UnknownOut]:
+    return [
+        UnknownOut(
+            turn_id=item.turn_id or "",
+            call_id=tool.call_id,
+            name=tool.name,
+            arguments=tool.arguments,
+        )
+        for item in await session.transcript()
+        for tool in item.tools
+        if item.turn_id == turn_id and tool.state == "unknown" and tool.settled is None
     ]
 
 
@@ -237,6 +314,21 @@ async def withdraw(call: ApiCall) -> ApiAnswer:
     return ApiAnswer(200, Done(seq=(await session.withdraw(call.path["prompt_id"])).seq))
 
 
+async def settle(call: ApiCall) -> ApiAnswer:
+    """Record what a person found out about a call whose outcome is unknown."""
+    finding: Settle = call.body
+    session = await call.service.store.session(call.session_id)
+    receipt = await session.settle(
+        finding.turn_id,
+        finding.call_id,
+        finding.outcome,
+        result=finding.result,
+        evidence=finding.evidence,
+        replaces=finding.replaces,
+    )
+    return ApiAnswer(200, Done(seq=receipt.seq))
+
+
 async def decide(call: ApiCall) -> ApiAnswer:
     """Allow or deny what a turn asks a person for."""
     decision: Decision = call.body
@@ -297,6 +389,7 @@ async def compact(call: ApiCall) -> ApiAnswer:
 
 
 OPERATIONS = (
+    Operation("GET", "/api/waiting", list_waiting, {200: WaitingOut}),
     Operation("GET", "/api/sessions", list_sessions, {200: SessionPage}, query=SessionQuery,
               errors=(404,)),
     Operation("POST", "/api/sessions", create_session, {201: Created}, "write", body=NewSession,
@@ -320,6 +413,8 @@ OPERATIONS = (
               errors=(404, 410)),
     Operation("POST", SESSION + "/approvals/{approval_id}", decide, {200: Done}, "write",
               body=Decision, errors=(404, 409, 410, 422)),
+    Operation("POST", SESSION + "/settle", settle, {200: Done}, "write", body=Settle,
+              errors=(404, 409, 410, 422)),
     Operation("POST", SESSION + "/rewind", rewind, {200: Done}, "write", body=RewindTo,
               errors=(404, 409, 410, 422)),
     Operation("POST", SESSION + "/undo", undo, {200: Done}, "write", errors=(404, 409, 410, 422)),

@@ -1,18 +1,26 @@
 """Reading: messages, transcript, context, exports, searches, figures, health."""
 
-from collections.abc import Iterator
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
 from datetime import date
 from importlib.metadata import version
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
 
+import anyio
+import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from killick.errors import BudgetTooSmall
+from killick.errors import BlobNotFound, BudgetTooSmall, SeqNotFound
 from killick.exchange.export import export_session
+from killick.exchange.importer import import_paths
+from killick.exchange.records import Report
 from killick.journal.summary import Total
 from killick.model import entries as e
+from killick.model.sessions import TurnInfo
 from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
-from killick.server.responses import Refused
+from killick.server.responses import Refused, encode, sentence
 from killick.server.schemas import (
     About,
     ContextOut,
@@ -25,17 +33,36 @@ from killick.server.schemas import (
     MessageQuery,
     MessagesOut,
     SearchQuery,
-    ShownOut,
     StatsOut,
     StatsQuery,
-    TranscriptOut,
     TurnOut,
     UsageDay,
 )
 from killick.server.service import Service
+from killick.server.view_schemas import (
+    CallOut,
+    CallsOut,
+    ImportedOut,
+    ImportQuery,
+    JournalOut,
+    SentMessage,
+    SentOut,
+    SentQuery,
+    ShownOut,
+    TimelineOut,
+    ToolOut,
+    ToolQuery,
+    TranscriptOut,
+    TranscriptQuery,
+)
 from killick.session.aio import AsyncSession, blocking
 from killick.stores.contract import Histogram
+from killick.views.budget import estimate_tokens
+from killick.views.context import Context, Format
 from killick.views.formats.common import IMAGES, sniff
+from killick.views.sent import hash_request
+from killick.views.timeline import timeline
+from killick.views.transcript import Shown
 
 MEDIA: Final = {
     "killick": ("application/jsonl", "jsonl"),
@@ -43,6 +70,9 @@ MEDIA: Final = {
     "html": ("text/html; charset=utf-8", "html"),
 }
 _UNDO_WITHIN: Final = 50
+MESSAGE_FORMATS: Final[tuple[str, ...]] = get_args(Format)
+_IMPORTED: Final = (".jsonl", ".json", ".md")
+"""Endings of files that can be dropped on the page: text only, no database and nothing packed."""
 
 
 async def get_messages(call: ApiCall) -> ApiAnswer:
@@ -55,18 +85,224 @@ async def get_messages(call: ApiCall) -> ApiAnswer:
 
 
 async def get_transcript(call: ApiCall) -> ApiAnswer:
-    """Return the transcript; events after its cursor go on from there."""
+    """Return the transcript, or a page of it; events after its cursor go on from there."""
+    query: TranscriptQuery = call.query
     session = await call.service.store.session(call.session_id)
     cursor = str(session.head)  # before reading: what is read twice changes nothing
-    shown = await session.transcript()
+    shown = await session.transcript(at=query.at)
+    if query.inside is not None:
+        shown = _inside(shown, query.inside)
+    page, earlier = _page(shown, query)
     turns = await session.turns()
+    if query.at is not None:
+        turns = [turn for turn in turns if turn.seq <= query.at]
+    if query.last is not None:
+        turns = _turns_of(page, turns)
+    begin = min((turn.seq for turn in turns), default=1)
+    timed = {turn.id: turn for turn in timeline(await session.entries(after=begin - 1))}
     value = TranscriptOut(
-        shown=[ShownOut.of(item) for item in shown],
-        turns=[TurnOut.of(turn) for turn in turns],
+        shown=[ShownOut.of(item, query.text, folded=query.last is None) for item in page],
+        turns=[TurnOut.of(turn, timed.get(turn.id)) for turn in turns],
         undoable=await _undoable(session),
         cursor=cursor,
+        before=page[0].seq if page and earlier else None,
+        earlier=earlier,
     )
     return ApiAnswer(200, value)
+
+
+def _inside(shown: Sequence[Shown], seq: int) -> list[Shown]:
+    """Return what the fold at a seq stands for, however deep it lies. Raises Refused."""
+    folds = [item for item in shown if item.kind == "compaction"]
+    for item in folds:
+        if item.seq == seq:
+            return list(item.folded)
+    for item in folds:
+        with contextlib.suppress(Refused):
+            return _inside(item.folded, seq)
+    raise Refused(404, "fold_not_found", "No summary stands at that seq.")
+
+
+def _page(shown: Sequence[Shown], query: TranscriptQuery) -> tuple[Sequence[Shown], int]:
+    """Return the page that was asked for, and how many things come before it."""
+    if query.before is not None:
+        shown = [item for item in shown if item.seq < query.before]
+    start = 0
+    if query.since is not None:
+        start = sum(item.seq < query.since for item in shown)
+    if query.last is not None:
+        newest = max(0, len(shown) - query.last)
+        start = newest if query.since is None else min(start, newest)
+    return shown[start:], start
+
+
+def _turns_of(page: Sequence[Shown], turns: Sequence[TurnInfo]) -> list[TurnInfo]:
+    """Return the turns of a page, those that they repeat, and the newest."""
+    wanted = {item.turn_id for item in page}
+    chain = {turn.id: turn.retry_of for turn in turns}
+    for turn_id in list(wanted):
+        before = chain.get(turn_id or "")
+        while before is not None and before not in wanted:
+            wanted.add(before)
+            before = chain.get(before)
+    return [turn for turn in turns if turn.id in wanted or turn is turns[-1]]
+
+
+async def get_tool(call: ApiCall) -> ApiAnswer:
+    """Return one tool call with all that it printed and returned."""
+    query: ToolQuery = call.query
+    session = await call.service.store.session(call.session_id)
+    waiting = list(await session.transcript())
+    while waiting:
+        item = waiting.pop()
+        waiting += item.folded
+        for tool in item.tools if item.id == query.message_id else ():
+            if tool.call_id == query.call_id:
+                return ApiAnswer(200, ToolOut.of(tool))
+    raise Refused(404, "call_not_found", "No such call is shown in this session.")
+
+
+async def get_timeline(call: ApiCall) -> ApiAnswer:
+    """Return when everything happened: turns, model calls, tools, and what waited for a person."""
+    session = await call.service.store.session(call.session_id)
+    return ApiAnswer(200, TimelineOut(turns=await session.timeline()))
+
+
+async def get_journal(call: ApiCall) -> ApiAnswer:
+    """Return the kinds and moments of all entries, for a person who looks for a place."""
+    session = await call.service.store.session(call.session_id)
+    entries = await session.entries()
+    value = JournalOut(
+        head=entries[-1].seq if entries else 0,
+        kinds=[entry.kind for entry in entries],
+        at_us=[entry.at_us for entry in entries],
+    )
+    return ApiAnswer(200, value)
+
+
+async def get_calls(call: ApiCall) -> ApiAnswer:
+    """Return all requests to models, in order."""
+    session = await call.service.store.session(call.session_id)
+    entries = await session.entries()
+    ends = {
+        entry.body.id: entry.body for entry in entries if isinstance(entry.body, e.ModelCallEnded)
+    }
+    calls = [
+        CallOut.of(entry, entry.body, ends.get(entry.body.id))
+        for entry in entries
+        if isinstance(entry.body, e.ModelCallStarted)
+    ]
+    return ApiAnswer(200, CallsOut(calls=calls))
+
+
+async def get_sent(call: ApiCall) -> ApiAnswer:
+    """Return what a model was sent in one call, computed from the journal, and its proof."""
+    query: SentQuery = call.query
+    session = await call.service.store.session(call.session_id)
+    calls = [
+        (entry.seq, entry.body)
+        for entry in await session.entries()
+        if isinstance(entry.body, e.ModelCallStarted)
+    ]
+    number = next((n for n, (_, body) in enumerate(calls) if body.id == call.path["call_id"]), None)
+    if number is None:
+        raise Refused(404, "call_not_found", "No such request was made in this session.")
+    seq, body = calls[number]
+    context = await _sent_context(session, seq, body, query.format)
+    before: list[dict[str, Any]] = []
+    if number:
+        before = (await _sent_context(session, *calls[number - 1], context.format)).messages
+    same = _shared(before, context.messages)
+    proof: Literal["equal", "different", "not recorded"] = "not recorded"
+    if body.request is not None and body.request.view is not None:
+        again = hash_request(body, context.format, context.messages)
+        proof = "equal" if again == body.request.hash else "different"
+    value = SentOut(
+        id=body.id,
+        format=context.format,
+        model=body.model,
+        settings=body.settings,
+        system=context.system,
+        tools=await _tools(call, body),
+        messages=[
+            SentMessage(
+                body=message, tokens=estimate_tokens(encode(message).decode()), new=at >= same
+            )
+            for at, message in enumerate(context.messages)
+        ],
+        repairs=context.repairs,
+        proof=proof,
+        dropped=len(before) - same,
+    )
+    return ApiAnswer(200, value)
+
+
+def _shared(before: Sequence[object], now: Sequence[object]) -> int:
+    """Return how many messages two requests have in common from their beginning."""
+    count = 0
+    for then, message in zip(before, now, strict=False):
+        if then != message:
+            break
+        count += 1
+    return count
+
+
+async def _sent_context(
+    session: AsyncSession, seq: int, body: e.ModelCallStarted, format_: Any
+) -> Context:
+    """Compute a request as its record says; without one, from all that was there by then."""
+    sent = body.request
+    if sent is None or sent.view is None:
+        format_ = sent.format if sent is not None and sent.format in MESSAGE_FORMATS else format_
+        return await session.context(format_, at=seq - 1)
+    view = sent.view
+    shown: Any = sent.format
+    return await session.context(
+        shown,
+        at=view.through,
+        before_turn=view.before_turn,
+        max_messages=view.max_messages,
+        max_tokens=view.max_tokens if view.counter is None else None,
+        max_bytes=view.max_bytes,
+        profile=view.profile,
+        partial=cast("Any", view.partial),
+        reasoning=view.reasoning,
+        errors=cast("Any", view.errors),
+    )
+
+
+async def _tools(call: ApiCall, body: e.ModelCallStarted) -> Any:
+    """Return the definitions of the tools that the model was told of, if they were recorded."""
+    if body.tools is None:
+        return None
+    try:
+        return msgspec.json.decode(await call.service.store.blob(body.tools))
+    except (BlobNotFound, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def import_file(call: ApiCall) -> ApiAnswer:
+    """Bring in the sessions of a file: an export of ours, or one that another agent wrote."""
+    query: ImportQuery = call.query
+    store = blocking(call.service.store)
+    name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in query.name)
+    if not name.lower().endswith(_IMPORTED):
+        raise Refused(422, "refused", f"Files that end in {', '.join(_IMPORTED)} can be taken.")
+
+    def work() -> Report:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "dropped" + name[-80:])
+            path.write_bytes(call.body)
+            return import_paths(store, [path], as_is=True)
+
+    report = await anyio.to_thread.run_sync(work)
+    brought = list(dict.fromkeys(outcome.session_id for outcome in report.sessions))
+    problems = [problem.reason for problem in report.problems][:20]
+    if not brought:
+        why = problems[0] if problems else "no session of a known format is in it"
+        raise Refused(422, "nothing_imported", sentence(why))
+    call.service.log.info("imported", sessions=len(brought))
+    return ApiAnswer(201, ImportedOut(sessions=brought, problems=[sentence(p) for p in problems]))
 
 
 async def _undoable(session: AsyncSession) -> int | None:
@@ -87,12 +323,13 @@ async def get_context(call: ApiCall) -> ApiAnswer:
     try:
         context = await session.context(
             query.format,
+            at=query.at,
             profile=query.profile,
             max_messages=query.max_messages,
             max_tokens=query.max_tokens,
             max_bytes=query.max_bytes,
         )
-    except BudgetTooSmall:
+    except (BudgetTooSmall, SeqNotFound):
         raise
     except ValueError as error:  # a profile that is not there, or not of this format
         raise Refused(400, "invalid_query", str(error)) from error
@@ -247,7 +484,16 @@ OPERATIONS = (
     Operation("GET", SESSION + "/messages", get_messages, {200: MessagesOut}, query=MessageQuery,
               errors=(404, 410)),
     Operation("GET", SESSION + "/transcript", get_transcript, {200: TranscriptOut},
+              query=TranscriptQuery, errors=(404, 410)),
+    Operation("GET", SESSION + "/tool", get_tool, {200: ToolOut}, query=ToolQuery,
               errors=(404, 410)),
+    Operation("GET", SESSION + "/timeline", get_timeline, {200: TimelineOut}, errors=(404, 410)),
+    Operation("GET", SESSION + "/journal", get_journal, {200: JournalOut}, errors=(404, 410)),
+    Operation("GET", SESSION + "/calls", get_calls, {200: CallsOut}, errors=(404, 410)),
+    Operation("GET", SESSION + "/calls/{call_id}", get_sent, {200: SentOut}, query=SentQuery,
+              errors=(404, 410)),
+    Operation("POST", "/api/import", import_file, {201: ImportedOut}, "write", query=ImportQuery,
+              raw=True, errors=(422,)),
     Operation("GET", SESSION + "/context", get_context, {200: ContextOut}, query=ContextQuery,
               errors=(404, 410)),
     Operation("GET", SESSION + "/export", export, {200: "*/*"}, query=ExportQuery,

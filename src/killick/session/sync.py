@@ -342,8 +342,7 @@ class Store(Upkeep):
 
         It gives turns that ended, approvals asked and decided, and outcomes that are unknown: in
         order within a session, each once, from `after=0`, from the `.cursor` of an earlier line or
-        from the `"end"` on.
-        With `waiting=True` it begins with what waits now. Raises InvalidCursor.
+        from the `"end"` on; with `waiting=True` first what waits now. Raises InvalidCursor.
         """
         return StoreFollowing(self._core.runtime(), after, waiting=waiting)
 
@@ -354,8 +353,7 @@ class Store(Upkeep):
     def openings(self, session_ids: Sequence[str]) -> dict[str, str]:
         """Return how these sessions begin, by id: the first words of the first prompt in view.
 
-        Sessions in which nothing was asked yet are left out. It is what a person knows a session
-        by that has no title.
+        Sessions in which nothing was asked yet are left out.
         """
         return self._run(queries.openings(self._core, session_ids))
 
@@ -463,6 +461,7 @@ class Session(Amend):
         self,
         format: "Format",
         *,
+        at: int | None = None,
         before_turn: str | None = None,
         max_messages: int | None = None,
         max_tokens: int | None = None,
@@ -475,8 +474,8 @@ class Session(Amend):
     ) -> "Context":
         """Return what a model would be sent now, repaired, in one provider's shape.
 
-        `before_turn` leaves out that turn and all that was said since, for a caller that gives the
-        prompt by itself; a result that came late for an earlier turn is there.
+        `at` computes it as of that seq. `before_turn` leaves out that turn and all that was said
+        since, for a caller that gives the prompt by itself; late results of earlier turns stay.
         `max_messages`, `max_tokens` and `max_bytes` keep the running turn's prompt and then the
         newest; BudgetTooSmall is raised if the prompt alone does not fit. `count_tokens` counts a
         text's tokens in place of an estimate. `profile` names the server that is asked; without
@@ -487,6 +486,7 @@ class Session(Amend):
         flow = queries.show_context(
             self._core,
             format,
+            at=at,
             before_turn=before_turn,
             max_messages=max_messages,
             max_tokens=max_tokens,
@@ -499,9 +499,9 @@ class Session(Amend):
         )
         return self._run(flow)
 
-    def transcript(self) -> "list[Shown]":
-        """Return what a person saw: messages, partial ones too, tools, interruptions."""
-        return self._run(queries.show_transcript(self._core))
+    def transcript(self, *, at: int | None = None) -> "list[Shown]":
+        """Return what a person saw, partial messages too; by the seq `at`. Raises SeqNotFound."""
+        return self._run(queries.show_transcript(self._core, at))
 
     def timeline(self) -> "list[TimedTurn]":
         """Return turns with durations, model calls, attempts, tools and tokens."""

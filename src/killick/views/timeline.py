@@ -1,10 +1,11 @@
 """The timeline: turns with their durations, model calls, attempts, tools and tokens."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from killick.model import entries as e
+from killick.model.messages import ToolCall
 
 
 class TimedTool(msgspec.Struct, frozen=True):
@@ -15,6 +16,17 @@ class TimedTool(msgspec.Struct, frozen=True):
     started_at_us: int
     seconds: float | None = None
     is_error: bool | None = None
+    name: str | None = None
+
+
+class TimedWait(msgspec.Struct, frozen=True):
+    """A call that waited for a person. `seconds` is None while it is not decided."""
+
+    id: str
+    call_id: str
+    asked_at_us: int
+    seconds: float | None = None
+    approved: bool | None = None
 
 
 class TimedModelCall(msgspec.Struct, frozen=True):
@@ -33,7 +45,11 @@ class TimedModelCall(msgspec.Struct, frozen=True):
 
 
 class TimedTurn(msgspec.Struct):
-    """One turn. `seconds` is None while it runs."""
+    """One turn. `seconds` is None while it runs.
+
+    `last_at_us` is when the last entry was written before those of its newest moment: of a turn
+    whose process died, the silence between the two.
+    """
 
     id: str
     started_at_us: int
@@ -43,6 +59,9 @@ class TimedTurn(msgspec.Struct):
     seconds: float | None = None
     model_calls: list[TimedModelCall] = []
     tools: list[TimedTool] = []
+    waits: list[TimedWait] = []
+    last_at_us: int | None = None
+    ended_seq: int | None = None
 
     @property
     def usage(self) -> e.Usage:
@@ -61,18 +80,29 @@ class TimedTurn(msgspec.Struct):
 def timeline(entries: Iterable[e.Entry]) -> list[TimedTurn]:
     """All turns in the order in which they started."""
     turns: dict[str, TimedTurn] = {}
+    names: dict[tuple[str, str], str] = {}
+    newest: dict[str, int] = {}
     for entry in entries:
         body = entry.body
         if isinstance(body, e.TurnStarted):
             turns[body.turn_id] = TimedTurn(body.turn_id, entry.at_us)
             continue
+        if isinstance(body, e.MessageRecorded | e.MessageEnded):
+            calls = (part for part in body.parts if isinstance(part, ToolCall))
+            names.update(((body.id, call.id), call.name) for call in calls)
+        elif isinstance(body, e.ToolCalled):
+            names[body.message_id, body.call_id] = body.name
         turn = turns.get(getattr(body, "turn_id", None) or "")
         if turn is not None:
-            _take(turn, entry)
+            # A recovery writes its entries and the ending at one moment: the one before counts.
+            if turn.status == "running" and entry.at_us != newest.get(turn.id):
+                turn.last_at_us = newest.get(turn.id, turn.started_at_us)
+                newest[turn.id] = entry.at_us
+            _take(turn, entry, names)
     return list(turns.values())
 
 
-def _take(turn: TimedTurn, entry: e.Entry) -> None:
+def _take(turn: TimedTurn, entry: e.Entry, names: Mapping[tuple[str, str], str]) -> None:
     at_us, body = entry.at_us, entry.body
     match body:
         case e.ModelCallStarted():
@@ -92,7 +122,14 @@ def _take(turn: TimedTurn, entry: e.Entry) -> None:
                 for call in turn.model_calls
             ]
         case e.ToolStarted():
-            turn.tools.append(TimedTool(body.message_id, body.call_id, at_us))
+            name = names.get((body.message_id, body.call_id))
+            turn.tools.append(TimedTool(body.message_id, body.call_id, at_us, name=name))
+        case e.ApprovalAsked():
+            turn.waits.append(TimedWait(body.id, body.call_id, at_us))
+        case e.ApprovalDecided():
+            turn.waits = [
+                _decide(wait, at_us, body) if wait.id == body.id else wait for wait in turn.waits
+            ]
         case e.ToolFinished() | e.LateResult():
             # The newest start that is open: one that gave nothing is not ended by a repeat's end.
             for index in reversed(range(len(turn.tools))):
@@ -101,6 +138,7 @@ def _take(turn: TimedTurn, entry: e.Entry) -> None:
                     break
         case e.TurnEnding():
             turn.status, turn.reason, turn.cause = body.status, body.reason, body.cause
+            turn.ended_seq = entry.seq
             turn.seconds = _seconds(turn.started_at_us, at_us)
         case _:
             pass
@@ -114,6 +152,11 @@ def _end_call(call: TimedModelCall, at_us: int, body: e.ModelCallEnded) -> Timed
         usage=body.usage,
         error=body.error,
     )
+
+
+def _decide(wait: TimedWait, at_us: int, body: e.ApprovalDecided) -> TimedWait:
+    seconds = _seconds(wait.asked_at_us, at_us)
+    return msgspec.structs.replace(wait, seconds=seconds, approved=body.approved)
 
 
 def _is_of(body: e.ToolFinished | e.LateResult, tool: TimedTool) -> bool:

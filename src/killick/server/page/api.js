@@ -37,12 +37,20 @@ function headers(more = {}) {
   return secret ? { ...more, Authorization: `Bearer ${secret}` } : more;
 }
 
+// What first.js has asked for while the rest of the page was still on its way; each is used once.
+function begun(path, options) {
+  const early = globalThis.killickFirst?.get(path);
+  if (!early || (options.method ?? "GET") !== "GET") return null;
+  globalThis.killickFirst.delete(path);
+  return early.catch(() => fetch(path, options));
+}
+
 let onTokenNeeded = () => {};
 export const whenTokenNeeded = (tell) => { onTokenNeeded = tell; };
 
 async function reach(path, options) {
   try {
-    const answer = await fetch(path, options);
+    const answer = await (begun(path, options) ?? fetch(path, options));
     reachable.value = true;
     return answer;
   } catch (error) {
@@ -62,7 +70,7 @@ async function ask(method, path, body, more = {}) {
   const type = answer.headers.get("Content-Type") ?? "";
   const value = type.startsWith("application/json") ? await answer.json() : null;
   if (!answer.ok) {
-    if (answer.status === 401) onTokenNeeded();
+    if (answer.status === 401) onTokenNeeded(Boolean(token.get()));
     throw new Failure(answer.status, value);
   }
   return value;
@@ -83,8 +91,14 @@ export const api = {
   change: (id, fields) => ask("PATCH", one(id), fields),
   remove: (id) => ask("DELETE", one(id)),
   restore: (id) => ask("POST", `${one(id)}/restore`),
-  transcript: (id) => ask("GET", `${one(id)}/transcript`),
-  context: (id, format) => ask("GET", `${one(id)}/context${query({ format })}`),
+  transcript: (id, page = {}) => ask("GET", `${one(id)}/transcript${query(page)}`),
+  tool: (id, message_id, call_id) => ask("GET", `${one(id)}/tool${query({ message_id, call_id })}`),
+  context: (id, format, at) => ask("GET", `${one(id)}/context${query({ format, at })}`),
+  timeline: (id) => ask("GET", `${one(id)}/timeline`),
+  journal: (id) => ask("GET", `${one(id)}/journal`),
+  calls: (id) => ask("GET", `${one(id)}/calls`),
+  sent: (id, call, format) => ask("GET", `${one(id)}/calls/${encodeURIComponent(call)}${query({ format })}`),
+  settle: (id, fields) => ask("POST", `${one(id)}/settle`, fields),
   turn: (id, fields, key) => ask("POST", `${one(id)}/turns`, fields, key ? { "Idempotency-Key": key } : {}),
   stop: (id, turn_id) => ask("POST", `${one(id)}/stop`, { turn_id, reason: "on the web page" }),
   withdraw: (id, prompt) => ask("DELETE", `${one(id)}/queue/${encodeURIComponent(prompt)}`),
@@ -93,7 +107,14 @@ export const api = {
   rewind: (id, through) => ask("POST", `${one(id)}/rewind`, { through }),
   undo: (id) => ask("POST", `${one(id)}/undo`),
   compact: (id) => ask("POST", `${one(id)}/compact`, {}),
+  waiting: () => ask("GET", "/api/waiting"),
   stats: (since) => ask("GET", `/api/stats${query({ since })}`),
+  async take(file) {
+    const answer = await reach(`/api/import${query({ name: file.name })}`, { method: "POST", headers: headers({ "Content-Type": "application/octet-stream" }), body: file });
+    const value = await answer.json();
+    if (!answer.ok) throw new Failure(answer.status, value);
+    return value;
+  },
   async file(id, to) {
     const answer = await reach(`${one(id)}/export${query({ to })}`, { headers: headers() });
     if (!answer.ok) throw new Failure(answer.status, await answer.json());
@@ -108,7 +129,11 @@ export const api = {
 };
 
 // A session's events from a cursor on. Comes back by itself when the connection breaks, where it was.
-export function follow(id, cursor, { onEvent, onReload, onState }) {
+export const follow = (id, cursor, tells) => listen(`${one(id)}/events`, cursor, tells);
+// What a person acts on in all sessions, from now on.
+export const followNews = (tells) => listen("/api/news?after=end", null, tells);
+
+function listen(path, cursor, { onEvent, onReload, onState }) {
   const leaving = new AbortController();
   let wait = 300;
   let beat = 0;
@@ -125,9 +150,9 @@ export function follow(id, cursor, { onEvent, onReload, onState }) {
     // Nothing for this long, not even a heartbeat: the connection is dead and nobody told us.
     beat = setInterval(abort, 45000);
     try {
-      const answer = await reach(`${one(id)}/events`, { headers: headers({ "Last-Event-ID": cursor }), signal: attempt.signal });
+      const answer = await reach(path, { headers: headers(cursor ? { "Last-Event-ID": cursor } : {}), signal: attempt.signal });
       if (!answer.ok) {
-        if (answer.status === 401) onTokenNeeded();
+        if (answer.status === 401) onTokenNeeded(Boolean(token.get()));
         if ([400, 404, 410].includes(answer.status)) { onReload(); return false; }
         throw new Error(String(answer.status));
       }
@@ -161,6 +186,8 @@ export function follow(id, cursor, { onEvent, onReload, onState }) {
   return () => leaving.abort();
 }
 
+const breath = () => new Promise((done) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = done; port2.postMessage(0); });
+
 async function* events(body, onBytes) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -171,6 +198,7 @@ async function* events(body, onBytes) {
     rest += value;
     const whole = rest.split("\n\n");
     rest = whole.pop();
+    let began = performance.now();
     for (const text of whole) {
       const event = { id: null, name: "message", data: null };
       for (const line of text.split("\n")) {
@@ -183,6 +211,8 @@ async function* events(body, onBytes) {
         else if (field === "data") event.data = JSON.parse(content);
       }
       if (event.data) yield event;
+      // Many events in one piece are taken over several frames.
+      if (performance.now() - began > 10) { await breath(); began = performance.now(); }
     }
   }
 }

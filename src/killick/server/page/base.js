@@ -12,8 +12,10 @@ export { mount, Fragment, useEffect, useLayoutEffect, useMemo, useRef, useState,
 
 function parse() {
   const found = /^\/s\/(.+)$/.exec(location.pathname);
-  if (found) return { name: "session", id: decodeURIComponent(found[1]), seq: Number(/[?&]at=(\d+)/.exec(location.search)?.[1] ?? 0) };
-  return { name: location.pathname === "/figures" ? "figures" : "home", id: null, seq: 0 };
+  const number = (name) => Number(new RegExp(`[?&]${name}=(\\d+)`).exec(location.search)?.[1] ?? 0);
+  if (found) return { name: "session", id: decodeURIComponent(found[1]), seq: number("at"), then: number("then"), beside: /[?&]beside=([^&]+)/.exec(location.search)?.[1] ?? null };
+  const name = { "/": "home", "/new": "new", "/needs": "needs", "/figures": "figures" }[location.pathname] ?? "nothing";
+  return { name, id: null, seq: 0 };
 }
 
 export const route = signal(parse());
@@ -53,6 +55,10 @@ export function shortTime(text) {
 }
 export const fullTime = (text) => full.format(new Date(text));
 export const clockTime = (text) => clock.format(new Date(text));
+
+export const lasting = (ms) => (ms < 950 ? `${Math.max(0, Math.round(ms))} ms` : ms < 59500 ? `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s` : ms < 3570000 ? `${Math.round(ms / 60000)} min` : ms < 86400000 ? `${(ms / 3600000).toFixed(1)} h` : `${Math.round(ms / 86400000)} days`);
+export const shortCount = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString());
+export const money = (value) => (value === 0 ? "$0" : `$${value < 0.1 ? value.toFixed(3) : value.toFixed(2)}`);
 
 export const newKey = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
 
@@ -97,6 +103,12 @@ const PATHS = {
   copy: "M9 9h10v11H9zM5 15V4h10",
   down: "M12 5v14M6 13l6 6 6-6",
   close: "M6 6l12 12M18 6L6 18",
+  left: "M15 5l-7 7 7 7",
+  right: "M9 5l7 7-7 7",
+  clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM12 8v4l3 2",
+  bars: "M4 6h9M8 12h10M13 18h7",
+  bell: "M6 16V11a6 6 0 1 1 12 0v5l2 2H4zM10 20h4",
+  columns: "M4 5h7v14H4zM13 5h7v14h-7z",
   box: "M4 7h16v4H4zM6 11v8h12v-8M10 14h4",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   fold: "M5 5h14M5 19h14M12 8v8M9 13l3 3 3-3",
@@ -105,3 +117,18 @@ const PATHS = {
 };
 export const Icon = ({ name }) => html`<svg class="i" viewBox="0 0 24 24" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 export const IconButton = ({ name, label, ...rest }) => html`<button type="button" class="icon" aria-label=${label} title=${label} ...${rest}><${Icon} name=${name} /></button>`;
+
+// -- parts of the page that are fetched when they are first needed ----------------------------------
+
+const fetched = new Map();
+
+export function Later({ from, name, ...rest }) {
+  const [, again] = useState(0);
+  const Part = fetched.get(from)?.[name];
+  useEffect(() => {
+    let gone = false;
+    if (!Part) from().then((module) => { fetched.set(from, module); if (!gone) again(1); });
+    return () => { gone = true; };
+  }, [from]);
+  return Part ? html`<${Part} ...${rest} />` : null;
+}

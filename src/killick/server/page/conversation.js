@@ -9,15 +9,35 @@ const FINAL = new Set(["finished", "failed"]);
 const ANEW = new Set(["compaction", "rewind", "undone", "visibility", "late_text", "imported"]);
 const ABOUT = new Set(["renamed", "pinned", "archived", "tagged", "deleted", "restored", "moved"]);
 
-function grown(text, offset, more) {
-  if (offset > text.length) return null;
-  return offset + more.length <= text.length ? text : text + more.slice(text.length - offset);
+// Offsets count characters; a text here counts those outside of the first plane twice.
+const PAIRS = /[\ud800-\udbff][\udc00-\udfff]/g;
+const chars = (text) => text.length - (text.match(PAIRS)?.length ?? 0);
+const without = (text, count) => (count <= 0 ? text : chars(text) === text.length ? text.slice(count) : [...text].slice(count).join(""));
+
+// The new part of an increment, when this much was known; null when something is missing in between.
+function fresh(known, offset, more) {
+  return offset > known ? null : without(more, known - offset);
 }
 
-const toolOf = (part) => ({ call_id: part.id, name: part.name, arguments: part.arguments ?? "", state: "not started", result: null, output: null, approval: null });
+// Of what a running tool prints the end is kept; all of it is on the server.
+export const KEPT = 64 * 1024;
+// Whole pieces go, so that those that stay need not be drawn again.
+function firstKept(text) {
+  let gone = 0;
+  for (const piece of cutUp(text)) {
+    if (text.length - gone - piece.length < KEPT) break;
+    gone += piece.length;
+  }
+  return gone;
+}
+// The first screen; more is read on the way up.
+export const PAGE = 60;
+const SLOW_MS = 120;
+
+const toolOf = (part) => ({ call_id: part.id, name: part.name, arguments: part.arguments ?? "", state: "not started", result: null, output: null, output_chars: 0, result_chars: 0, approval: null, settled: null });
 
 export class Conversation {
-  constructor(id, onChange) {
+  constructor(id, onChange, since = 0) {
     this.id = id;
     this.onChange = onChange;
     this.detail = signal(null);
@@ -27,6 +47,10 @@ export class Conversation {
     this.connection = signal("loading");
     this.undoable = signal(null);
     this.failed = signal(null);
+    this.earlier = signal(0);
+    this.turns = signal(new Map());
+    this.before = null;
+    this.reading = false;
     this.asked = new Map();
     this.bySeq = new Map();
     this.byId = new Map();
@@ -36,11 +60,12 @@ export class Conversation {
     this.again_at = 0;
     this.leave = () => {};
     this.gone = false;
-    this.load();
+    this.load({ since });
   }
 
   close() {
     this.gone = true;
+    clearTimeout(this.slow);
     clearTimeout(this.again_at);
     this.leave();
     cancelAnimationFrame(this.frame);
@@ -53,22 +78,27 @@ export class Conversation {
     for (const asked of approvals) {
       const held = this.byId.get(asked.message_id);
       const waits = held?.now.tools.some((tool) => tool.call_id === asked.call_id && tool.approval?.id === asked.id);
-      if (waits) this.tool(asked.message_id, asked.call_id, { approval: asked });
+      if (waits) { this.tool(asked.message_id, asked.call_id, { approval: asked }); this.onAsked?.({ ...held.now.tools.find((tool) => tool.call_id === asked.call_id), approval: asked }); }
     }
   }
 
-  async load() {
+  async load({ since = 0 } = {}) {
     const mine = ++this.loads;
     const over = () => this.gone || mine !== this.loads;
     clearTimeout(this.again_at);
     this.leave();
     try {
-      const [transcript, detail] = await Promise.all([api.transcript(this.id), api.session(this.id)]);
+      // What was read on the way up stays in view when all of it is read anew.
+      const last = Math.min(500, Math.max(PAGE, this.items.value.length));
+      const [transcript, detail] = await Promise.all([api.transcript(this.id, { last, text: KEPT, since: since || undefined }), api.session(this.id)]);
       if (over()) return;
       batch(() => {
         this.failed.value = null;
         this.asked = new Map(detail.approvals.map((one) => [`${one.message_id}/${one.call_id}`, one]));
         this.setAll(transcript.shown);
+        this.earlier.value = transcript.earlier;
+        this.before = transcript.before;
+        this.addTurns(transcript.turns);
         this.setDetail(detail);
         this.undoable.value = transcript.undoable;
         const newest = transcript.turns.at(-1);
@@ -90,6 +120,37 @@ export class Conversation {
     }
   }
 
+  addTurns(turns) {
+    const known = new Map(this.turns.value);
+    for (const one of turns) known.set(one.id, one);
+    this.turns.value = known;
+  }
+
+  // The page before what is shown. True when there was one.
+  async more(since = 0) {
+    if (this.reading || this.before === null) return false;
+    this.reading = true;
+    try {
+      const { shown, turns, before, earlier } = await api.transcript(this.id, { before: this.before, last: 100, text: KEPT, since: since || undefined });
+      if (this.gone) return false;
+      batch(() => {
+        for (const one of shown) this.add(this.itemOf(one));
+        this.before = before;
+        this.earlier.value = earlier;
+        this.addTurns(turns);
+        this.order();
+      });
+      return shown.length > 0;
+    } finally {
+      this.reading = false;
+    }
+  }
+
+  // Whatever began at this place, or the fold that it lies in, is among what is shown.
+  async reach(seq) {
+    if (this.before !== null && !(this.items.value[0]?.now.seq <= seq)) await this.more(seq);
+  }
+
   setDetail(detail) {
     this.detail.value = detail;
     this.queued.value = detail.queued.map((one) => ({ id: one.id, text: one.text }));
@@ -98,7 +159,10 @@ export class Conversation {
   async refresh() {
     try {
       const detail = await api.session(this.id);
-      if (!this.gone) this.detail.value = detail;
+      if (!this.gone) {
+        this.detail.value = detail;
+        if (detail.turn) this.addTurns([detail.turn]);
+      }
     } catch (error) {
       if (error.status === 410) this.failed.value = error;
     }
@@ -132,15 +196,27 @@ export class Conversation {
 
   // Signals change once for each frame, however many deltas come.
   change(held, fields) {
-    Object.assign(held.now, fields);
-    this.touched.add(held);
+    this.put(held, fields);
     this.frame ||= requestAnimationFrame(() => this.paint());
     if (document.hidden) this.paint();
   }
 
+  // What a tool prints comes faster than it can be read: a few times a second is enough.
+  changeSlowly(held, fields) {
+    this.put(held, fields);
+    this.slow ||= setTimeout(() => this.paint(), SLOW_MS);
+  }
+
+  put(held, fields) {
+    Object.assign(held.now, fields);
+    this.touched.add(held);
+  }
+
   paint() {
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.slow);
     this.frame = 0;
+    this.slow = 0;
     batch(() => {
       for (const held of this.touched) held.shown.value = { ...held.now };
       this.touched.clear();
@@ -155,7 +231,7 @@ export class Conversation {
   }
 
   takeEntry({ kind, seq, at }, body) {
-    const base = { seq, key: seq, at, turn_id: body.turn_id ?? null, tools: [], parts: [], folded: [], status: null, reason: null, cause: null, fresh: true };
+    const base = { seq, key: seq, at, turn_id: body.turn_id ?? null, tools: [], parts: [], folded: [], folds: 0, words: null, status: null, reason: null, cause: null, fresh: true };
     switch (kind) {
       case "turn_started":
         this.running.value = body.turn_id;
@@ -176,16 +252,17 @@ export class Conversation {
         if (held) this.change(held, { state: body.state, live: null, ...this.merge(held.now, split(body.parts)) });
         break;
       }
-      case "tool_started": this.tool(body.message_id, body.call_id, { state: "running", approval: null }); break;
-      case "tool_output": this.tool(body.message_id, body.call_id, { output: body.output }); break;
+      case "tool_started": this.tool(body.message_id, body.call_id, { state: "running", approval: null, output: null, output_chars: 0, output_from: 0, settled: null }); break;
+      case "tool_output": this.tool(body.message_id, body.call_id, { output: body.output.slice(-KEPT), output_chars: chars(body.output) }); break;
+      case "settled": this.tool(body.message_id, body.call_id, { settled: { id: body.id, outcome: body.outcome, by: body.by ?? "person", result: body.result ?? null, evidence: body.evidence ?? null } }); break;
       case "tool_result":
       case "late_result":
-        this.tool(body.message_id, body.result.call_id, { result: body.result, state: body.result.is_error ? "failed" : "finished", ...(body.output ? { output: body.output } : {}) });
+        this.tool(body.message_id, body.result.call_id, { ...resultOf(body.result), ...(body.output ? { output: body.output.slice(-KEPT), output_chars: chars(body.output) } : {}) });
         break;
       case "approval_asked": this.tool(body.message_id, body.call_id, { approval: { id: body.id, turn_id: body.turn_id, arguments_hash: body.arguments_hash } }); this.readApprovals(); break;
       case "approval_decided":
         for (const held of this.bySeq.values()) {
-          if (held.now.tools.some((one) => one.approval?.id === body.id)) this.change(held, { tools: held.now.tools.map((one) => (one.approval?.id === body.id ? { ...one, approval: null, denied: !body.approved } : one)) });
+          if (held.now.tools.some((one) => one.approval?.id === body.id)) this.change(held, { tools: held.now.tools.map((one) => (one.approval?.id === body.id ? { ...one, approval: null, denied: !body.approved, state: !body.approved && one.state === "not started" ? "denied" : one.state } : one)) });
         }
         break;
       case "prompt_queued":
@@ -207,9 +284,17 @@ export class Conversation {
       if (held.now.tools.some((one) => one.state === "running")) this.change(held, { tools: held.now.tools.map((one) => (one.state === "running" ? { ...one, state: "unknown" } : one)) });
     }
     if (body.status !== "completed") this.add({ ...base, kind: "ending", id: null, role: "system", state: "complete", status: body.status, reason: body.reason, cause: body.cause ?? null });
+    this.endedIn(base.seq, body.turn_id);
     if (this.running.value === body.turn_id) this.running.value = null;
     this.order();
     this.refresh();
+  }
+
+  // Why it ended is said by the server, in words; this page shows no text of a provider.
+  async endedIn(seq, turn_id) {
+    const detail = await api.session(this.id).catch(() => null);
+    const held = this.bySeq.get(seq);
+    if (!this.gone && held && detail?.turn?.id === turn_id) this.change(held, { words: detail.turn.words });
   }
 
   takeDelta(delta) {
@@ -218,8 +303,12 @@ export class Conversation {
     if (delta.call_id !== null) {
       const tool = held.now.tools.find((one) => one.call_id === delta.call_id);
       if (!tool || FINAL.has(tool.state)) return;
-      const output = grown(tool.output ?? "", delta.offset, delta.text);
-      if (output !== null) this.tool(delta.message_id, delta.call_id, { output });
+      const more = fresh(tool.output_chars ?? 0, delta.offset, delta.text);
+      if (!more) return;
+      const all = (tool.output ?? "") + more;
+      const gone = all.length > 1.5 * KEPT ? firstKept(all) : 0;
+      const fields = { output: gone ? all.slice(gone) : all, output_from: (tool.output_from ?? 0) + gone, output_chars: (tool.output_chars ?? 0) + chars(more) };
+      this.changeSlowly(held, { tools: held.now.tools.map((one) => (one === tool ? { ...one, ...fields } : one)) });
       return;
     }
     if (held.now.state !== "streaming") return;
@@ -228,9 +317,10 @@ export class Conversation {
     const part = held.now.live.get(delta.part) ?? begin(delta);
     const field = part.type === "tool_call" ? "arguments" : "text";
     if (delta.type !== "part") {
-      const text = grown(part[field] ?? "", delta.offset, delta.text);
-      if (text === null) { this.load(); return; }
-      part[field] = text;
+      const more = fresh(part.chars ?? 0, delta.offset, delta.text);
+      if (more === null) { this.load(); return; }
+      part[field] = (part[field] ?? "") + more;
+      part.chars = (part.chars ?? 0) + chars(more);
     }
     held.now.live.set(delta.part, part);
     const parts = [...held.now.live.entries()].sort(([one], [other]) => one - other).map(([, one]) => ({ ...one }));
@@ -251,7 +341,7 @@ export class Conversation {
   resultOf(turn_id, part) {
     for (const held of this.bySeq.values()) {
       if (held.now.turn_id === turn_id && held.now.tools.some((one) => one.call_id === part.call_id)) {
-        this.change(held, { tools: held.now.tools.map((one) => (one.call_id === part.call_id ? { ...one, result: part, state: part.is_error ? "failed" : "finished" } : one)) });
+        this.change(held, { tools: held.now.tools.map((one) => (one.call_id === part.call_id ? { ...one, ...resultOf(part) } : one)) });
       }
     }
   }
@@ -282,6 +372,8 @@ export class Conversation {
   }
 }
 
+const resultOf = (result) => ({ result, result_chars: typeof result.content === "string" ? chars(result.content) : 0, state: result.is_error ? "failed" : "finished" });
+
 function begin(delta) {
   if (delta.head) return { ...delta.head };
   return { type: delta.type === "reasoning" ? "reasoning" : "text", text: "" };
@@ -292,3 +384,50 @@ function split(parts) {
 }
 
 export const textOf = (parts) => parts.filter((one) => one.type === "text").map((one) => one.text).join("");
+
+// -- what a call is about, in a few words -----------------------------------------------------------
+
+export function parsed(text) {
+  try { return JSON.parse(text); } catch { return undefined; }
+}
+
+export const COMMANDS = ["command", "cmd", "script", "code"];
+export const PATHS = ["path", "file_path", "file", "filename", "target_file"];
+export const textIn = (value, names) => names.map((name) => value?.[name]).find((one) => typeof one === "string");
+
+export function brief(text) {
+  const value = parsed(text);
+  if (value === undefined || value === null || typeof value !== "object") return text.slice(0, 200);
+  const main = textIn(value, COMMANDS) ?? textIn(value, PATHS);
+  return (main ?? Object.values(value).map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(" ")).slice(0, 200);
+}
+
+// Many calls of one tool that all went well, and changed no file, are one line.
+export const MANY = 5;
+const WRITES = /"(?:content|contents|file_text|new_string|new_str|new_text|patch|diff)"\s*:/;
+export const quiet = (tool) => tool.state === "finished" && !tool.approval && !WRITES.test(tool.arguments);
+
+// -- what a tool prints, in pieces ------------------------------------------------------------------
+
+const PIECE = 4 * 1024;
+// Cut at ends of lines, and always at the same ones while more comes.
+export function cutUp(text) {
+  const pieces = [];
+  let from = 0;
+  while (from < text.length) {
+    const line = text.length - from > PIECE ? text.indexOf("\n", from + PIECE) : -1;
+    const to = line >= 0 && line < from + 4 * PIECE ? line + 1 : Math.min(text.length, from + 4 * PIECE);
+    pieces.push(text.slice(from, to));
+    from = to;
+  }
+  return pieces;
+}
+
+// What was allowed for good in this tab: a session, a tool, and the hash of its arguments. Nothing wider.
+const KEY = "killick-always";
+const rule = (id, tool) => `${id}/${tool.name}/${tool.approval.arguments_hash}`;
+const rules = () => new Set(JSON.parse(sessionStorage.getItem(KEY) ?? "[]"));
+export const always = {
+  add: (id, tool) => sessionStorage.setItem(KEY, JSON.stringify([...rules().add(rule(id, tool))])),
+  has: (id, tool) => rules().has(rule(id, tool)),
+};

@@ -1,14 +1,13 @@
 // Sessions, tokens, cost and interruptions over time, drawn as plain SVG.
 
 import { api } from "./api.js";
-import { attempt, html, IconButton, useEffect, useState } from "./base.js";
+import { attempt, html, IconButton, money, useEffect, useState } from "./base.js";
 import { Lost } from "./session.js";
 import { sideOpen } from "./sessions.js";
 
 const DAYS = 30;
 const day = (ago) => new Date(Date.now() - ago * 86400000).toISOString().slice(0, 10);
 const short = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value % 1 ? value.toFixed(2) : String(value));
-const money = (value) => (value === 0 ? "$0" : `$${value < 0.1 ? value.toFixed(3) : value.toFixed(2)}`);
 
 function ceiling(value, least) {
   if (value <= 0) return least;

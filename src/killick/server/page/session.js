@@ -1,10 +1,10 @@
 // One conversation: its head, what was said, and the place to say more.
 
 import { api, reachable } from "./api.js";
-import { address, attempt, fullTime, go, html, Icon, IconButton, newKey, route, signal, titleOf, toast, useEffect, useLayoutEffect, useRef, useState } from "./base.js";
-import { Conversation } from "./conversation.js";
-import { ContextPanel } from "./context.js";
-import { Messages } from "./messages.js";
+import { address, attempt, fullTime, go, html, Icon, IconButton, Later, newKey, route, signal, titleOf, toast, useEffect, useLayoutEffect, useRef, useState } from "./base.js";
+import { always, Conversation } from "./conversation.js";
+import { knownOf, Messages, save } from "./messages.js";
+import { look } from "./needs.js";
 import { reload, sideOpen } from "./sessions.js";
 
 // What was typed and not sent yet: a reload does not lose it.
@@ -12,7 +12,10 @@ export const drafts = {
   get: (id) => sessionStorage.getItem(`killick-draft-${id}`) ?? "",
   set: (id, text) => (text ? sessionStorage.setItem(`killick-draft-${id}`, text) : sessionStorage.removeItem(`killick-draft-${id}`)),
 };
-export const panelOpen = signal(false);
+export const panel = signal(null);
+const machine = () => import("./machine.js");
+const beside = () => import("./beside.js");
+const PANELS = { sent: ["What the model is sent", () => import("./sent.js"), "Sent"], waterfall: ["When it happened", () => import("./waterfall.js"), "Waterfall"] };
 export const may = signal("write");
 export const model = signal(null);
 export const lacks = signal(null);
@@ -49,12 +52,8 @@ function Menu({ conversation, session }) {
   };
   const id = conversation.id;
   const act = (work) => () => { setOpen(false); attempt(work); };
-  const save = (to) => act(async () => {
-    const { name, data } = await api.file(id, to);
-    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(data), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  });
+  const write = (to) => act(async () => { const { name, data } = await api.file(id, to); save(data, name); });
+  const beside = session.fork && `${address(id)}?beside=${encodeURIComponent(session.fork.session_id)}`;
   return html`<div class="menu" ref=${box} onKeyDown=${key}>
     <${IconButton} name="dots" label="More" aria-expanded=${open} aria-haspopup="menu" onClick=${() => setOpen(!open)} />
     ${open && html`<div role="menu" aria-label="For this session">
@@ -63,10 +62,13 @@ function Menu({ conversation, session }) {
         <button role="menuitem" onClick=${act(async () => { await api.compact(id); toast("What was said is summarised for the model", { action: "Undo", onAction: () => attempt(() => api.undo(id)) }); })}><${Icon} name="fold" />Compact</button>
         <button role="menuitem" onClick=${act(async () => { await api.change(id, { archived: !session.archived }); await reload(); toast(session.archived ? "It is back" : "It is put away"); })}><${Icon} name="box" />${session.archived ? "Bring back" : "Archive"}</button>
         <hr />`}
+      <button role="menuitem" onClick=${act(async () => go(`${address(id)}?then=${conversation.detail.value.head}`))}><${Icon} name="clock" />Look back in time</button>
+      ${beside && html`<button role="menuitem" onClick=${act(async () => go(beside))}><${Icon} name="columns" />Beside what it was forked from</button>`}
+      <hr />
       <small role="presentation">Export</small>
-      <button role="menuitem" onClick=${save("markdown")}><${Icon} name="down" />Markdown</button>
-      <button role="menuitem" onClick=${save("html")}><${Icon} name="down" />One page of HTML</button>
-      <button role="menuitem" onClick=${save("killick")}><${Icon} name="down" />Everything, as JSON lines</button>
+      <button role="menuitem" onClick=${write("markdown")}><${Icon} name="down" />Markdown</button>
+      <button role="menuitem" onClick=${write("html")}><${Icon} name="down" />One page of HTML</button>
+      <button role="menuitem" onClick=${write("killick")}><${Icon} name="down" />Everything, as JSON lines</button>
       ${may.value === "write" && html`<hr /><button role="menuitem" class="danger" onClick=${act(async () => {
         await api.remove(id);
         go("/");
@@ -135,35 +137,55 @@ function useScroll(conversation) {
 
 function Head({ conversation, session }) {
   const origin = session.fork && address(session.fork.session_id);
+  const parent = session.parent && address(session.parent.session_id);
   const writes = may.value === "write";
+  const toggle = (name) => () => { panel.value = panel.value === name ? null : name; };
   return html`<header class="head">
     <${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} />
     <div class="title"><h1 class="away">${titleOf(session)}</h1>
       <${Title} session=${session} onRename=${(title) => attempt(async () => { await api.change(conversation.id, { title }); await reload(); })} />
-      <div class="meta"><span title=${fullTime(session.created_at)}>${fullTime(session.created_at)}</span>${session.models.length > 0 && html`<span>${session.models.join(", ")}</span>`}${origin && html`<a href=${origin} onClick=${(event) => { event.preventDefault(); go(origin); }}>forked at #${session.fork.at}</a>`}</div>
+      <div class="meta"><span title=${fullTime(session.created_at)}>${fullTime(session.created_at)}</span>${session.models.length > 0 && html`<span>${session.models.join(", ")}</span>`}${origin && html`<a href=${origin} onClick=${(event) => { event.preventDefault(); go(origin); }}>forked at #${session.fork.at}</a>`}${parent && html`<a href=${parent} onClick=${(event) => { event.preventDefault(); go(parent); }}>subagent of another session</a>`}${session.project?.cwd && html`<span>${session.project.cwd}</span>`}</div>
     </div>
     ${writes && html`<${IconButton} name="pin" label=${session.pinned ? "Unpin" : "Pin"} aria-pressed=${session.pinned} onClick=${() => attempt(async () => { await api.change(conversation.id, { pinned: !session.pinned }); await reload(); })} />`}
-    <${IconButton} name="eye" label="What the model is sent" aria-pressed=${panelOpen.value} onClick=${() => { panelOpen.value = !panelOpen.value; }} />
+    <${IconButton} name="bars" label="When it happened" aria-pressed=${panel.value === "waterfall"} onClick=${toggle("waterfall")} />
+    <${IconButton} name="eye" label="What the model is sent" aria-pressed=${panel.value === "sent"} onClick=${toggle("sent")} />
     <${Menu} conversation=${conversation} session=${session} />
   </header>`;
 }
 
-// The thing in which a place of the journal is; what a search has found may be a tool's result.
+// The thing in which a place of the journal is; what a search has found may be a tool's result, or lie in a fold.
 function nearest(items, seq) {
-  return seq ? items.findLast((held) => held.now.seq <= seq)?.now.seq ?? null : null;
+  return seq ? items.findLast((held) => held.now.seq <= seq)?.now.key ?? null : null;
 }
+
+// A prompt that is taken back goes before what was typed meanwhile; undoing takes it out again.
+const back = {
+  take: (id, prompt) => { const draft = drafts.get(id); sessionStorage.setItem(`killick-back-${id}`, prompt); drafts.set(id, draft ? `${prompt}\n\n${draft}` : prompt); },
+  undo: (id) => {
+    const prompt = sessionStorage.getItem(`killick-back-${id}`);
+    const draft = drafts.get(id);
+    sessionStorage.removeItem(`killick-back-${id}`);
+    if (prompt && (draft === prompt || draft.startsWith(`${prompt}\n\n`))) drafts.set(id, draft.slice(prompt.length).replace(/^\n\n/, ""));
+  },
+};
 
 function actions(conversation, toEnd) {
   const id = conversation.id;
   return {
     running: conversation.running.value,
     may: may.value === "write",
+    id,
     found: nearest(conversation.items.value, route.value.seq),
+    sought: route.value.seq,
+    turns: conversation.turns.value,
+    itemOf: (shown) => conversation.itemOf(shown),
+    itemsOf: (turn) => knownOf(conversation.items.value.map((held) => held.shown.value), turn, conversation.turns.value.get(turn)),
+    onAlways: (tool) => always.add(id, tool),
     onFork: (at) => attempt(async () => { const made = await api.fork(id, at); go(address(made.id)); await reload(); toast("This is a fork; the other is as it was"); }),
     onRewind: (item) => attempt(async () => {
       const through = item.role === "user" ? item.seq - 1 : item.seq;
       const { seq } = await api.rewind(id, through);
-      if (item.role === "user") { drafts.set(id, item.parts.map((one) => one.text ?? "").join("")); conversation.redraft.value = seq; }
+      if (item.role === "user") { back.take(id, item.parts.map((one) => one.text ?? "").join("")); conversation.redraft.value = seq; }
     }),
     onContinue: (turn) => attempt(async () => { toEnd(); await conversation.ask({ prompt: null, continues: turn }, newKey()); }),
     onAgain: (turn) => attempt(async () => { toEnd(); await conversation.again(turn); }),
@@ -171,6 +193,7 @@ function actions(conversation, toEnd) {
       // Asked before: a turn that waits may be over by the time the decision is answered.
       const over = !conversation.running.value;
       await api.decide(id, tool.approval, approved);
+      look();
       if (over) await conversation.ask({ prompt: null, continues: tool.approval.turn_id });
     }),
   };
@@ -187,6 +210,23 @@ function Open({ conversation }) {
     const target = talk.found && document.getElementById(`m${talk.found}`);
     if (target) { pinned.current = false; target.scrollIntoView({ block: "center" }); }
   }, [talk.found]);
+  useEffect(() => { if (route.value.seq) attempt(() => conversation.reach(route.value.seq)); }, [route.value.seq]);
+  useEffect(() => {
+    conversation.onAsked = (tool) => { if (may.value === "write" && always.has(conversation.id, tool)) talk.onDecide(tool, true); };
+  });
+  // What is read on the way up pushes nothing out of its place.
+  const place = useRef(null);
+  const onMore = () => {
+    const first = box.current.querySelector("[id^=m]");
+    if (first) place.current = { first, top: first.getBoundingClientRect().top };
+    attempt(() => conversation.more());
+  };
+  useLayoutEffect(() => {
+    const at = place.current;
+    if (!at || !at.first.isConnected) return;
+    place.current = null;
+    if (!pinned.current) box.current.scrollTop += at.first.getBoundingClientRect().top - at.top;
+  }, [items]);
   const onAsk = async (prompt) => {
     toEnd();
     if (route.value.seq) go(address(conversation.id), { replace: true });
@@ -206,9 +246,9 @@ function Open({ conversation }) {
     <${Lost} when=${conversation.connection.value === "lost"} />
     <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Conversation"><div class="talk">
       ${!items.length && !running && html`<p class="empty">Nothing was said yet.</p>`}
-      <${Messages} items=${items} talk=${talk} />
+      <${Messages} items=${items} talk=${talk} earlier=${conversation.earlier.value} onMore=${onMore} />
       ${waits && html`<span class="waiting" role="status"><span class="away">The answer is coming</span><i></i><i></i><i></i></span>`}
-      ${conversation.undoable.value !== null && !running && talk.may && html`<div class="ending" role="note"><span class="why">What came after is out of view.</span><span class="push"><button type="button" class="button small" onClick=${() => attempt(() => api.undo(conversation.id))}>Undo</button></span></div>`}
+      ${conversation.undoable.value !== null && !running && talk.may && html`<div class="ending" role="note"><span class="why">What came after is out of view.</span><span class="push"><button type="button" class="button small" onClick=${() => attempt(async () => { await api.undo(conversation.id); back.undo(conversation.id); conversation.redraft.value += 1; })}>Undo</button></span></div>`}
     </div></div>
     ${away && html`<button type="button" class="button small jump" onClick=${toEnd}><${Icon} name="down" />To the end</button>`}
     ${may.value === "write" && html`<${Composer} key=${`${conversation.id}/${conversation.redraft.value}`} id=${conversation.id} running=${running} queued=${conversation.queued.value} onAsk=${onAsk} onStop=${() => attempt(() => conversation.stop())} onQueued=${() => attempt(async () => { toEnd(); await conversation.ask({ prompt: null }, newKey()); })} onRemove=${(one) => attempt(() => api.withdraw(conversation.id, one.id))} />`}
@@ -218,7 +258,7 @@ function Open({ conversation }) {
 export function SessionView({ id }) {
   const [conversation, setConversation] = useState(null);
   useEffect(() => {
-    const made = new Conversation(id, reload);
+    const made = new Conversation(id, reload, route.value.seq);
     made.redraft = signal(0);
     setConversation(made);
     return () => made.close();
@@ -229,6 +269,30 @@ export function SessionView({ id }) {
   if (ours?.failed.value) {
     return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="welcome"><h1>It cannot be shown</h1><p>${ours.failed.value.message}</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
   }
+  if (detail && route.value.then) return html`<main class="main" id="main" tabindex="-1"><${Later} key="machine" from=${machine} name="Machine" id=${id} session=${detail.session} head=${detail.head} /></main>`;
+  if (detail && route.value.beside) return html`<main class="main" id="main" tabindex="-1"><${Later} key="beside" from=${beside} name="Beside" id=${id} other=${decodeURIComponent(route.value.beside)} session=${detail.session} /></main>`;
+  const [label, from, name] = PANELS[panel.value] ?? [];
   return html`<main class="main" id="main" tabindex="-1">${detail && html`<${Open} conversation=${ours} />`}</main>
-    ${panelOpen.value && detail && html`<${ContextPanel} id=${id} head=${`${detail.head}/${ours.running.value}`} onClose=${() => { panelOpen.value = false; }} />`}`;
+    ${label && detail && html`<aside class="panel" aria-label=${label}><${Later} key=${name} from=${from} name=${name} id=${id} head=${`${detail.head}/${ours.running.value}`} onClose=${() => { panel.value = null; }} /></aside>`}`;
+}
+
+// A session that is not there yet: it is written when something is said.
+export function NewSession() {
+  const made = useRef(null);
+  const sending = useRef(null);
+  useEffect(() => { document.title = "New session · Killick"; }, []);
+  const onAsk = (prompt) => attempt(async () => {
+    if (lacks.value) { refused.value += 1; return false; }
+    made.current ??= (await api.create({})).id;
+    if (sending.current?.prompt !== prompt) sending.current = { prompt, key: newKey() };
+    await api.turn(made.current, { prompt }, sending.current.key);
+    go(address(made.current), { replace: true });
+    reload();
+    return true;
+  });
+  return html`<main class="main" id="main" tabindex="-1">
+    <header class="head"><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /><div class="title"><h1>New session</h1></div></header><${Lost} />
+    <div class="scroll" tabindex="0" role="region" aria-label="Conversation"><div class="talk"><p class="empty">Nothing was said yet.</p></div></div>
+    <${Composer} id="new" running=${null} queued=${[]} onAsk=${onAsk} onStop=${() => {}} onQueued=${() => {}} onRemove=${() => {}} />
+  </main>`;
 }

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged, StoreError, TurnNotFound
+from killick.errors import (
+    InvalidQuery,
+    SearchDamaged,
+    SeqNotFound,
+    SessionDamaged,
+    StoreError,
+    TurnNotFound,
+)
 from killick.journal import turn_state
 from killick.journal.checks import check_count, check_counts, check_kinds
 from killick.journal.closing import waiting
@@ -39,7 +46,7 @@ from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
-from killick.stores.contract import Listing, Reader
+from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
@@ -294,6 +301,7 @@ def show_context(
     session: SessionCore,
     format_: "Format",
     *,
+    at: int | None,
     before_turn: str | None,
     max_messages: int | None,
     max_tokens: int | None,
@@ -304,7 +312,7 @@ def show_context(
     reasoning: bool,
     errors: "Errors",
 ) -> "Flow[Context]":
-    """Return what a model would be sent now."""
+    """Return what a model would be sent now, or would have been sent when `at` was the head."""
     from killick.views.budget import Budget, estimate_tokens
     from killick.views.context import compute
     from killick.views.sent import VIEW_VERSION, Made
@@ -315,11 +323,13 @@ def show_context(
 
     def view(reader: Reader) -> "Context":
         row = session.row(reader)
-        history, through = read_history(reader, session.key), None
+        head = _head(row, at)
+        through = at
         if before_turn is None:
-            entries = read_for_model(reader, session.key, history)
+            history = _history_by(reader, session.key, head)
+            entries = read_for_model(reader, session.key, history, through)
         else:
-            history, entries, through = _before(reader, session, before_turn)
+            history, entries, through = _before(reader, session, before_turn, head)
         with _paused:
             made = compute(
                 entries,
@@ -335,7 +345,7 @@ def show_context(
             )
         shown = e.SentView(
             version=VIEW_VERSION,
-            through=row.head,
+            through=head,
             profile=profile,
             before_turn=before_turn,
             max_messages=max_messages,
@@ -353,8 +363,23 @@ def show_context(
     return (yield from read(view))
 
 
+def _head(row: SessionRow, at: int | None) -> int:
+    """Return the seq up to which a view reads. Raises SeqNotFound beyond the head."""
+    if at is None:
+        return row.head
+    check_count("at", at)
+    if at > row.head:
+        raise SeqNotFound(f"session {row.id!r} has no entry {at}; its head is {row.head}", row.head)
+    return at
+
+
+def _history_by(reader: Reader, key: int, head: int) -> History:
+    """Return the changes of history that were made by a seq."""
+    return History(entry for entry in reader.marked_entries(key, HISTORY) if entry.seq <= head)
+
+
 def _before(
-    reader: Reader, session: SessionCore, turn_id: str
+    reader: Reader, session: SessionCore, turn_id: str, head: int
 ) -> tuple[History, list[e.Entry], int]:
     """Return history, entries and reach of a context as it is without a turn and what came since.
 
@@ -363,11 +388,12 @@ def _before(
     start = reader.find_entry(session.key, turn_identity(turn_id))
     if start is None:
         raise TurnNotFound(f"session {session.id!r} has no turn {turn_id!r}")
-    reach = start.seq - 1
+    reach = min(start.seq - 1, head)
     history = History(
         entry
         for entry in reader.marked_entries(session.key, HISTORY)
-        if not (isinstance(entry.body, e.Compacted) and entry.body.through > reach)
+        if entry.seq <= head
+        and not (isinstance(entry.body, e.Compacted) and entry.body.through > reach)
     )
     entries = read_for_model(reader, session.key, history, reach)
     earlier = {
@@ -375,20 +401,22 @@ def _before(
         for entry in reader.marked_entries(session.key, TURNS)
         if isinstance(entry.body, e.TurnStarted) and entry.seq <= reach
     }
-    for entry in reader.entries(session.key, after=reach):
+    for entry in reader.entries(session.key, after=reach, through=head):
         body = entry.body
         if isinstance(body, e.LateResult | e.LateText | e.Settled) and body.turn_id in earlier:
             entries.append(entry)
     return history, entries, reach
 
 
-def show_transcript(session: SessionCore) -> "Flow[list[Shown]]":
-    """Return what a person saw."""
+def show_transcript(session: SessionCore, at: int | None) -> "Flow[list[Shown]]":
+    """Return what a person saw, or had seen when `at` was the head."""
     from killick.views.transcript import transcript
 
     def view(reader: Reader) -> "list[Shown]":
+        head = _head(session.row(reader), at)
         deltas = partial(read_deltas, reader, session.key)
-        return transcript(session.read_entries(reader, 0, None), deltas)
+        with _paused:
+            return transcript(reader.entries(session.key, after=0, through=head), deltas)
 
     return (yield from read(view))
 
