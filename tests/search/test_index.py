@@ -251,8 +251,8 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     for name in ("news", "packs", "dropped_streams"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DELETE FROM meta WHERE name = 'store'")
-    for index in ("sessions_due", "sessions_held"):
-        connection.execute(f"DROP INDEX {index}")
+    for index in ("due", "held", "by_project", "interrupted", "pinned"):
+        connection.execute(f"DROP INDEX sessions_{index}")
     for column in ("holder", "due", "due_us", "imported", "link"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
     connection.execute("ALTER TABLE entries DROP COLUMN link")
