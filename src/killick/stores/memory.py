@@ -617,10 +617,8 @@ class MemoryDatabase:
     unfolded = False
 
     def __init__(self, disk: MemoryDisk, holder: str) -> None:
-        self.disk = disk
-        self.holder = holder
-        self._seen = -1
-        self._generation = 0
+        self.disk, self.holder = disk, holder
+        self._seen, self._generation = -1, 0
 
     @contextmanager
     def writing(self) -> Iterator[MemoryTransaction]:
@@ -681,8 +679,7 @@ class MemoryDatabase:
 
 
 def _is_listed(row: SessionRow, listing: Listing) -> bool:
-    about = row.about
-    title = None if listing.title is None else listing.title.casefold()
+    about, wanted = row.about, (listing.title or "").casefold()
     return (
         row.tenant == listing.tenant
         and about.deleted == listing.deleted
@@ -691,12 +688,12 @@ def _is_listed(row: SessionRow, listing: Listing) -> bool:
         and listing.project in (None, about.project and about.project.root)
         and listing.interrupted in (None, about.status == "interrupted")
         and listing.pinned in (None, about.pinned)
-        and (title is None or title in (about.title or "").casefold())
+        and wanted in (about.title or "").casefold()
         and (listing.tag is None or listing.tag in about.tags)
         and (listing.model is None or listing.model in about.models)
         and listing.parent in (None, about.parent and about.parent.session_id)
         and listing.fork_of in (None, about.fork and about.fork.session_id)
-        and (listing.since_us is None or row.updated_at_us >= listing.since_us)
+        and (listing.since_us or 0) <= row.updated_at_us
         and (listing.until_us is None or row.updated_at_us < listing.until_us)
         and (listing.before is None or (row.updated_at_us, row.id) < listing.before)
     )
