@@ -36,7 +36,7 @@ COSTS = {
     "entering a tool": Cost("BEGIN INSERT UPDATE COMMIT", 1, 128, 15),
     "finishing a tool": Cost("BEGIN SELECT INSERT DELETE UPDATE COMMIT", 1, 130, 20),
     "leaving a turn": Cost("BEGIN INSERT UPDATE UPDATE INSERT COMMIT", 1, 162, 5),
-    "reading the newest message": Cost("BEGIN SELECT SELECT ROLLBACK", 0, 300, 110),
+    "reading the newest message": Cost("BEGIN SELECT SELECT ROLLBACK", 0, 300, 120),
 }
 
 
