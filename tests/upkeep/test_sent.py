@@ -58,6 +58,24 @@ def test_a_context_before_the_turn_is_computed_again(tmp_path: Path) -> None:
         assert verdicts(store) == {"equal": 2}
 
 
+def test_a_context_before_the_turn_has_what_was_settled_since(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        session = store.create_session(id="s")
+        with session.turn("one") as first, first.stream() as reply:
+            reply.text("Yes.")
+            reply.tool_call("c", name="pay", arguments="{}")
+        with (
+            pytest.raises(KeyboardInterrupt),
+            session.turn(None, continues=first.id) as second,
+            second.tool("c", of=first.id),
+        ):
+            raise KeyboardInterrupt
+        with session.turn("two") as turn:
+            session.settle(first.id, "c", "ran", by="person")
+            ask(session, turn, before_turn=turn.id)
+        assert verdicts(store) == {"not recorded": 1, "equal": 1}
+
+
 def test_what_says_something_else_is_found_and_named(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with Store(path) as store:

@@ -150,7 +150,7 @@ def _as_of(entries: list[e.Entry], view: e.SentView) -> tuple[list[e.Entry], His
         entry
         for entry in known
         if entry.seq > reach
-        and isinstance(entry.body, e.LateResult | e.LateText)
+        and isinstance(entry.body, e.Late)
         and starts.get(entry.body.turn_id, reach + 1) <= reach
     ]
     return [*(entry for entry in known if entry.seq <= reach), *late], history

@@ -542,6 +542,9 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
+Late = LateResult | LateText | Settled
+"""Entries that say more of a turn that is over."""
+
 Body = KnownBody | Unknown
 
 

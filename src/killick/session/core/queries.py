@@ -403,7 +403,7 @@ def _before(
     }
     for entry in reader.entries(session.key, after=reach, through=head):
         body = entry.body
-        if isinstance(body, e.LateResult | e.LateText | e.Settled) and body.turn_id in earlier:
+        if isinstance(body, e.Late) and body.turn_id in earlier:
             entries.append(entry)
     return history, entries, reach
 
