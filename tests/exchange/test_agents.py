@@ -153,6 +153,25 @@ def test_endings(store: Store, tmp_path: Path, name: str) -> None:
     assert [turn.status for turn in turns] == ENDINGS[name]
 
 
+@pytest.mark.parametrize(("answered", "status"), [(False, "failed"), (True, "completed")])
+def test_a_request_of_qwens_that_was_refused(
+    store: Store, tmp_path: Path, *, answered: bool, status: str
+) -> None:
+    """The turn has failed, unless the agent asked again and got its answer."""
+    event = {"event.name": "qwen-code.api_error", "error_message": "400 the pond is closed"}
+    prompt, aside, answer = (
+        made.qwen_lines()[0],
+        made.qwen_lines()[1] | {"systemPayload": {"uiEvent": event}},
+        made.qwen_lines()[5] | {"parentUuid": "q1"},
+    )
+    path = tmp_path / f"{made.UUID}.jsonl"
+    lines = [prompt, aside, *([answer] if answered else [])]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (outcome,) = import_paths(store, [path], clock=lambda: NOW).sessions
+    (turn,) = store.session(outcome.session_id).turns()
+    assert turn.status == status
+
+
 @pytest.mark.parametrize("name", ["qwen", "pi"])
 def test_a_branch_that_was_left_is_rewound(store: Store, tmp_path: Path, name: str) -> None:
     (outcome,) = take(store, name, tmp_path).sessions

@@ -9,6 +9,7 @@ import sys
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 
 from killick.exchange.formats import ReadOptions
@@ -102,6 +103,8 @@ def _cell(agent: Agent, event: Event, place: Path, others: list[Agent]) -> Row:
             row.continued[other.name] = _continued(cell, disk, store, session_id, other, place)
         request = own_resume(cell, _native_id(cell))
         row.itself = _NONE if request is None else kept(cell, request.said()).row(cell)
+    except TimeoutExpired as error:
+        row.wrong.append(f"it has not ended after {error.timeout:.0f} s")
     except Exception as error:  # noqa: BLE001  (the next cell has none of it)
         row.wrong.append(f"{type(error).__name__}: {str(error)[:200]}")
         if not isinstance(error, ValueError | TimeoutError):

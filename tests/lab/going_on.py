@@ -32,7 +32,7 @@ class Ran:
         return json.loads(self.out)
 
 
-def killick(store: Path, *arguments: str, path: str = "") -> Ran:
+def killick(store: Path, *arguments: str, path: str = "", folder: Path | None = None) -> Ran:
     """Run the command with a store of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "killick.cli", "--store", str(store), *arguments],
@@ -40,6 +40,7 @@ def killick(store: Path, *arguments: str, path: str = "") -> Ran:
         text=True,
         timeout=_SECONDS,
         check=False,
+        cwd=folder,
         env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"},
     )
     return Ran(done.returncode, done.stdout, done.stderr)
@@ -76,7 +77,7 @@ def go_on(
     beside = str(agent.executable().parent)
     done = killick(
         store, "continue", session_id, "--in", agent.name, "--home", str(place), "--no-run",
-        "--json", path=beside,
+        "--json", path=beside, folder=home.work,
     )  # fmt: skip
     if done.code:
         raise ValueError(done.err.strip())

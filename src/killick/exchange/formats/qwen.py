@@ -20,6 +20,7 @@ from killick.model.sessions import Project
 NAME: Final = "qwen"
 
 _FAILED: Final = ("error", "cancelled")
+_API_ERROR: Final = "qwen-code.api_error"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 
@@ -53,6 +54,8 @@ class _SessionReader:
         self._settled = settled
         self._tree = Tree()
         self._callers: dict[str, str] = {}
+        self._awaits_answer = False
+        self._failure: r.TurnEndRecord | None = None
 
     def records(self, path: Path) -> Iterator[r.Record]:
         first, folder = self._first, self._first.get("cwd")
@@ -69,6 +72,8 @@ class _SessionReader:
                 yield from self._read_line(line.location, line.record)
             elif self._settled or not line.torn:
                 yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        if self._failure is not None and self._settled:
+            yield self._failure
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, message = record.get("type"), record.get("message")
@@ -92,6 +97,10 @@ class _SessionReader:
         if outcome.get("status") in _FAILED:
             parsed.results = [_failed(result) for result in parsed.results]
         prompt = kind == "user" and not parsed.results
+        if prompt and self._failure is not None:
+            yield self._failure
+        self._failure = None  # an answer came after all: the agent asked again
+        self._awaits_answer = kind != "assistant"
         own = record.get("uuid")
         if prompt:
             yield from self._tree.go_to(location, record.get("parentUuid"))
@@ -114,6 +123,12 @@ class _SessionReader:
         self, location: SourceLocation, record: dict[str, Any], kind: str
     ) -> Iterator[r.Record]:
         at, payload = time_us(record.get("timestamp")), c.as_dict(record.get("systemPayload"))
+        event = c.as_dict(payload.get("uiEvent"))
+        if event.get("event.name") == _API_ERROR and self._awaits_answer:
+            detail = c.as_text(event.get("error_message"))
+            self._failure = r.TurnEndRecord(
+                location=location, at_us=at, status="failed", reason="error", detail=detail
+            )
         history = payload.get("compressedHistory")
         if record.get("subtype") == "chat_compression" and isinstance(history, list):
             texts = [
