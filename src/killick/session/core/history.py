@@ -6,7 +6,7 @@ rewind reaches to the head, and is planned again when the journal has grown mean
 is, when what is in view has changed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -24,13 +24,8 @@ from killick.journal.compaction import (
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import (
-    ending_identity,
-    named_identity,
-    result_identity,
-    settlement_id,
-)
-from killick.journal.turn_state import CallState, fold_turn
+from killick.journal.kinds import ending_identity, result_identity
+from killick.journal.turn_state import fold_turn
 from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message, plain
@@ -48,6 +43,7 @@ from killick.session.runtime import is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.tool_ops import settlements
 
 
 class HistoryCore:
@@ -246,21 +242,11 @@ class HistoryCore:
             later.append(
                 reader.find_entry(self._key, result_identity(call.message_id, call.call_id))
             )
-            later += self._settlements(reader, call)
+            later += settlements(reader, self._key, call)
         late = {
             entry.seq: entry for entry in later if entry is not None and entry.seq > entries[-1].seq
         }
         return [late[seq] for seq in sorted(late)]
-
-    def _settlements(self, reader: Reader, call: CallState) -> Iterator[e.Entry]:
-        """Yield what was found out about a call after these starts, each in place of the last."""
-        replaces: str | None = None
-        while True:
-            replaces = settlement_id(call.message_id, call.call_id, call.starts, replaces)
-            entry = reader.find_entry(self._key, named_identity(replaces, "settled"))
-            if entry is None:
-                return
-            yield entry
 
     # -- small things --------------------------------------------------------------------------
 
