@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import os
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from killick import (
 from killick.stores.sqlite import connection
 from tests.bad_input.helpers import child, is_usable, nothing_stored, raw, read_only, saying, texts
 from torture.disk import Fault, faulty_disk
+
+BEFORE_PACKS = Path(__file__).parents[1] / "compat" / "before_packs" / "store.gz"
 
 
 def fill(path: Path) -> None:
@@ -58,6 +61,21 @@ def test_a_read_only_store_can_be_read(path: Path) -> None:
 
 def test_a_new_store_in_a_read_only_folder_is_refused_as_read_only(path: Path) -> None:
     with read_only(path.parent), pytest.raises(StoreReadOnly):
+        Store(path)
+
+
+def test_a_read_only_store_of_an_earlier_format_is_refused_at_once(path: Path) -> None:
+    """Some reads would work and others fail, with errors that name a table."""
+    path.write_bytes(gzip.decompress(BEFORE_PACKS.read_bytes()))
+    with read_only(path.parent), pytest.raises(StoreReadOnly, match="where it may be written"):
+        Store(path)
+
+
+def test_a_read_only_store_of_a_newer_killick_is_refused(path: Path) -> None:
+    fill(path)
+    with raw(path) as connection:
+        connection.execute("UPDATE meta SET value = 1000 WHERE name IN ('version', 'oldest')")
+    with read_only(path.parent), pytest.raises(StoreNewer, match="install the newer version"):
         Store(path)
 
 

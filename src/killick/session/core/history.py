@@ -24,7 +24,8 @@ from killick.journal.compaction import (
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import ending_identity
+from killick.journal.kinds import ending_identity, result_identity
+from killick.journal.turn_state import fold_turn
 from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import Message, plain
@@ -42,6 +43,7 @@ from killick.session.runtime import is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Reader, SessionRow
 from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.tool_ops import settlements
 
 
 class HistoryCore:
@@ -234,7 +236,13 @@ class HistoryCore:
         fold = Messages()
         for entry in entries:
             fold.take(entry)
-        later = (reader.find_entry(self._key, name) for name in fold.awaiting())
+        later = [reader.find_entry(self._key, name) for name in fold.awaiting()]
+        turn = fold_turn(entries)
+        for call in () if turn is None else turn.unanswered():
+            later.append(
+                reader.find_entry(self._key, result_identity(call.message_id, call.call_id))
+            )
+            later += settlements(reader, self._key, call)
         late = {
             entry.seq: entry for entry in later if entry is not None and entry.seq > entries[-1].seq
         }

@@ -1,12 +1,10 @@
 """Operations on tool calls: start, finish or leave one, ask a person about it."""
 
+from collections.abc import Iterator
+
 import msgspec
 
-from killick.errors import (
-    IdConflict,
-    InvalidEntry,
-    TurnEnded,
-)
+from killick.errors import IdConflict, InvalidEntry, TurnEnded
 from killick.journal import rules
 from killick.journal.assembly import assemble, output_text
 from killick.journal.codec import to_bytes
@@ -28,7 +26,7 @@ from killick.model import entries as e
 from killick.model.effects import Effect
 from killick.model.messages import ToolCall, ToolResult
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Claim, check_doubt
+from killick.stores.contract import Claim, Reader, check_doubt
 from killick.stores.engine.state import EngineState, Receipt, SessionState
 from killick.stores.engine.turn_ops import Over, close_turn, crashed, keep_rest
 
@@ -127,9 +125,19 @@ def _line_of(engine: EngineState, state: SessionState, running: TurnState) -> se
     return line
 
 
+def settlements(reader: Reader, key: int, call: CallState) -> Iterator[e.Entry]:
+    """Yield what was found out about a call after so many starts, each in place of the last."""
+    replaces: str | None = None
+    while True:
+        replaces = settlement_id(call.message_id, call.call_id, call.starts, replaces)
+        entry = reader.find_entry(key, named_identity(replaces, "settled"))
+        if entry is None:
+            return
+        yield entry
+
+
 def apply_late(engine: EngineState, state: SessionState, turn: TurnState, call: CallState) -> None:
     """Apply what came for a call after its turn had ended: its starts, a settlement, its result."""
-    names = [result_identity(call.message_id, call.call_id)]
     if turn.ended is None:
         return
     key = state.row.key
@@ -137,17 +145,11 @@ def apply_late(engine: EngineState, state: SessionState, turn: TurnState, call: 
         key, start_identity(call.message_id, call.call_id, call.starts + 1)
     ):
         turn.apply(entry.seq, entry.body)
-    replaces: str | None = None
-    while True:
-        replaces = settlement_id(call.message_id, call.call_id, call.starts, replaces)
-        entry = engine.tx.find_entry(key, named_identity(replaces, "settled"))
-        if entry is None:
-            break
+    for entry in settlements(engine.tx, key, call):
         turn.apply(entry.seq, entry.body)
-    for name in names:
-        entry = engine.tx.find_entry(key, name)
-        if entry is not None:
-            turn.apply(entry.seq, entry.body)
+    result = engine.tx.find_entry(key, result_identity(call.message_id, call.call_id))
+    if result is not None:
+        turn.apply(result.seq, result.body)
 
 
 def settle(engine: EngineState, key: int, body: e.Settled, at_us: int) -> Receipt:

@@ -48,7 +48,7 @@ from killick.stores.sqlite.generation import (
     restoring,
 )
 from killick.stores.sqlite.lockfile import LockFile, locker_of
-from killick.stores.sqlite.migrate import bring_up_to_date, stored_version
+from killick.stores.sqlite.migrate import bring_up_to_date, check_format, stored_version
 from killick.stores.sqlite.packs import PackCache, has_packs
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
 
@@ -237,6 +237,8 @@ class SqliteDatabase:
             self.holder = "read-only"
             with translated(f"opening {self.path}"):
                 check_readable(self.path, LockFile.generation_at(name))
+                with contextlib.closing(self._connect(writable=False)) as connection:
+                    check_format(connection, self.path)
             return
         self._lock = LockFile.open(name)
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import apsw
 
-from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs
+from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs, StoreReadOnly
 from killick.stores.engine.session_ops import save_derived
 from killick.stores.sql import Migration, build, numbered
 from killick.stores.sqlite.generation import new_generation, renew
@@ -76,6 +76,19 @@ def stored_version(connection: apsw.Connection, path: Path) -> int:
             f"{newest}); install the newer version to open it"
         )
     return int(stored["version"])
+
+
+def check_format(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a store that may only be read and lacks a migration: statements would not find it.
+
+    Raises StoreReadOnly, StoreNewer, StoreNotOurs.
+    """
+    at, newest = stored_version(connection, path), len(migrations())
+    if at < newest:
+        raise StoreReadOnly(
+            f"{path} has format {at} and is read in format {newest}, to which it may not be "
+            "brought; open it once where it may be written, or a copy of it"
+        )
 
 
 def _apply(connection: apsw.Connection, migration: Migration) -> None:

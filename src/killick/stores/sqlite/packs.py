@@ -12,6 +12,7 @@ above that of the stream's last row: the file alone says it, whatever a process 
 import re
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -93,27 +94,29 @@ def _filled(lines: dict[bytes, bytes]) -> tuple[Pack, bytes, bytes]:
 
 def parse(crc: int, streams: bytes, body: bytes) -> Pack:
     """Return what a row holds. Where it is damaged, a line that cannot be read harms no other."""
-    sound = zlib.crc32(body) == crc and body != b""
-    lines: dict[bytes, bytes] = {}
-    for text in body.split(b"\n"):
-        key, seq, line = (*text.split(b",", 2), b"", b"")[:3]
-        name = b"%b,%b" % (key[1:], seq)
-        if sound or _is_line(text, name, line):
-            lines[name] = line
-    if sound:
-        return Pack(lines, (), len(body))
-    lost = {name for name in _NAME.findall(streams) if name not in lines}
-    return Pack(lines, lost, len(body))
+    lines = [_name_and_line(text) for text in body.split(b"\n")]
+    if zlib.crc32(body) == crc and body != b"":
+        return Pack(dict(lines), (), len(body))
+    whole = [(name, line) for name, line in lines if _is_whole(name, line)]
+    count = Counter(name for name, _ in whole)
+    named = set(_NAME.findall(streams)) or count.keys()
+    # A damaged name may be another stream's: then it stands there twice, or not beside the lines.
+    sure = {name: line for name, line in whole if count[name] == 1 and name in named}
+    return Pack(sure, named - sure.keys(), len(body))
 
 
-def _is_line(text: bytes, name: bytes, line: bytes) -> bool:
+def _name_and_line(text: bytes) -> tuple[bytes, bytes]:
+    key, seq, line = (*text.split(b",", 2), b"", b"")[:3]
+    return b"%b,%b" % (key[1:], seq), line if text[:1] == b"[" else b""
+
+
+def _is_whole(name: bytes, line: bytes) -> bool:
     number, _, data = line.partition(b",")
     try:
         decode_deltas(data[:-1])
     except ValueError:
         return False
-    whole = text[:1] == b"[" and text[-1:] == b"]"
-    return whole and number.isdigit() and _NAME.fullmatch(name) is not None
+    return line[-1:] == b"]" and number.isdigit() and _NAME.fullmatch(name) is not None
 
 
 def folded(flushes: Sequence[bytes]) -> bytes:

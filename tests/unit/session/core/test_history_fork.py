@@ -3,6 +3,7 @@
 import pytest
 
 from killick import InvalidEntry, Message, Session, Store, Text, ToolCall, ToolResult
+from killick.model import entries as e
 from killick.stores.memory import MemoryDisk
 from tests.unit.views.talking import stopped
 
@@ -60,6 +61,29 @@ def test_a_result_that_came_late_is_known_to_a_fork_in_the_middle_of_its_turn() 
         fork = session.fork(at=at)
         assert [message.parts for message in fork.messages()][-1] == (ToolResult("c1", "done"),)
         assert len(fork.messages()) == 3
+        assert store.examine_session(fork.id) == []
+
+
+@pytest.mark.parametrize("began", [False, True], ids=["before it began", "when it had begun"])
+def test_what_was_found_out_is_known_to_a_fork_in_the_middle_of_its_turn(*, began: bool) -> None:
+    """Else the fork says that the outcome is unknown, and a model or a person does it again."""
+    with Store(MemoryDisk().open()) as store:
+        session = store.create_session()
+        with stopped(session) as turn:
+            turn.record(Message("assistant", [ToolCall("c1", "shell", "{}")]))
+            at = session.head
+            with turn.tool("c1"):
+                at = session.head if began else at
+                raise KeyboardInterrupt
+        first = session.settle(turn.id, "c1", "did_not_run")
+        ask(session, None)
+        settled = session.entries(after=first.seq - 1, limit=1)[0].body
+        assert isinstance(settled, e.Settled)
+        session.settle(turn.id, "c1", "ran", result="paid", replaces=settled.id)
+        fork = session.fork(at=at)
+        (sent,) = [m for m in fork.context("openai-chat").messages if m["role"] == "tool"]
+        assert "A person found out that it ran" in sent["content"]
+        assert [entry.kind for entry in fork.entries()][-2:] == ["settled", "settled"]
         assert store.examine_session(fork.id) == []
 
 

@@ -100,6 +100,22 @@ def test_a_damaged_line_harms_no_other(at: str) -> None:
         assert pack.flush(name) == (None if name in lost else (number, data))
 
 
+@pytest.mark.parametrize("other", [2, 7], ids=["in the pack", "elsewhere"])
+def test_a_line_whose_name_is_damaged_is_no_other_stream_s(other: int) -> None:
+    """Else a session would show what was said in another one."""
+    ((crc, streams, body),) = rows([flush(key, 5, 1, f"text {key}") for key in (1, 2, 3)])
+    for wrong in (b"[%d,5," % other, b"[%d,6," % other):
+        pack = packs.parse(crc, streams, body.replace(b"[3,5,", wrong))
+        assert b"3,5" in pack.lost
+        assert {b"7,5", b"%d,6" % other}.isdisjoint(pack.lost)
+        assert pack.flush(b"1,5") == (1, flush(1, 5, 1, "text 1")[3])
+        assert pack.flush(b"%d,6" % other) is None
+        if pack.flush(b"2,5") != (1, flush(2, 5, 1, "text 2")[3]):
+            assert pack.flush(b"2,5") is None  # whose of two lines it is cannot be told
+            assert b"2,5" in pack.lost
+        assert pack.flush(b"7,5") is None
+
+
 def test_a_pack_that_sqlite_cannot_read_names_its_streams() -> None:
     ((crc, streams, _),) = rows([flush(key, 5, 1, "text") for key in (1, 2)])
     assert packs.parse(crc, streams, b"").lost == {b"1,5", b"2,5"}
