@@ -22,7 +22,7 @@ from killick.model.messages import Part, Reasoning, Text, ToolResult
 from killick.model.sessions import SessionInfo
 from killick.search.results import Hit
 from killick.session.sync import Session, Store
-from killick.views.escape import escape_line, quote, shorten
+from killick.views.escape import escape_json, escape_line, quote, shorten
 from killick.views.transcript import Shown, ShownTool
 
 MOST_CHARS: Final = 10_000
@@ -322,7 +322,7 @@ def _bounded(lines: Iterator[str]) -> str:
 
 def _heading(info: SessionInfo) -> Iterator[str]:
     state = info.status or "empty"
-    yield f"Session {info.id}, changed {_time(info.updated_at)}, newest turn {state}"
+    yield f"Session {escape_line(info.id)}, changed {_time(info.updated_at)}, newest turn {state}"
     if info.title:
         yield quote(f"title: {_short_line(info.title)}")
     if info.project is not None:
@@ -379,7 +379,7 @@ def _page(items: Sequence[Shown], session_id: str, *, unfolded: bool) -> Iterato
             more = {"session": session_id, "after": items[number - 1].seq}
             if unfolded:
                 more["unfold"] = True
-            asked = msgspec.json.encode(more).decode()
+            asked = escape_json(msgspec.json.encode(more).decode())
             yield f"{len(items) - number:,} more follow: show_session with {asked}"
             return
         used += size
@@ -393,22 +393,24 @@ def _whole(shown: Sequence[Shown], info: SessionInfo, seq: int, offset: int) -> 
     items = [*unfold(shown), *shown]
     item = next((each for each in items if each.seq == seq), None)
     if item is None:
-        raise UsageError(f"session {info.id} shows no message #{seq}")
+        raise UsageError(f"session {info.id!r} shows no message #{seq}")
     text = "\n".join(_item(item, short=False))
     page = text[offset : offset + _PAGE_CHARS]
     end = offset + len(page)
-    yield f"Message #{seq} of session {info.id}, characters {offset:,} to {end:,} of {len(text):,}:"
+    name = escape_line(info.id)
+    yield f"Message #{seq} of session {name}, characters {offset:,} to {end:,} of {len(text):,}:"
     # A page may begin in the middle of a line, without the mark that the line began with.
     yield page if offset == 0 or page.startswith("> ") else f"> {page}"
     if end < len(text):
         more = {"session": info.id, "message": seq, "offset": end}
-        yield f"More follows: show_session with {msgspec.json.encode(more).decode()}"
+        yield f"More follows: show_session with {escape_json(msgspec.json.encode(more).decode())}"
 
 
 def _item(item: Shown, *, short: bool) -> Iterator[str]:
     match item.kind:
         case "ending":
-            yield f"#{item.seq} the turn was {item.status} ({item.cause}), {_time(item.at)}:"
+            cause = escape_line(item.cause or "")
+            yield f"#{item.seq} the turn was {item.status} ({cause}), {_time(item.at)}:"
             yield quote(_short_line(item.reason or ""))
         case "compaction":
             number = sum(1 for _ in unfold([item]))
@@ -488,7 +490,8 @@ def _recapped(recapped: Recap, session_id: str) -> Iterator[str]:
             yield f"of #{command.seq}, {_STATES[command.state]}:"
             yield quote(_short_line(command.command))
     yield ""
-    yield f"All of it: show_session with {msgspec.json.encode({'session': session_id}).decode()}"
+    asked = escape_json(msgspec.json.encode({"session": session_id}).decode())
+    yield f"All of it: show_session with {asked}"
 
 
 def _answer(answer: Shown | None) -> Iterator[str]:
@@ -506,7 +509,8 @@ def _unfinished(recapped: Recap) -> Iterator[str]:
         yield "Nothing is unfinished: the newest turn has no call without a result."
         return
     if ending is not None:
-        yield f"Unfinished: the newest turn was {ending.status} ({ending.cause}):"
+        cause = escape_line(ending.cause or "")
+        yield f"Unfinished: the newest turn was {ending.status} ({cause}):"
         yield quote(_short_line(ending.reason or ""))
     for call in recapped.open[-_LISTED:]:
         yield from _open_call(call)
