@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import time
 from contextlib import closing, suppress
 from html.parser import HTMLParser
 from pathlib import Path
@@ -143,6 +144,33 @@ def test_any_text_becomes_html_in_which_every_tag_is_ours(text: str) -> None:
     }  # fmt: skip
     letters = [one for one in text if one == "x"]
     assert [one for one in page.text if one == "x"] == letters
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join("`" * count + "a" for count in range(1, 200)),
+        "a`" + "``" * 5_000 + " ",
+        "# x" + " " * 40_000 + "y",
+        "|a\n" + " " * 40_000 + "x",
+        "[" * 20_000,
+        "*a " * 20_000,
+        "- " * 20_000 + "x",
+    ],
+    ids=["runs of ticks", "ticks", "heading", "table", "brackets", "stars", "rule"],
+)
+def test_no_text_makes_an_export_take_long(text: str) -> None:
+    """An attacker may have written it; while it is read, a server does nothing else."""
+    began = time.thread_time()
+    to_html(text)
+    assert time.thread_time() - began < 2.0
+
+
+def test_arguments_that_are_nested_deeply_are_exported(store: Store) -> None:
+    session = store.create_session()
+    with session.turn("Go.") as turn:
+        turn.record(Message("assistant", [ToolCall("c", "read", "[" * 200_000)]))
+    assert "<code>read</code> [[[[" in exported(store, session.id, "html")
 
 
 def test_markdown_shows_what_was_said_and_what_broke_off(store: Store) -> None:

@@ -142,7 +142,7 @@ def _about(arguments: str) -> str:
     """Return what a call is about in one line: its command, its file, or all that it was given."""
     try:
         given = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return one_line(arguments)[:_ABOUT_CHARS]
     values = [given.get(name) for name in _ABOUT] if isinstance(given, dict) else []
     named = next((value for value in values if isinstance(value, str) and value.strip()), None)

@@ -10,18 +10,19 @@ from html import escape
 from typing import Final
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`]*$")
-_HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*$")
+_HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*)$")
 _RULE: Final = re.compile(r"^ {0,3}([-*_])(?:\s*\1){2,}\s*$")
 _ITEM: Final = re.compile(r"^( {0,9})([-*+]|\d{1,9}[.)])\s+(.*)$")
 _QUOTE: Final = re.compile(r"^ {0,3}> ?(.*)$")
-_BAR: Final = re.compile(r"^\s*\|?(\s*:?-+:?\s*\|)+\s*(:?-+:?\s*)?$")
+_BAR: Final = re.compile(r"^\|?(\s*:?-+:?\s*\|)+\s*(:?-+:?)?$")
 _INLINE: Final = re.compile(
-    r"(?P<code>(?P<ticks>`+)(?P<inside>.+?)(?<!`)(?P=ticks)(?!`))"
+    r"(?P<code>(?<!`)(?P<ticks>`++)(?P<inside>.{1,2000}?)(?<!`)(?P=ticks)(?!`))"
     r"|\[(?P<label>[^\]\n]{1,500})\]\((?P<link>(?:https?://|mailto:)[^\s)]{1,2000})\)"
     r"|(?P<bare>https?://[^\s<>\"')\]]{1,2000})"
     r"|\*\*(?P<strong>[^*\n]+?)\*\*"
     r"|(?<![\w*])\*(?P<em>[^*\s](?:[^*\n]*?[^*\s])?)\*(?![\w*])"
 )
+"""Lengths are bounded and runs are taken whole, so that no text takes long: see its test."""
 _DEPTH_MAX: Final = 8
 
 
@@ -48,8 +49,9 @@ def _block(lines: list[str], at: int, depth: int) -> tuple[int, str]:
         return _code(lines, at)
     heading = _HEADING.match(line)
     if heading is not None:
+        title = heading[2].rstrip().rstrip("#").rstrip()
         level = min(6, len(heading[1]) + 2)  # a message stands under headings of the page
-        return at + 1, f"<h{level}>{_inline(heading[2])}</h{level}>"
+        return at + 1, f"<h{level}>{_inline(title)}</h{level}>"
     if _RULE.match(line):
         return at + 1, "<hr>"
     if depth < _DEPTH_MAX and _QUOTE.match(line):
@@ -58,7 +60,7 @@ def _block(lines: list[str], at: int, depth: int) -> tuple[int, str]:
         return end, "<blockquote>" + "\n".join(_blocks(inside, depth + 1)) + "</blockquote>"
     if depth < _DEPTH_MAX and _ITEM.match(line):
         return _list(lines, at, depth)
-    if "|" in line and at + 1 < len(lines) and _BAR.match(lines[at + 1]):
+    if "|" in line and at + 1 < len(lines) and _BAR.match(lines[at + 1].strip()):
         return _table(lines, at)
     end = _while(lines, at, _goes_on)
     end = max(end, at + 1)
