@@ -1,6 +1,7 @@
 """The feed reaches a receiver at least once and in order, whatever dies on the way."""
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -162,6 +163,80 @@ def test_a_name_is_checked_when_it_is_connected_to(receiver: Receiver) -> None:
     receiver.statuses = [302]
     assert asyncio.run(post(Webhook(url=url, private=True), b"{}", {})) == 302
     assert len(receiver.requests) == 2, "a redirect is not followed"
+
+
+def sent(store: AsyncStore, hook: Webhook, **how: Any) -> WebhookSender:
+    return WebhookSender(store, hook, Log(), lambda: 0, **how)
+
+
+async def from_here(store: AsyncStore, sender: WebhookSender) -> None:
+    """Have it send what happens from now on, though it begins later."""
+    hidden = await store.open_session(sender.session_id, type="hidden")
+    following = store.follow(after="end")
+    await following.now()
+    await hidden.note("cursor", following.cursor)
+
+
+def test_no_id_of_a_session_adds_headers(receiver: Receiver) -> None:
+    """Another program may have named the session: an import, or a client of the proxy."""
+    named = "s\r\nX-Killick-Signature: t=1,v1=forged\r\n\r\n{}"
+
+    async def main() -> None:
+        async with AsyncStore(MemoryDisk().open()) as store:
+            sender = sent(store, Webhook(url=receiver.url, private=True))
+            await from_here(store, sender)
+            async with (await store.open_session(named)).turn("go"):
+                pass
+            task = asyncio.create_task(sender.run())
+            await asyncio.to_thread(until, lambda: receiver.requests)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    headers, body = receiver.requests[0]
+    assert "X-Killick-Signature" not in headers
+    assert json.loads(body)["session_id"] == named
+
+
+def test_the_log_names_no_url_and_a_line_without_end_is_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A URL may be a secret, as those of chat services are; the line is sent again, later."""
+    waits: list[float] = []
+
+    async def main() -> None:
+        waited = asyncio.Event()
+
+        async def babble(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"x" * 200_000)
+            with contextlib.suppress(OSError):
+                await writer.drain()
+            writer.close()
+
+        async def rest(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                waited.set()
+            await asyncio.sleep(0)
+
+        server = await asyncio.start_server(babble, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        hook = Webhook(url=f"http://127.0.0.1:{port}/hooks/s3cret", private=True)
+        async with server, AsyncStore(MemoryDisk().open()) as store:
+            sender = sent(store, hook, sleep=rest)
+            await from_here(store, sender)
+            async with (await store.open_session("s")).turn("go"):
+                pass
+            task = asyncio.create_task(sender.run())
+            await waited.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert waits[:3] == [1.0, 2.0, 4.0], "each attempt waits longer"
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    assert any(each.get("host") == "127.0.0.1" for each in fields)
+    assert "s3cret" not in str(fields)
 
 
 def test_the_command_refuses_a_private_webhook(tmp_path: Path) -> None:

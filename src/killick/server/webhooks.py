@@ -13,7 +13,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
@@ -86,7 +86,10 @@ async def post(hook: Webhook, body: bytes, headers: dict[str, str]) -> int:
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         writer.write(f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await writer.drain()
-        status = (await reader.readline()).split(maxsplit=2)
+        try:
+            status = (await reader.readline()).split(maxsplit=2)
+        except ValueError as error:  # a line that does not end
+            raise ConnectionError("the receiver's answer is not HTTP") from error
         if len(status) < 2 or not status[1].isdigit():
             raise ConnectionError("the receiver's answer is not HTTP")
         return int(status[1])
@@ -132,6 +135,8 @@ class WebhookSender:
         self._sleep = sleep
         digest = hashlib.sha256(hook.url.encode()).hexdigest()
         self.session_id = f"{SESSIONS}{digest[:32]}"
+        self._host = urlsplit(hook.url).hostname
+        """Logged in place of the URL, which may hold a secret."""
 
     async def run(self) -> None:
         """Send until it is cancelled. If interrupted: the line under way is sent again later."""
@@ -141,7 +146,7 @@ class WebhookSender:
                 async with session.turn(None, if_busy="wait"):
                     await self._send_all(session)
             except Exception as error:  # noqa: BLE001  (logged, and tried again)
-                self._log.warning("webhook_failed", url=self._hook.url, **cause(error))
+                self._log.warning("webhook_failed", host=self._host, **cause(error))
                 await self._sleep(_RETRY_SECONDS[0])
 
     async def _send_all(self, session: AsyncSession) -> None:
@@ -153,7 +158,7 @@ class WebhookSender:
             if not line.session_id.startswith(SESSIONS):
                 if not await self._deliver(event_of(line)):
                     await session.note("dead_letter", event_of(line))
-                    self._log.warning("webhook_dead_letter", url=self._hook.url, seq=line.seq)
+                    self._log.warning("webhook_dead_letter", host=self._host, seq=line.seq)
                 await session.note("cursor", line.cursor)
 
     async def _begin(self, session: AsyncSession) -> str:
@@ -174,16 +179,16 @@ class WebhookSender:
                     status = await self._post(self._hook, body, self._headers(event, body))
                 if 200 <= status < 300:
                     return True
-                self._log.warning("webhook_refused", url=self._hook.url, status=status)
+                self._log.warning("webhook_refused", host=self._host, status=status)
             except (OSError, TimeoutError, KillickError) as error:
-                self._log.warning("webhook_unreachable", url=self._hook.url, **cause(error))
+                self._log.warning("webhook_unreachable", host=self._host, **cause(error))
             if self._clock() - began > _GIVEN_UP_SECONDS * 1_000_000:
                 return False
             await self._sleep(pause)
             pause = min(pause * 2, _RETRY_SECONDS[1])
 
     def _headers(self, event: dict[str, Any], body: bytes) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "X-Killick-Event": str(event["id"])}
+        headers = {"Content-Type": "application/json", "X-Killick-Event": quote(event["id"])}
         if self._hook.secret is not None:
             at = self._clock() // 1_000_000
             headers["X-Killick-Signature"] = signature(self._hook.secret, at, body)
