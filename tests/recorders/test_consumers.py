@@ -1,6 +1,7 @@
 """Whatever a consumer does with a recorded stream, what came is kept and the connection closed."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -357,6 +358,46 @@ def test_secrets_and_what_json_cannot_hold_stay_out_of_the_settings(store: Store
         entry.body for entry in session.entries() if isinstance(entry.body, e.ModelCallStarted)
     )
     assert started.settings == {"stop": ["a"]}
+
+
+SECRET_TOOLS: dict[str, dict[str, Any]] = {
+    "openai-responses": {
+        "tools": [
+            {"type": "mcp", "server_url": "https://t", "authorization": "zebra-1"},
+            {"type": "mcp", "server_url": "https://t", "headers": {"X-Key": "zebra-2"}},
+        ]
+    },
+    "anthropic": {"mcp_servers": [{"url": "https://t", "authorization_token": "zebra-3"}]},
+    "gemini": {
+        "tools": [
+            {
+                "mcpServers": [
+                    {"streamableHttpTransport": {"url": "u", "headers": {"K": "zebra-4"}}}
+                ]
+            },
+            {"googleMaps": {"authConfig": {"apiKeyConfig": {"apiKeyString": "zebra-5"}}}},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("shape", SECRET_TOOLS)
+def test_keys_for_servers_of_tools_stay_out_of_the_journal(store: Store, shape: Any) -> None:
+    session = store.create_session()
+    schema = {"type": "object", "properties": {"headers": {"type": "string"}}}
+    wanted = [{"name": "fetch", "parameters": schema}]
+    given = dict(SECRET_TOOLS[shape])
+    given["tools"] = [*given.get("tools", ()), *wanted]
+    with session.turn("Hi.") as turn:
+        list(record(turn, shape, iter(plain_events(shape, ["a"])), request={"model": "m", **given}))
+    started = next(
+        entry.body for entry in session.entries() if isinstance(entry.body, e.ModelCallStarted)
+    )
+    assert started.tools is not None
+    tools = store.blob(started.tools)
+    assert b"zebra" not in tools
+    assert "zebra" not in str(started.settings)
+    assert json.loads(tools)[-1:] == wanted, "a parameter may be called so"
 
 
 def test_importing_the_recorders_brings_no_sdk_and_no_event_loop_along() -> None:

@@ -1,12 +1,12 @@
 """One model call to record: its provider's shape, the request's settings, and its handle.
 
-The conversation itself is left out of the settings: the journal has it. So are headers, which may
-hold secrets.
+The conversation itself is left out of the settings: the journal has it. So are headers and keys,
+those too that a request names for servers of tools.
 """
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
@@ -118,6 +118,14 @@ _NEVER: Final = frozenset(
     {"messages", "input", "contents", "extra_headers", "extra_query", "extra_body", "timeout"}
     | {"stream", "model", "system", "instructions", "tools", "api_key", "text_format"}
 )
+_SECRET: Final = frozenset(
+    {"authorization", "authorizationtoken", "headers", "extraheaders", "cookie", "cookies"}
+    | {"apikey", "apikeystring", "xapikey", "authconfig", "accesstoken", "bearertoken"}
+    | {"clientsecret", "password"}
+)
+"""Names under which requests hold keys, for servers of tools too; without case, _ and -."""
+_PARAMETERS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Under these stand names of a schema, not values: a tool may have a parameter `headers`."""
 _DEPTH: Final = 20
 
 
@@ -136,17 +144,31 @@ def call_settings(format_: str, provider: str, request: Request | None) -> dict[
         given.update(config)
     system = _SYSTEM[format_](given)
     given.pop("system_instruction", None)
-    kept = plain({key: value for key, value in given.items() if key not in _NEVER})
+    kept = _without_keys(plain({key: value for key, value in given.items() if key not in _NEVER}))
     model = given.get("model")
     settings: dict[str, Any] = {"provider": provider, "settings": kept}
     if isinstance(model, str):
         settings["model"] = model
     if system:
         settings["system"] = system
-    tools = plain(given.get("tools"))
+    tools = _without_keys(plain(given.get("tools")))
     if tools and not isinstance(tools, _Absent):
         settings["tools"] = tools
     return settings
+
+
+def _without_keys(value: Json | _Absent) -> Json | _Absent:
+    """Return a value without what is a key by its name."""
+    if isinstance(value, list):
+        return cast("Json", [_without_keys(inner) for inner in value])
+    if not isinstance(value, dict):
+        return value
+    kept = {
+        name: inner if name in _PARAMETERS else _without_keys(inner)
+        for name, inner in value.items()
+        if name.lower().replace("_", "").replace("-", "") not in _SECRET
+    }
+    return cast("Json", kept)
 
 
 def _messages(request: Request | None) -> dict[str, Json] | None:
