@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from killick import AsyncStore, Usage
+from killick import AsyncStore, Message, Text, Usage
 from killick.model.entries import ApprovalDecided
 from killick.server.auth import Tokens
 from killick.server.launch import serve
@@ -51,13 +51,16 @@ async def work(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> No
 
 
 async def ask(session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
-    """`ask [ARGUMENTS]`: calls a tool, and runs it if a person allows it.
+    """`ask [ARGUMENTS [COUNT]]`: calls a tool, and runs it if a person allows it.
 
-    ARGUMENTS is a JSON string without white space, of what the model writes.
+    ARGUMENTS is a JSON string without white space, of what the model writes. So many messages come
+    between the call and the question.
     """
     arguments = json.loads(words[0]) if words else '{"command": "rm -r build"}'
     async with turn.stream(provider="scripted", model="asker") as reply:
         reply.tool_call("c1", name="shell", arguments=arguments)
+    if len(words) > 1:
+        await turn.record_all([Message("user", [Text("yes")]) for _ in range(int(words[1]))])
     asked = await turn.ask_approval("c1", arguments)
     async for item in session.follow(after=session.head):
         body = getattr(item, "body", None)

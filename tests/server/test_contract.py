@@ -250,6 +250,17 @@ def test_approvals_are_decided_over_http(server: Server) -> None:
     assert server.http.post(path, json=decision | {"approved": True}).status_code == 404
 
 
+def test_a_question_names_its_tool_however_much_was_said_since(server: Server) -> None:
+    """A person who allows a call knows which tool would run."""
+    session_id = server.create()
+    server.begin(session_id, 'ask "{}" 60')
+    events = server.events(session_id)
+    next(event for event in events if event.name == "approval_asked")
+    events.close()
+    [line] = server.get("/api/waiting")["waiting"]
+    assert (line["kind"], line["tool"]) == ("approval_asked", "shell")
+
+
 @pytest.mark.parametrize(("sent", "code"), [({}, 422), ({"arguments_hash": "b2:other"}, 409)])
 def test_a_decision_about_other_arguments_decides_nothing(
     server: Server, sent: dict[str, str], code: int

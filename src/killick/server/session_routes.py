@@ -158,7 +158,7 @@ async def _waiting_line(call: ApiCall, line: News) -> WaitingLine:
     if isinstance(body, e.ApprovalAsked):
         approvals = await _approvals(session, await session.turns())
         asked = next((waits for waits in approvals if waits.id == body.id), None)
-        tool = await _tool_name(session, body)
+        tool = await _tool_name(session, line.seq, body)
     words = None
     if isinstance(body, e.TurnEnding):
         words = ending_words(body.status, body.cause, body.reason, body.detail)
@@ -177,8 +177,9 @@ async def _waiting_line(call: ApiCall, line: News) -> WaitingLine:
     )
 
 
-async def _tool_name(session: AsyncSession, asked: e.ApprovalAsked) -> str | None:
-    for message in await session.messages(last=50):
+async def _tool_name(session: AsyncSession, seq: int, asked: e.ApprovalAsked) -> str | None:
+    began = max((turn.seq for turn in await session.turns() if turn.seq < seq), default=0)
+    for message in await session.messages(after=began):
         for part in message.tool_calls if message.id == asked.message_id else ():
             if part.id == asked.call_id:
                 return part.name
