@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from killick.server.app import OPERATIONS
 from killick.server.auth import TokenFileDamaged, Tokens, host_name, is_loopback
 from tests.server.client import ROOT, Server
 from tests.server.conftest import Serve
@@ -64,6 +65,9 @@ def test_a_form_cannot_write(server: Server) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         answer = server.http.post("/api/sessions", content=b"{}", headers={"Content-Type": kind})
         assert (answer.status_code, answer.json()["code"]) == (415, "not_json")
+        headers = {"Content-Type": kind}
+        answer = server.http.post("/api/import?name=a.json", content=b"{}", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (415, "not_a_file")
 
 
 def test_every_answer_has_the_headers_that_keep_a_browser_in_bounds(server: Server) -> None:
@@ -130,6 +134,40 @@ def test_a_token_to_read_does_not_write(serve: Serve) -> None:
     assert server.http.get("/api/sessions", headers=bearer(secret)).status_code == 200
     answer = server.http.post("/api/sessions", json={}, headers=bearer(secret))
     assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
+    for path in (
+        "/api/import?name=a.json",
+        "/api/sessions/s/settle",
+        "/api/sessions/s/approvals/a",
+    ):
+        answer = server.http.post(path, json={}, headers=bearer(secret))
+        assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
+
+
+def test_a_token_to_read_gets_no_operation_that_writes() -> None:
+    """Each operation that is no GET needs a token to write; only these two need none."""
+    writing = [operation for operation in OPERATIONS if operation.method != "GET"]
+    assert {operation.needs for operation in writing} == {"write"}
+    reading = [operation for operation in OPERATIONS if operation.method == "GET"]
+    opened = {operation.path for operation in reading if operation.needs == "open"}
+    assert opened == {"/healthz", "/readyz"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../../etc/passwd.json", "/etc/passwd.md", "a\0b.json", "\U00020000" * 80 + ".json"],
+    ids=["up", "absolute", "nul", "long"],
+)
+def test_the_name_of_an_upload_leads_nowhere(server: Server, name: str) -> None:
+    """It is no path, and none that the machine refuses; nothing is read but what was sent."""
+    line = {"role": "user", "content": "Hello from a file."}
+    answer = server.http.post(
+        "/api/import",
+        params={"name": name},
+        content=json.dumps([line, {"role": "assistant", "content": "Hi."}]),
+        headers={"Content-Type": "application/octet-stream"},
+    )
+    assert answer.status_code in (201, 422), answer.text
+    assert "root:" not in answer.text
 
 
 def test_a_revoked_token_is_refused_at_once(serve: Serve) -> None:

@@ -18,6 +18,12 @@ HEADER: Final = "^[ -~]{1,1000}$"
 """What a header of ours may hold."""
 
 
+_OF_FORMS: Final = frozenset(
+    {"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}
+)
+"""What a page of another site can send without asking first."""
+
+
 class ApiCall(NamedTuple):
     """One request, decoded."""
 
@@ -114,12 +120,15 @@ def _query(request: Request, operation: Operation) -> object:
 
 
 async def _body(request: Request, operation: Operation, settings: ServerSettings) -> object:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if operation.raw:
+        if kind in _OF_FORMS:
+            raise Refused(415, "not_a_file", "Send a file, as application/octet-stream.")
         return await _read(request, settings.import_bytes)
     data = await _read(request, settings.body_bytes)
     if operation.body is None:
         return None
-    if data and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+    if data and kind != JSON:
         raise Refused(415, "not_json", "Send JSON, with Content-Type: application/json.")
     try:
         return msgspec.json.decode(data or b"{}", type=operation.body)

@@ -24,7 +24,7 @@ _STATUSES: Final = {
     409: "Something else came first; the body says what.",
     410: "The session was deleted; it can be restored.",
     413: "The body is too large.",
-    415: "The body is no JSON.",
+    415: "The body is of another type.",
     421: "The server does not go by that name.",
     422: "What was sent cannot be recorded, or cannot be done.",
     500: "The session is damaged, or the server failed.",
@@ -136,7 +136,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
             content = {JSON: {"schema": _ref(answer)}}
         responses[str(status)] = {"description": _STATUSES[status], "content": content}
     always = () if operation.needs == "open" else (500,)
-    with_body = _WITH_BODY if operation.body is not None else (413,)
+    with_body = _WITH_BODY if operation.body is not None or operation.raw else (413,)
     for status in sorted({*_ALWAYS, *always, *with_body, *operation.errors}):
         content = {JSON: {"schema": _ref(Failure)}}
         responses[str(status)] = {"description": _STATUSES[status], "content": content}

@@ -1,6 +1,7 @@
 """Reading: messages, transcript, context, exports, searches, figures, health."""
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -285,7 +286,7 @@ async def import_file(call: ApiCall) -> ApiAnswer:
     """Bring in the sessions of a file: an export of ours, or one that another agent wrote."""
     query: ImportQuery = call.query
     store = blocking(call.service.store)
-    name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in query.name)
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", query.name)
     if not name.lower().endswith(_IMPORTED):
         raise Refused(422, "refused", f"Files that end in {', '.join(_IMPORTED)} can be taken.")
 
