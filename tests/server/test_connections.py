@@ -70,6 +70,16 @@ def test_half_requests_keep_no_client_out(server: Server) -> None:
     assert server.log_lines("library") == []
 
 
+@pytest.mark.parametrize("path", ["GET /healthz", "POST /api/import?name=a.json"])
+def test_half_bodies_keep_no_client_out(server: Server, path: str) -> None:
+    """The head is whole and the body never comes; some addresses need no token."""
+    head = f"{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: a/b\r\nContent-Length: 9\r\n\r\n1"
+    with connections(server, 2 * FILES, head.encode()):
+        assert health(server) == 200
+        assert server.create(title="Still here")
+    assert server.log_lines("library") == []
+
+
 def test_the_head_of_a_request_comes_in_time_or_the_connection_is_closed(tmp_path: Path) -> None:
     server = limited(tmp_path, "--head", "0.3")
     try:

@@ -9,6 +9,7 @@ import contextlib
 import resource
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 WANTED_FILES: Final = 65_536
@@ -54,7 +55,7 @@ def protocol_for(limit: int, head_seconds: float) -> type[H11Protocol]:
 
 
 class _Limited(H11Protocol):
-    """One connection. It is closed when the head of its request does not come in time.
+    """One connection. It is closed when its request's head, or more of its body, is not in time.
 
     Connections without a request take no place: when there are too many, the one that has been
     silent for longest is closed. Where all places are taken by requests, a new one is told to come
@@ -92,8 +93,15 @@ class _Limited(H11Protocol):
             self._expect_head()  # the first bytes of the next request on this connection
         before = self.cycle
         super().data_received(data)
-        if self.cycle is not before:
+        if self.conn.their_state is h11.SEND_BODY:
             self._forget_head()
+            self._expect_head()  # more of the body: until it is whole, it takes no place
+        elif self.cycle is not before or self._is_whole():
+            self._forget_head()
+
+    def _is_whole(self) -> bool:
+        """Return whether a request is there whose answer is not."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _admitted(self, data: bytes) -> bytes:
         """Return what was sent if there is a place, or it asks how the server is; else nothing."""
