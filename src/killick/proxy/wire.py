@@ -158,6 +158,10 @@ class Unreadable(Exception):
     """A body that cannot be decoded here; its bytes pass all the same."""
 
 
+DECODED_BYTES: Final = 256 * 1024 * 1024
+"""What one piece may become when it is decoded; a body that becomes more passes unrecorded."""
+
+
 class Decoder(Protocol):
     """Decodes a body piece by piece. Raises Unreadable."""
 
@@ -179,7 +183,8 @@ class _Zlib:
         out = b""
         try:
             while piece:
-                out += self._inner.decompress(piece)
+                out += self._inner.decompress(piece, DECODED_BYTES + 1 - len(out))
+                _check_size(out)
                 piece = self._inner.unused_data
                 if piece:
                     self._inner = zlib.decompressobj(self._bits)
@@ -202,10 +207,16 @@ class _Zstd:
 
     def __call__(self, piece: bytes) -> bytes:
         try:
-            decoded: bytes = self._inner.decompress(piece)
+            decoded: bytes = self._inner.decompress(piece, DECODED_BYTES + 1)
         except (self._error, EOFError) as error:
             raise Unreadable(str(error)) from error
+        _check_size(decoded)
         return decoded
+
+
+def _check_size(decoded: bytes) -> None:
+    if len(decoded) > DECODED_BYTES:
+        raise Unreadable("a little that is decoded to very much")
 
 
 def decoder_of(encoding: str) -> Decoder:

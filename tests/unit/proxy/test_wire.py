@@ -1,5 +1,6 @@
 import gzip
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -89,6 +90,21 @@ def test_what_cannot_be_decoded_says_so() -> None:
         wire.decoder_of("br")
     with pytest.raises(wire.Unreadable):
         wire.decoder_of("gzip")(b"no gzip at all")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_a_little_that_becomes_very_much_is_not_decoded(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """It passes unrecorded; decoding it would take the machine's memory."""
+    monkeypatch.setattr(wire, "DECODED_BYTES", 1_000)
+    assert wire.decoder_of(encoding)(pack(b"0" * 1_000)) == b"0" * 1_000
+    with pytest.raises(wire.Unreadable):
+        wire.decoder_of(encoding)(pack(b"0" * 1_001))
+    with pytest.raises(wire.Unreadable):
+        wire.decoder_of(encoding)(pack(b"0" * 800) + pack(b"0" * 800))
 
 
 @pytest.mark.parametrize(
