@@ -20,8 +20,8 @@ STORY = "Tell me a long story about a fox who learns to sail a boat across the s
 
 def begin(page: Page, prompt: str = STORY) -> None:
     page.locator(".side").get_by_role("button", name="New session").click()
-    expect(page).to_have_url(re.compile("/s/"))
     ask(page, prompt)
+    expect(page).to_have_url(re.compile("/s/ses_"))
 
 
 def shown(page: Page, number: int = -1) -> str:

@@ -26,7 +26,13 @@ from killick.model.sessions import microseconds
     ("killick attach . --until-end", "those below this folder, as long as an agent is at work"),
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
-@click.option("--from", "only", type=click.Choice(FORMATS[1:]), help="Take only this format.")
+@click.option(
+    "--from",
+    "only",
+    type=click.Choice(FORMATS[1:]),
+    metavar="FORMAT",
+    help=f"Take only this format: one of {', '.join(FORMATS[1:])}.",
+)
 @click.option("--since", type=MOMENT, help="Begin with files changed since then, not since a day.")
 @click.option("--until-end", is_flag=True, help="Leave when no agent is at work any more.")
 def attach(
