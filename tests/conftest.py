@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A property test tries many examples: on a busy machine it needs more than a minute.
     """
     for item in items:
-        if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
+        tries_many = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if tries_many and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))
         if not _ON_LINUX and item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from killick.errors import BudgetTooSmall
 from killick.journal.kinds import HISTORY, lookup_class
 from killick.model import entries as e
-from killick.model.messages import Text, ToolCall, ToolResult
+from killick.model.messages import ToolCall, ToolResult
 from killick.testing.strategies import journals
 from killick.views import validators
 from killick.views.budget import Budget
 from killick.views.context import FORMATS, Context, compute
-from killick.views.formats.common import clean
 from killick.views.neutral import build
+from torture.campaigns.contexts import within
 
 PROVIDERS = [name for name in FORMATS if name != "neutral"]
 
@@ -75,28 +74,7 @@ def test_a_budget_of_every_size_keeps_the_running_prompt(
 ) -> None:
     """It is accepted, it holds, and only where the prompt alone is too large it is refused."""
     for budget in (Budget(messages=limit), Budget(tokens=limit), Budget(bytes=limit * 5)):
-        try:
-            found = compute(journal, format_, blobs=lambda name: b"Be brief.", budget=budget)
-        except BudgetTooSmall:
-            assert budget.messages is None
-            continue
-        assert VALIDATORS[format_](found.messages, found.system) == [], found.messages
-        sent = json.dumps(found.messages)
-        assert len(found.messages) <= (budget.messages or len(found.messages))
-        assert budget.bytes is None or len(sent) <= budget.bytes
-        for text in newest_prompt(journal):
-            assert json.dumps(clean(text))[1:-1] in sent
-
-
-def newest_prompt(journal: list[e.Entry]) -> list[str]:
-    """The texts of the newest prompt, in a journal whose history was not changed."""
-    if any(lookup_class(entry.body) == HISTORY for entry in journal):
-        return []
-    bodies = [entry.body for entry in journal]
-    asked = [body for body in bodies if isinstance(body, e.MessageRecorded) and body.role == "user"]
-    prompt = next((body for body in asked if body.turn_id == asked[-1].turn_id), None)
-    parts = () if prompt is None else prompt.parts
-    return [part.text for part in parts if isinstance(part, Text) and part.text.strip()]
+        within(journal, format_, budget)
 
 
 @many
