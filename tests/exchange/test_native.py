@@ -1,6 +1,7 @@
 """Sessions on their way to Codex and goose: read back, they are the same."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,73 @@ def test_a_file_that_reads_back_as_something_else_is_not_given_out(store: Store)
     session = full(store, THOUGHTS["codex"])
     with pytest.raises(NotTheSame, match="message 2 differs"):
         native(store, session.id, Forgetful())
+
+
+def test_nothing_is_left_of_an_export(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read, dropped or refused: the file that was checked is gone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    session = full(store, THOUGHTS["codex"])
+    pieces = export_session(store, session.id, "codex")
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["session.jsonl"]
+    assert b"".join(pieces)
+    assert list(tmp_path.iterdir()) == []
+    assert next(pieces, None) is None
+    pieces = export_session(store, session.id, "codex", redact=True)
+    assert len(list(tmp_path.iterdir())) == 1
+    del pieces
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotTheSame):
+        native(store, session.id, Forgetful())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_late_stands_in_its_place(store: Store, other: Store, tmp_path: Path) -> None:
+    """A result that comes after its turn, and turns with and without a model."""
+    session = store.create_session()
+    try:
+        with session.turn("Go.") as turn:
+            with turn.stream(provider="openai") as reply:
+                reply.tool_call("c1", name="shell", arguments="{}")
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    with session.turn("On.") as turn, turn.stream(model="m-2", provider="openai") as reply:
+        reply.text("Yes.")
+    session.finish_tool(session.turns()[0].id, "c1", "there after all")
+    again = back(store, session.id, "codex", tmp_path, other)
+    assert sorted(map(str, spoken(again))) == sorted(map(str, spoken(session)))
+    assert again.info().models == ("m-2",)
+
+
+def long_session(store: Store, megabytes: int) -> Session:
+    """Turns of half a megabyte, and one of as much as all others."""
+    session = store.create_session()
+    words = "All work and no play. " * 6_000
+    for number in range(2 * megabytes):
+        with session.turn(f"{number} {words}") as turn:
+            for step in range(2 * megabytes if number == 1 else 1):
+                call = ToolCall(f"c{number}.{step}", "shell", "{}")
+                turn.record(Message("assistant", [call]))
+                turn.record(Message("tool", [ToolResult(call.id, f"{step} {words}")]))
+            turn.record(Message("assistant", [Text(words)]))
+    return session
+
+
+@pytest.mark.parametrize("to", ["killick", "codex"])
+def test_a_long_session_is_never_in_memory_as_a_whole(tmp_path: Path, to: str) -> None:
+    """Pages, a few messages, and what the search index reads beside it; it has 24 MB and more."""
+    with Store(tmp_path / "long.db") as store:
+        session = store.session(long_session(store, 24).id)  # opening it reads all of it
+        tracemalloc.start()
+        try:
+            size = sum(map(len, export_session(store, session.id, to)))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert size > 24_000_000
+    assert peak < 16_000_000
 
 
 def test_losses_are_told_in_order() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,7 @@ from killick.exchange.records import (
     SourceLocation,
 )
 from killick.exchange.rejoin import find as find_origin
-from killick.exchange.repair import Repairer
+from killick.exchange.repair import LocatedEntry, Repairer
 from killick.exchange.writers import Writers, find_writers, is_quiet, rested, settled
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
@@ -199,7 +200,7 @@ def import_file(
     If interrupted: whole turns are there; calling it again goes on.
     """
     merged = list[Merged]()
-    try:
+    with _reported(file.path, report):
         if file.format == jsonl.NAME:
             jsonl.import_lines(store, file.path, report, dry_run=how.dry_run, known=how.known)
             return merged
@@ -210,15 +211,43 @@ def import_file(
             else:
                 source.changed_us = file.changed_us
                 merged.append(_import_source(store, source, report, how))
-    except OSError as error:
-        report.skip(SourceLocation(str(file.path)), _unreadable(error))
-    except KillickError as error:
-        report.skip(SourceLocation(str(file.path)), f"the session could not be taken over: {error}")
-    except Exception as error:  # noqa: BLE001  (a fault of ours; the next file has none of it)
-        report.skip(
-            SourceLocation(str(file.path)), f"{UNEXPECTED}: {type(error).__name__}: {error}"
-        )
     return merged
+
+
+@contextmanager
+def _reported(path: Path, report: Report) -> Iterator[None]:
+    """Report what goes wrong with a file; the next file has none of it."""
+    try:
+        yield
+    except OSError as error:
+        report.skip(SourceLocation(str(path)), _unreadable(error))
+    except KillickError as error:
+        report.skip(SourceLocation(str(path)), f"the session could not be taken over: {error}")
+    except Exception as error:  # noqa: BLE001  (a fault of ours)
+        report.skip(SourceLocation(str(path)), f"{UNEXPECTED}: {type(error).__name__}: {error}")
+
+
+def entries_of(path: Path, report: Report) -> Iterator[e.Entry]:
+    """Yield the entries that another agent's file would bring into an empty store, as it stands."""
+    file = discover(path, report, named=True)
+    if file is None:
+        return
+    blobs = set[str]()
+    with _reported(path, report):
+        reading = ReadOptions(file.changed_us, settled=True)
+        for source in READERS[file.format].read(file.path, reading):
+            if isinstance(source, ProblemRecord):
+                report.take(source)
+                continue
+            source.changed_us = file.changed_us
+            located = _noting_blobs(Composer(source, report).entries(), blobs)
+            yield from Repairer(report, blobs.__contains__).entries(located)
+
+
+def _noting_blobs(entries: Iterable[LocatedEntry], blobs: set[str]) -> Iterator[LocatedEntry]:
+    for located in entries:
+        blobs.update(located.blobs)
+        yield located
 
 
 def _unreadable(error: OSError) -> str:

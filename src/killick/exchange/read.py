@@ -36,7 +36,7 @@ _BUFFER: Final = 256 * 1024
 
 def open_file(path: Path) -> BinaryIO:
     """Open a file's bytes. Raises OSError, also for a library that is not installed."""
-    file = path.open("rb")
+    file = io.BufferedReader(path.open("rb", buffering=0), _BUFFER)
     try:
         if file.peek(len(ZSTD))[: len(ZSTD)] != ZSTD:
             return file
@@ -173,16 +173,22 @@ class SourceLine(msgspec.Struct):
     raw: bytes = b""
 
 
-def read_lines(path: Path, name: str | None = None) -> Iterator[SourceLine]:
-    """Yield the records of a file, opened read-only; it may be compressed."""
+def read_lines(
+    path: Path, name: str | None = None, having: Sequence[bytes] = ()
+) -> Iterator[SourceLine]:
+    """Yield the records of a file, opened read-only; it may be compressed.
+
+    With `having`, lines in which none of these bytes stand are passed over.
+    """
     with open_file(path) as file:
-        yield from lines_of(file, name or str(path))
+        yield from lines_of(file, name or str(path), having)
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[SourceLine]:
+def lines_of(file: BinaryIO, name: str, having: Sequence[bytes] = ()) -> Iterator[SourceLine]:
     number = 0
     for number, data in enumerate(split(file), start=1):
-        yield from records_in(SourceLocation(name, number), data)
+        if not having or (data is not None and any(words in data for words in having)):
+            yield from records_in(SourceLocation(name, number), data)
     problem = problem_of(file)
     if problem is not None:
         yield SourceLine(SourceLocation(name, number + 1), None, problem)

@@ -46,6 +46,8 @@ IN_TURN: Final = (
     | e.LimitHit
 )
 
+_LATE = e.LateResult | e.LateText | e.Settled | e.ToolStarted
+
 
 class LocatedEntry(msgspec.Struct):
     """An entry with the seq that its source gives it, and where it stands there.
@@ -66,6 +68,7 @@ class Repairer:
         self._has_blob = has_blob
         self._seen = CompactSet()
         self._over = CompactSet()
+        self._checked_key: tuple[e.Body | None, int] = (None, 0)
         self._turns: dict[str, TurnState] = {}
         self._running: TurnState | None = None
         self._unit = Unit([])
@@ -91,6 +94,18 @@ class Repairer:
             yield self._finished()
         else:
             self._running = None
+
+    def entries(self, source: Iterable[LocatedEntry]) -> Iterator[e.Entry]:
+        """Yield the entries of all units one by one, for a caller that stores none of them."""
+        location = SourceLocation("")
+        for located in source:
+            location = located.location
+            for unit in chain(self._begin(located), self._repair_entry(located)):
+                yield from unit.entries
+            if self._unit.entries:
+                yield from self._finished().entries
+        if self._running is not None:
+            self._report.skip(location, "its last turn is not over")
 
     def _begin(self, located: LocatedEntry) -> Iterator[Unit]:
         if self._begun:
@@ -143,10 +158,12 @@ class Repairer:
         return body
 
     def _check_new(self, body: e.Body) -> None:
-        if _key(body) in self._seen:
+        key = _key(body)
+        if key in self._seen:
             raise IdConflict("it is there twice")
+        self._checked_key = (body, key)
 
-    def _check_late(self, body: e.LateResult | e.LateText | e.Settled | e.ToolStarted) -> None:
+    def _check_late(self, body: _LATE) -> None:
         turn, running = self._turns.get(body.turn_id), self._running
         if turn is not None:
             rules.admit(turn, body, running if running is not turn else None)
@@ -189,16 +206,17 @@ class Repairer:
             self._running = self._turns[body.turn_id] = TurnState(entry.seq, body)
             before = self._turns.get(body.continues or "")
             self._running.line |= set() if before is None else before.line
-        elif isinstance(body, e.LateResult | e.LateText | e.Settled | e.ToolStarted):
+        elif isinstance(body, _LATE):
             if body.turn_id in self._turns:
                 self._turns[body.turn_id].apply(entry.seq, body)
         elif self._running is not None:
             self._running.apply(entry.seq, body)
         self._unit.entries.append(entry)
-        named = blobs_of(body)
-        self._unit.blobs.update(
-            {name: located.blobs[name] for name in named if name in located.blobs}
-        )
+        if located.blobs:
+            named = blobs_of(body)
+            self._unit.blobs.update(
+                {name: located.blobs[name] for name in named if name in located.blobs}
+            )
         if isinstance(body, e.TurnEnding):
             self._forget()
             self._running = None
@@ -233,7 +251,8 @@ class Repairer:
         yield from self._keep(LocatedEntry(e.Entry(0, self._last_us, body), location), body)
 
     def _remember(self, body: e.Body) -> None:
-        self._seen.add(_key(body))
+        checked, key = self._checked_key
+        self._seen.add(key if checked is body else _key(body))
 
     def _waits(self, body: e.PromptTaken | e.PromptWithdrawn) -> bool:
         queued, gone = (self._key_of(body.id, f"prompt_{name}") for name in ("queued", "withdrawn"))
@@ -296,7 +315,13 @@ class CompactSet:
         self._runs: list[array[int]] = []
 
     def __contains__(self, number: int) -> bool:
-        return number in self._recent or any(_has(run, number) for run in self._runs)
+        if number in self._recent:
+            return True
+        for run in self._runs:
+            at = bisect_left(run, number)
+            if at < len(run) and run[at] == number:
+                return True
+        return False
 
     def add(self, number: int) -> None:
         self._recent.add(number)
@@ -309,8 +334,3 @@ class CompactSet:
         while self._runs and len(self._runs[-1]) <= len(run) < _RUN:
             run = array("Q", sorted(chain(self._runs.pop(), run)))
         self._runs.append(run)
-
-
-def _has(run: "array[int]", number: int) -> bool:
-    at = bisect_left(run, number)
-    return at < len(run) and run[at] == number

@@ -17,7 +17,7 @@ from killick.errors import BlobNotFound
 from killick.exchange.export.agents import AGENTS, AgentFormat, written
 from killick.exchange.export.html import render_page
 from killick.exchange.export.markdown import render_markdown
-from killick.exchange.export.native import Target, native
+from killick.exchange.export.native import Target, native, put_by
 from killick.exchange.export.to_codex import ToCodex
 from killick.exchange.export.to_goose import ToGoose
 from killick.exchange.formats.jsonl import export_entries, export_lines
@@ -136,7 +136,7 @@ def prepare_export(
         own = exporter is _lines
         done = _redacted_lines(clean, session_id, store) if own else exporter(clean, session_id)
         # The copy is gone when this returns, so all of it is made now.
-        return Export(done.losses, iter(list(done.pieces)))
+        return Export(done.losses, put_by(done.pieces, "redacted"))
 
 
 def _lines(store: Store, session_id: str) -> Export:
@@ -182,7 +182,7 @@ def _context(format_: Format) -> Exporter:
 def _native(target: Target) -> Exporter:
     def exporter(store: Store, session_id: str) -> Export:
         exported = native(store, session_id, target)
-        return Export(exported.losses, iter(exported.data))
+        return Export(exported.losses, exported.data)
 
     return exporter
 

@@ -3,21 +3,33 @@
 A target says of each part what it can hold of it. What it cannot is counted, so that it can be told
 before anything is written. Then the file is read back by our own importer: it must give exactly the
 messages that were to be written, or nothing is.
+
+A session may be larger than memory. Its messages are put into a file that has no name, one by one,
+and its turns hold only where they are; what is written goes into a file of its own until it is
+checked.
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import weakref
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final, Protocol, TypeVar, cast
+from tempfile import TemporaryFile, mkdtemp
+from typing import IO, Final, Protocol, TypeVar, cast
 
 import msgspec
 
 from killick.errors import BlobNotFound, KillickError
-from killick.exchange.importer import import_paths
+from killick.exchange.formats.jsonl import every_entry
+from killick.exchange.importer import entries_of
+from killick.exchange.records import Report
 from killick.journal.assembly import is_whole_object
-from killick.journal.visibility import History
+from killick.journal.codec import decode, encode
+from killick.journal.fold import Messages
+from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import (
     File,
@@ -35,9 +47,17 @@ from killick.model.sessions import SessionInfo, TurnInfo
 from killick.session.sync import Session, Store
 from killick.views import phrases
 
-_PAGE: Final = 200
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _MEDIA: Final = re.compile(r"[\w.+-]+/[\w.+-]+")
+_SPEAK: Final = (
+    e.MessageRecorded, e.MessageStarted, e.MessageEnded, e.ToolStarted, e.ToolFinished,
+    e.LateResult, e.LateText, e.TurnEnding,
+)  # fmt: skip
+"""What messages are made of; see `journal.fold`."""
+_CHANGES: Final = (e.Undone, e.Rewound, e.Compacted, e.Visibility)
+_PIECE: Final = 256 * 1024
+_WIDE: Final = b" "
+"""How bytes begin that hold what is no Unicode; see `journal.codec`."""
 
 Blobs = Callable[[str], bytes | None]
 T = TypeVar("T")
@@ -47,28 +67,62 @@ class NotTheSame(KillickError):
     """A file of another agent did not read back as what was written; nothing was exported."""
 
 
+class NativeCall(msgspec.Struct, frozen=True):
+    """The model that was called."""
+
+    provider: str | None = None
+    model: str | None = None
+
+
 class NativeLine(msgspec.Struct):
     """A message as the target holds it, with what is known of its model call."""
 
     message: Message
     at_us: int
-    call: e.ModelCallStarted | None = None
+    call: NativeCall | None = None
     usage: e.Usage | None = None
     person: bool = True
     model: bool = True
+
+
+class NativeLines:
+    """The messages of one turn, each read from the file when it is asked for."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._seqs = array("q")
+        self._offsets = array("q")
+        self.model: str | None = None
+        """The first model that a message is known to be of."""
+
+    def add(self, seq: int, offset: int, model: str | None) -> None:
+        self._seqs.append(seq)
+        self._offsets.append(offset)
+        self.model = self.model or model
+
+    def __iter__(self) -> Iterator[NativeLine]:
+        return self.at(lambda _seq: True)
+
+    def at(self, wanted: Callable[[int], bool]) -> Iterator[NativeLine]:
+        """Yield the messages that began at these seqs."""
+        for seq, offset in zip(self._seqs, self._offsets, strict=True):
+            if wanted(seq):
+                self._file.seek(offset)
+                yield decode(self._file.readline(), NativeLine)
 
 
 class NativeTalk(msgspec.Struct):
     """The part of a session that the target holds: its turns in order, with their messages."""
 
     info: SessionInfo
-    turns: list[tuple[TurnInfo, list[NativeLine]]]
+    turns: list[tuple[TurnInfo, NativeLines]]
     summaries: list[tuple[int, e.Compacted]]
     system: str | None
     blobs: Blobs
 
-    def lines(self) -> Iterator[NativeLine]:
-        return (line for _, lines in self.turns for line in lines)
+    def lines(self, wanted: Callable[[int], bool] = lambda _seq: True) -> Iterator[NativeLine]:
+        """Yield the messages, or those that began at these seqs."""
+        return (line for _, lines in self.turns for line in lines.at(wanted))
 
 
 class Losses:
@@ -110,82 +164,271 @@ class Native(msgspec.Struct):
     """A session in another agent's format, checked, and what it does not hold."""
 
     losses: list[str]
-    data: list[bytes]
+    data: Iterator[bytes]
+
+
+class Pieces(Iterator[bytes]):
+    """The bytes of a file in a folder; both are gone once they are read, or no longer held."""
+
+    def __init__(self, folder: Path, path: Path) -> None:
+        self._file = path.open("rb")
+        self._close = weakref.finalize(self, _remove, folder, self._file)
+
+    def __next__(self) -> bytes:
+        piece = self._file.read(_PIECE) if self._close.alive else b""
+        if not piece:
+            self._close()
+            raise StopIteration
+        return piece
+
+
+def _remove(folder: Path, file: IO[bytes]) -> None:
+    file.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_by(
+    pieces: Iterable[bytes], name: str, check: Callable[[Path], None] = lambda _path: None
+) -> Pieces:
+    """Put bytes into a file until they are asked for; `check` may refuse the file.
+
+    If interrupted: the file is left in the system's folder for temporary ones; after an error not.
+    """
+    folder = Path(mkdtemp(prefix="killick-"))
+    try:
+        path = folder / name
+        with path.open("wb", buffering=_PIECE) as file:
+            file.writelines(pieces)
+        check(path)
+        return Pieces(folder, path)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def native(store: Store, session_id: str, target: Target) -> Native:
     """Write a session as another agent would. Raises SessionNotFound, NotTheSame."""
     losses = Losses()
-    talk = _talk(store, store.session(session_id), target, losses)
-    data = list(target.write(talk))
-    _check(target, talk, data)
+    session = store.session(session_id)
+    with TemporaryFile(buffering=_PIECE) as file:
+        talk = _talk(store, session, target, losses, file)
+        name = f"session{target.suffix}"
+        data = put_by(target.write(talk), name, lambda path: _check(target, talk, path))
     return Native(losses.summary(), data)
 
 
-def _check(target: Target, talk: NativeTalk, data: Sequence[bytes]) -> None:
-    """Read it back, and compare."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"session{target.suffix}"
-        path.write_bytes(b"".join(data))
-        with Store(Path(folder) / "check.db") as store:
-            report = import_paths(store, [path], clock=lambda: 1 << 52, as_is=True, empty=True)
-            sessions = [store.session(session.session_id) for session in report.sessions]
-            messages = [
-                (m.role, tuple(m.parts)) for session in sessions for m in session.messages()
-            ]
-    wanted = list(target.expected(talk))
+def _check(target: Target, talk: NativeTalk, path: Path) -> None:
+    """Read it back, and compare, message by message."""
+    report = Report()
+    messages = _spoken(entries_of(path, report))
+    pairs = zip_longest(target.expected(talk), messages)
     same = 0
-    while same < min(len(messages), len(wanted)) and messages[same] == wanted[same]:
+    differs = False
+    for wanted, read in pairs:
+        if wanted != read:
+            differs = True
+            break
         same += 1
-    if report.skipped or len(messages) != len(wanted) or same < len(messages):
+    deque(messages, maxlen=0)  # what is wrong with the file may be told further on
+    if report.skipped or differs:
         reason = str(report.skipped[0]) if report.skipped else f"message {same + 1} differs"
         raise NotTheSame(f"what {target.name} would read is not this session: {reason}")
+
+
+class _PassingMessages(Messages):
+    """Folds entries into messages that are given away as soon as they are whole."""
+
+    def release(self, awaited: Container[str]) -> list[Message]:
+        """Return the messages that are whole, and hold them no longer: not in order.
+
+        `awaited` are ids of messages that get text later on; `finish` returns those.
+        """
+        if not self._messages:
+            return []
+        whole = [
+            message
+            for message in self._messages.values()
+            if message.state != "streaming" and message.id not in awaited
+        ]
+        for message in whole:
+            del self._messages[message.seq]
+            self._started.pop(message.id, None)
+            self._tools.pop(message.seq, None)
+        return whole
+
+
+def _spoken(entries: Iterable[e.Entry]) -> Iterator[tuple[Role, tuple[Part, ...]]]:
+    """Yield the messages of a journal that takes nothing back: a file of ours does not."""
+    fold = _PassingMessages()
+    for entry in entries:
+        if isinstance(entry.body, e.Rewound):
+            raise NotTheSame("what was written takes a part of it back")
+        if not isinstance(entry.body, _SPEAK):
+            continue
+        fold.take(entry)
+        for message in fold.release(()):
+            yield message.role, tuple(message.parts)
+    for message in fold.finish(lambda _seq: ()):
+        yield message.role, tuple(message.parts)
 
 
 # -- out of the journal ----------------------------------------------------------------------------
 
 
-def _entries(session: Session) -> Iterator[e.Entry]:
-    after = 0
-    while page := session.entries(after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].seq
+class _Seen:
+    """Facts of the whole session, read before its messages are."""
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        self.calls: dict[str, NativeCall] = {}
+        self.usage: dict[str, e.Usage] = {}
+        self.settled: list[tuple[int, e.Settled]] = []
+        self.late: set[str] = set()
+        """Messages that got text after they had ended."""
+        self.history = History()
+        self._models: dict[NativeCall, NativeCall] = {}
+
+    @property
+    def head(self) -> int:
+        return len(self.times)
+
+    def at_us(self, seq: int) -> int:
+        return self.times[seq - 1] if 0 < seq <= self.head else 0
+
+    def read(self, entries: Iterable[e.Entry], losses: Losses) -> None:
+        self.history = History(self._changes(entries, losses))
+
+    def _changes(self, entries: Iterable[e.Entry], losses: Losses) -> Iterator[e.Entry]:
+        """See every entry, and yield those that change what is shown of others."""
+        for entry in entries:
+            self._see(entry, losses)
+            if isinstance(entry.body, _CHANGES):
+                yield entry
+
+    def _see(self, entry: e.Entry, losses: Losses) -> None:
+        self.times.extend([0] * (entry.seq - 1 - self.head))
+        self.times.append(entry.at_us)
+        match entry.body:
+            case e.ModelCallStarted():
+                body = _unicode(entry.body, losses)
+                call = NativeCall(body.provider, body.model)
+                self.calls[body.id] = self._models.setdefault(call, call)
+            case e.ModelCallEnded(usage=e.Usage() as used):
+                self.usage[entry.body.id] = used
+            case e.Settled() as body:
+                self.settled.append((entry.seq, body))
+            case e.LateText(call_id=None) as body:
+                self.late.add(body.message_id)
+            case e.Note():
+                losses.add("notes of applications")
+            case e.PromptWaiting():
+                losses.add("prompts that were queued")
+            case e.ApprovalAsked():
+                losses.add("approvals")
+            case _:
+                pass
 
 
-def _talk(store: Store, session: Session, target: Target, losses: Losses) -> NativeTalk:
-    history = History(_entries(session))
-    calls, usage, times = dict[str, e.ModelCallStarted](), dict[str, e.Usage](), dict[int, int]()
-    for entry in _entries(session):
-        _see(entry, calls, usage, times, losses)
+class _Written(msgspec.Struct):
+    """A message in the file, and the calls that it makes or answers."""
+
+    seq: int
+    offset: int
+    turn_id: str | None
+    model: str | None
+    calls: tuple[str, ...]
+    answers: str | None
+
+
+class _Putting:
+    """Puts messages into a file, as the target holds them."""
+
+    def __init__(
+        self, file: IO[bytes], target: Target, blobs: Blobs, losses: Losses, turn_ids: Iterable[str]
+    ) -> None:
+        self._file = file
+        self._target = target
+        self._blobs = blobs
+        self._losses = losses
+        self._turn_ids = {turn_id: turn_id for turn_id in turn_ids}
+        self._size = 0
+        self.written: list[_Written] = []
+
+    def put(self, line: NativeLine) -> None:
+        held = _held(line, self._target, self._blobs, self._losses)
+        if held is None:
+            return
+        turn_id, first = line.message.turn_id, held.message.parts[0]
+        self.written.append(
+            _Written(
+                line.message.seq,
+                self._size,
+                self._turn_ids.get(turn_id, turn_id) if turn_id is not None else None,
+                None if held.call is None else held.call.model,
+                tuple(call.id for call in held.message.tool_calls),
+                first.call_id if isinstance(first, ToolResult) else None,
+            )
+        )
+        self._size += self._file.write(encode(held) + b"\n")
+
+    def by_turn(self) -> dict[str | None, NativeLines]:
+        """Return the messages of each turn, without results that have no call before them."""
+        turns: dict[str | None, list[_Written]] = {}
+        for written in self.written:
+            turns.setdefault(written.turn_id, []).append(written)
+        waiting = set[str]()
+        by_turn: dict[str | None, NativeLines] = {}
+        for turn_id, lines in turns.items():
+            by_turn[turn_id] = NativeLines(self._file)
+            for line in lines:
+                waiting.update(line.calls)
+                if line.answers is not None:
+                    if line.answers not in waiting:
+                        self._losses.add("results without their calls")
+                        continue
+                    waiting.discard(line.answers)
+                by_turn[turn_id].add(line.seq, line.offset, line.model)
+        return by_turn
+
+
+def _talk(
+    store: Store, session: Session, target: Target, losses: Losses, file: IO[bytes]
+) -> NativeTalk:
+    every_turn = session.turns()
+    seen = _Seen()
+    seen.read(every_entry(session), losses)
+    history = seen.history
     losses.add("what was taken back", len(history.rewinds))
     hidden = history.hides("person").places, history.hides("model").places
-    by_turn: dict[str | None, list[NativeLine]] = {}
-    for message in session.messages():
-        call = calls.get(message.model_call_id or "")
+    putting = _Putting(
+        file, target, lambda name: _blob(store, name), losses, (turn.id for turn in every_turn)
+    )
+    called = {body.message_id for _, body in seen.settled}
+    names = dict[tuple[str, str], str]()
+    for message in _messages(session, seen):
+        if message.id in called:
+            names |= {(message.id, call.id): call.name for call in message.tool_calls}
         line = NativeLine(
             message,
-            times.get(message.seq, 0),
-            call,
-            usage.get(message.model_call_id or ""),
+            seen.at_us(message.seq),
+            seen.calls.get(message.model_call_id or ""),
+            seen.usage.get(message.model_call_id or ""),
             message.seq not in hidden[0],
             message.seq not in hidden[1],
         )
         for single in _apart(line, losses):
-            held = _held(single, target, lambda name: _blob(store, name), losses)
-            if held is not None:
-                by_turn.setdefault(message.turn_id, []).append(held)
-    for note in _settlements(session, history, times):
-        held = _held(note, target, lambda name: _blob(store, name), losses)
-        if held is not None:
-            by_turn.setdefault(note.message.turn_id, []).append(held)
-    _drop_strays(by_turn, losses)
-    turns = list[tuple[TurnInfo, list[NativeLine]]]()
-    for turn in session.turns():
+            putting.put(single)
+    putting.written.sort(key=lambda written: written.seq)
+    for note in _settlements(seen, names):
+        putting.put(note)
+    by_turn = putting.by_turn()
+    turns = list[tuple[TurnInfo, NativeLines]]()
+    for turn in every_turn:
         if turn.status == "running":
             losses.add("a turn that still runs")
         elif history.is_in_view(turn.seq):
             target.hold_turn(turn, losses)
-            turns.append((_unicode(turn, losses), by_turn.get(turn.id, [])))
+            turns.append((_unicode(turn, losses), by_turn.get(turn.id) or NativeLines(file)))
     info = session.info()
     losses.add("tags", len(info.tags))
     name = info.about.system
@@ -199,42 +442,29 @@ def _talk(store: Store, session: Session, target: Target, losses: Losses) -> Nat
     )
 
 
-def _settlements(session: Session, history: History, times: dict[int, int]) -> Iterator[NativeLine]:
+def _messages(session: Session, seen: _Seen) -> Iterator[Message]:
+    """Yield the messages, each once it is whole: not in order."""
+    fold = _PassingMessages()
+    for entry in in_view(seen.history, every_entry(session)):
+        if entry.seq > seen.head:
+            break
+        fold.take(entry)
+        yield from fold.release(seen.late)
+    rest = fold.finish(lambda _seq: ())
+    streaming = [message.seq for message in rest if message.state == "streaming"]
+    shown = session.messages(after=streaming[0] - 1) if streaming else []
+    by_seq = {message.seq: message for message in shown}
+    yield from (by_seq.get(message.seq, message) for message in rest)
+
+
+def _settlements(seen: _Seen, names: dict[tuple[str, str], str]) -> Iterator[NativeLine]:
     """Yield what was found out about calls, as the words that a model is told: no tool said it."""
-    calls = ((m.id, call) for m in session.messages() for call in m.tool_calls)
-    names = {(message_id, call.id): call.name for message_id, call in calls}
-    for entry in _entries(session):
-        body = entry.body
-        if not isinstance(body, e.Settled) or not history.is_in_view(entry.seq):
-            continue
+    for seq, body in seen.settled:
         name = names.get((body.message_id, body.call_id))
-        if name is not None:
+        if name is not None and seen.history.is_in_view(seq):
             text = phrases.settled_since(body, name, body.call_id, "")
-            note = Message("user", (Text(text),), body.id, "complete", body.turn_id, entry.seq)
-            yield NativeLine(note, times.get(entry.seq, 0))
-
-
-def _see(
-    entry: e.Entry,
-    calls: dict[str, e.ModelCallStarted],
-    usage: dict[str, e.Usage],
-    times: dict[int, int],
-    losses: Losses,
-) -> None:
-    times[entry.seq] = entry.at_us
-    match entry.body:
-        case e.ModelCallStarted():
-            calls[entry.body.id] = _unicode(entry.body, losses)
-        case e.ModelCallEnded(usage=e.Usage() as used):
-            usage[entry.body.id] = used
-        case e.Note():
-            losses.add("notes of applications")
-        case e.PromptWaiting():
-            losses.add("prompts that were queued")
-        case e.ApprovalAsked():
-            losses.add("approvals")
-        case _:
-            pass
+            note = Message("user", (Text(text),), body.id, "complete", body.turn_id, seq)
+            yield NativeLine(note, seen.at_us(seq))
 
 
 def _blob(store: Store, name: str) -> bytes | None:
@@ -268,21 +498,6 @@ def _apart(line: NativeLine, losses: Losses) -> Iterator[NativeLine]:
             yield replace(line, message=own, call=None, usage=None)
 
 
-def _drop_strays(by_turn: dict[str | None, list[NativeLine]], losses: Losses) -> None:
-    """Drop results whose call is not written or has its result already."""
-    waiting = set[str]()
-    for lines in by_turn.values():
-        for line in list(lines):
-            waiting |= {call.id for call in line.message.tool_calls}
-            result = line.message.parts[0]
-            if isinstance(result, ToolResult):
-                if result.call_id in waiting:
-                    waiting.discard(result.call_id)
-                else:
-                    losses.add("results without their calls")
-                    lines.remove(line)
-
-
 def _held(line: NativeLine, target: Target, blobs: Blobs, losses: Losses) -> NativeLine | None:
     message, parts = line.message, list[Part]()
     for part in message.parts:
@@ -291,8 +506,8 @@ def _held(line: NativeLine, target: Target, blobs: Blobs, losses: Losses) -> Nat
             continue
         there = _present(_unicode(part, losses), blobs, losses)
         held = None if there is None else target.hold(there, message.role, losses)
-        if held is not None:
-            parts.append(_unicode(held, losses))  # its JSON may have been unescaped
+        if held is not None:  # its JSON may have been unescaped
+            parts.append(held if held is there else _unicode(held, losses))
     if message.state == "partial" and parts:
         losses.add("that an answer was cut off")
     if not parts:
@@ -320,10 +535,10 @@ def _is_cut_call(part: Part) -> bool:
 
 def _unicode(value: T, losses: Losses) -> T:
     """Replace characters that are no Unicode, which other programs refuse."""
-    clean = _replaced(value)
-    if clean != value:
-        losses.add("characters that are no Unicode")
-    return cast("T", clean)
+    if (isinstance(value, str) and value.isascii()) or encode(value)[:1] != _WIDE:
+        return value
+    losses.add("characters that are no Unicode")
+    return cast("T", _replaced(value))
 
 
 def _replaced(value: object) -> object:
@@ -346,7 +561,10 @@ def _replaced(value: object) -> object:
 
 def utf8(text: str) -> bytes:
     """Return text as another program reads it: what is no Unicode is replaced."""
-    return _LONE.sub("\ufffd", text).encode("utf-8")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return _LONE.sub("\ufffd", text).encode("utf-8")
 
 
 def hold_image(part: Image, losses: Losses) -> Image | None:

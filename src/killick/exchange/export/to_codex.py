@@ -8,6 +8,8 @@ provider it does not know, and takes its own where none is named.
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +26,7 @@ from killick.exchange.export.handover import (
 from killick.exchange.export.native import (
     Losses,
     NativeLine,
+    NativeLines,
     NativeTalk,
     hold_image,
     hold_result,
@@ -32,8 +35,13 @@ from killick.exchange.export.native import (
 from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.messages import Image, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
-from killick.model.sessions import TurnInfo, moment
+from killick.model.sessions import TurnInfo
 
+_WITHOUT_FLOATS: Final = {
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
+    "custom_tool_call_output", "user_message", "agent_message", "task_complete",
+}  # fmt: skip
+"""Kinds of records that hold texts, and nothing that was kept as it came."""
 _KNOWN: Final = {"interrupted", "replaced", "review_ended", "budget_limited"}
 
 
@@ -107,6 +115,20 @@ def _result(part: ToolResult, losses: Losses) -> ToolResult:
     return ToolResult(part.call_id, hold_result(part, losses).content)
 
 
+@lru_cache(maxsize=16)
+def _stamp(at_us: int) -> str:
+    """Return a time; the lines of a message have the same."""
+    return iso(at_us)
+
+
+def _json_bytes(record: dict[str, Any]) -> bytes:
+    """Return a record as Python's own encoder writes it; where there are no floats, faster."""
+    if record["payload"].get("type") in _WITHOUT_FLOATS:
+        with suppress(UnicodeEncodeError):
+            return msgspec.json.format(msgspec.json.encode(record), indent=0)
+    return utf8(json.dumps(record, ensure_ascii=False))
+
+
 class _Writing:
     """The lines of one rollout."""
 
@@ -115,8 +137,7 @@ class _Writing:
         self._id = thread_id(talk.info.id, talk.info.created_at_us)
         self._custom: set[str] = set()
         self._total: dict[str, int] = {}
-        asked = (line.call.model for line in talk.lines() if line.call is not None)
-        self._model = next((model for model in asked if model), "unknown")
+        self._model = next((lines.model for _, lines in talk.turns if lines.model), "unknown")
         self._waiting = sorted(talk.summaries, key=lambda summary: summary[1].through)
 
     def lines(self) -> Iterator[bytes]:
@@ -126,9 +147,8 @@ class _Writing:
         yield from self._summaries(1 << 62, self._talk.info.updated_at_us)
 
     def _line(self, at_us: int, kind: str, **payload: Any) -> bytes:
-        at = moment(at_us).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        record = {"timestamp": at, "type": kind, "payload": payload}
-        return utf8(json.dumps(record, ensure_ascii=False)) + b"\n"
+        record = {"timestamp": _stamp(at_us), "type": kind, "payload": payload}
+        return _json_bytes(record) + b"\n"
 
     def _event(self, at_us: int, kind: str, **payload: Any) -> bytes:
         return self._line(at_us, "event_msg", type=kind, **payload)
@@ -145,7 +165,7 @@ class _Writing:
             "session_meta",
             id=self._id,
             session_id=self._id,
-            timestamp=moment(at).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            timestamp=_stamp(at),
             cwd=(project.directory or project.root) if project is not None else "/",
             originator="killick",
             cli_version="0.0.0",
@@ -154,10 +174,9 @@ class _Writing:
             **more,
         )
 
-    def _turn(self, turn: TurnInfo, lines: list[NativeLine]) -> Iterator[bytes]:
+    def _turn(self, turn: TurnInfo, lines: NativeLines) -> Iterator[bytes]:
         begun, ended = turn.started_at_us, turn.ended_at_us or turn.started_at_us
-        known = (line.call.model for line in lines if line.call is not None and line.call.model)
-        self._model = next(known, self._model)
+        self._model = lines.model or self._model
         yield self._event(begun, "task_started", turn_id=turn.id, model_context_window=None)
         project = self._talk.info.project
         yield self._line(
@@ -269,10 +288,10 @@ class _Writing:
     def _replacement(self, body: e.Compacted) -> Iterator[dict[str, Any]]:
         """Yield what Codex then sends the model: instructions, kept messages, the summary."""
         keep = set(body.keep)
-        for line in self._talk.lines():
-            seq = line.message.seq
-            if seq < body.first or (seq <= body.through and seq in keep):
-                yield from self._items(line)
+        for line in self._talk.lines(
+            lambda seq: seq < body.first or (seq <= body.through and seq in keep)
+        ):
+            yield from self._items(line)
         text = [{"type": "input_text", "text": body.summary}]
         yield {"type": "message", "role": "user", "content": text}
 

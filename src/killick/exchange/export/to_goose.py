@@ -131,15 +131,13 @@ def _sealed(part: Opaque) -> str | None:
 
 def _with_summaries(talk: NativeTalk) -> Iterator[NativeLine]:
     """Yield the messages, with each summary behind the messages that it hides."""
-    lines = list(talk.lines())
-    for _, body in talk.summaries:
-        keep = {*body.keep}
-        for line in lines:
-            seq = line.message.seq
-            if body.first <= seq <= body.through and seq not in keep:
-                line.model = False
+    hidden = [(body.first, body.through, frozenset(body.keep)) for _, body in talk.summaries]
     waiting = sorted(talk.summaries, key=lambda summary: summary[1].through)
-    for line in lines:
+    for line in talk.lines():
+        seq = line.message.seq
+        line.model = line.model and not any(
+            first <= seq <= through and seq not in keep for first, through, keep in hidden
+        )
         while waiting and waiting[0][1].through < line.message.seq:
             yield _summary(*waiting.pop(0), line.at_us)
         yield line

@@ -17,6 +17,7 @@ from killick.exchange.read import BYTES_MAX, SourceDocument, read_document, read
 from killick.exchange.records import ProblemRecord, Source
 
 _LOOKED_AT: Final = 100
+_LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 _HEAD_BYTES: Final = 4096
 _FOLDERS: Final = ("cwd", "directory", "working_dir")
 
@@ -37,8 +38,14 @@ class Peek:
         """Return the first JSON objects of a file with one on each line."""
         if self.tables:
             return []
-        lines = islice(read_lines(self.path), _LOOKED_AT)
-        return [line.record for line in lines if line.record is not None]
+        records, size = list[dict[str, Any]](), 0
+        for line in islice(read_lines(self.path), _LOOKED_AT):
+            if line.record is not None:
+                records.append(line.record)
+            size += len(line.raw)
+            if size > _LOOKED_AT_BYTES:
+                break
+        return records
 
     @cached_property
     def document(self) -> SourceDocument:

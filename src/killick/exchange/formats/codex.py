@@ -42,6 +42,9 @@ _REPEATED: Final = {
 }
 """Events that say again what the items say."""
 
+_TYPED: Final = (b"user_message", b"UserMessage")
+"""Words of the events that say what a person typed."""
+
 _CALLS: Final = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
 _OUTPUTS: Final = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 _ANSWERS: Final = {"message", "reasoning", "web_search_call", "image_generation_call", *_CALLS}
@@ -341,7 +344,7 @@ def _ending(location: SourceLocation, at: int | None, error: object) -> r.TurnEn
 def _typed(path: Path) -> set[int]:
     """Return the texts that events say a person typed, as numbers."""
     texts = set[int]()
-    for line in read_lines(path):
+    for line in read_lines(path, having=_TYPED):
         payload = (line.record or {}).get("payload")
         if not isinstance(payload, dict) or (line.record or {}).get("type") != "event_msg":
             continue

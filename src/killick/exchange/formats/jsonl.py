@@ -20,9 +20,9 @@ last line names it: what it has said is not settled yet.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -42,7 +42,11 @@ VERSION: Final = 2
 NAME: Final = "killick"
 _NAMES: Final = (NAME, "holdfast")
 """The names that begin a head; the second was written until the renaming."""
-_PAGE: Final = 200
+_PAGE: Final = 64
+_PAGE_BYTES: Final = 2 * 1024 * 1024
+"""How much is read at once: entries may have megabytes each, or a few bytes."""
+
+E = TypeVar("E", bound=e.Entry)
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -75,20 +79,32 @@ def export_entries(session: Session) -> Iterator[e.Entry]:
     """Yield the entries of a session as of now, up to a running turn."""
     running = [turn.seq for turn in session.turns() if turn.status == "running"]
     through = running[0] - 1 if running else session.head
-    after = 0
-    while after < through:
-        page = session.entries(after=after, limit=_PAGE)
-        if not page:
+    for entry in every_entry(session):
+        if entry.seq > through:
             return
-        yield from (entry for entry in page if entry.seq <= through)
-        after = page[-1].seq
+        yield entry
+
+
+def every_entry(session: Session) -> Iterator[e.Entry]:
+    """Yield all entries of a session; few of them are in memory at once."""
+    return _paged(lambda after, limit: session.entries(after=after, limit=limit))
 
 
 def _linked(store: Store, session_id: str) -> Iterator[LinkedEntry]:
-    after = 0
-    while page := store.linked_entries(session_id, after=after, limit=_PAGE):
-        yield from page
+    return _paged(lambda after, limit: store.linked_entries(session_id, after=after, limit=limit))
+
+
+def _paged(read: Callable[[int, int], Sequence[E]]) -> Iterator[E]:
+    """Yield what is read after a seq, page by page: where entries are large, pages are short."""
+    after, limit = 0, 1
+    while page := read(after, limit):
+        size = 0
+        for entry in page:
+            size += len(encode(entry.body))
+            yield entry
         after = page[-1].seq
+        limit = max(1, min(_PAGE, 2 * limit, len(page) * _PAGE_BYTES // max(size, 1)))
+        del page, entry  # before the next is read
 
 
 def _ancestors(session: Session) -> list[str]:
