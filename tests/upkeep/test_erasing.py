@@ -28,14 +28,14 @@ WORDS = [
     "summary",
     "late",
 ]
-SECRETS = {word: f"the {word} nobody may find again 4711" for word in WORDS}
+SECRETS = {word: f"the {word} nobody may find again plugh47" for word in WORDS}
 
 
 def remember(store: Store) -> str:
     """A session with everything in it that can hold a text, and a fork."""
-    session = store.create_session(title="a title nobody may find again 4711")
+    session = store.create_session(title="a title nobody may find again plugh47")
     name = store.put_blob(
-        os.urandom(300) + b"an image nobody may find again 4711" + os.urandom(300)
+        os.urandom(300) + b"an image nobody may find again plugh47" + os.urandom(300)
     )
     with session.turn([Text(SECRETS["prompt"]), Image(name, "image/png")]) as turn:
         with turn.stream(model="m", system=SECRETS["system"]) as reply:
@@ -45,8 +45,8 @@ def remember(store: Store) -> str:
         with turn.tool("c") as call:
             call.output(SECRETS["printed"])
             call.finish(SECRETS["result"])
-        turn.record(Message("assistant", [Text("large " + "lorem ipsum 4711 " * 100_000)]))
-    fork = session.fork(title="a fork nobody may find again 4711")
+        turn.record(Message("assistant", [Text("large " + "lorem ipsum plugh47 " * 100_000)]))
+    fork = session.fork(title="a fork nobody may find again plugh47")
     fork.compact(SECRETS["summary"], through=fork.messages()[-1].seq)
     return session.id
 
@@ -56,7 +56,7 @@ def traces(path: Path) -> dict[str, list[bytes]]:
     found = {}
     for file in path.parent.iterdir():
         data = file.read_bytes()
-        left = [s for s in (b"4711", b"may find again", b"lorem ipsum") if s in data]
+        left = [s for s in (b"plugh47", b"may find again", b"lorem ipsum") if s in data]
         if left:
             found[file.name] = left
     return found
@@ -69,13 +69,13 @@ def test_no_file_holds_what_was_erased(tmp_path: Path) -> None:
         session_id = remember(store)
         with kept.turn("a prompt that stays"):
             pass
-        assert len(store.search("4711", wait_seconds=30)) >= 5, "it is in the search index too"
+        assert len(store.search("plugh47", wait_seconds=30)) >= 5, "it is in the search index too"
         receipt = store.erase_session(session_id, forks=True)
         assert receipt.verified
         assert receipt.entries > 8
         assert receipt.pieces > 8
         assert kept.messages()[0].text == "a prompt that stays"
-        assert len(store.search("4711", wait_seconds=30)) == 0
+        assert len(store.search("plugh47", wait_seconds=30)) == 0
         assert len(store.search("stays", wait_seconds=30)) == 1
     assert traces(path) == {}
 
@@ -87,9 +87,9 @@ def test_what_was_streamed_and_cut_off_is_gone_too(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from killick import Store\n"
         "session = Store(sys.argv[1]).create_session(id='cut')\n"
-        "with session.turn('4711 go') as turn, turn.stream() as reply:\n"
+        "with session.turn('plugh47 go') as turn, turn.stream() as reply:\n"
         "    for n in range(50):\n"
-        "        reply.text('lorem ipsum 4711 ' * 50)\n"
+        "        reply.text('lorem ipsum plugh47 ' * 50)\n"
         "        session.note('n', n)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -112,9 +112,9 @@ def test_rows_that_it_shares_with_others_are_written_anew(
         turns = {name: store.create_session(id=name).turn("Go.").begin() for name in names}
         streams = {name: turn.stream().begin() for name, turn in turns.items()}
         for name, stream in streams.items():
-            stream.text("lorem ipsum 4711" if name == "doomed" else "this stays")
+            stream.text("lorem ipsum plugh47" if name == "doomed" else "this stays")
         flush(store)
-        assert packed(path).count(b"lorem ipsum 4711") == 1
+        assert packed(path).count(b"lorem ipsum plugh47") == 1
         if ended:
             streams["doomed"].end()
             turns["doomed"].end()
@@ -126,7 +126,7 @@ def test_rows_that_it_shares_with_others_are_written_anew(
                 turns[name].end()
         else:
             crash(store)
-            assert packed(path).count(b"lorem ipsum 4711") == 1
+            assert packed(path).count(b"lorem ipsum plugh47") == 1
             with Store(path, indexing=False) as again:
                 assert again.erase_session("doomed").verified
     with Store(path, indexing=False) as store:
