@@ -18,20 +18,12 @@ from killick.errors import UsageError
 from killick.proxy.conversations import Conversations
 from killick.proxy.forward import AnswerCut, Application, Proxy, ProxySettings
 from killick.server.auth import Tokens, is_loopback
+from killick.server.connections import QuietServer, bind, check_exposure
 from killick.server.log import Log
 from killick.session.aio import AsyncStore
 
 LOGGER: Final = logging.getLogger("killick.proxy")
 _CONNECTIONS: Final = 1_000
-_LISTEN: Final = 2_048
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def, override, unused-ignore]
-        yield
 
 
 class _Quiet(logging.Filter):
@@ -40,15 +32,6 @@ class _Quiet(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, AnswerCut)
-
-
-def check_exposure(settings: ProxySettings, tokens: Tokens) -> None:
-    """Without a token, serve only loopback clients. Raises UsageError."""
-    if not is_loopback(settings.host) and not tokens.any():
-        raise UsageError(
-            f"{settings.host} can be reached from elsewhere, and no token is set; make one with "
-            "'killick token make NAME', or serve on 127.0.0.1"
-        )
 
 
 def check_reachable(settings: ProxySettings) -> None:
@@ -62,21 +45,6 @@ def check_reachable(settings: ProxySettings) -> None:
         raise UsageError(f"--upstream names {host!r}, which has no address: {error}") from error
     if port == settings.port and is_loopback(host) and is_loopback(settings.host):
         raise UsageError("--upstream is this proxy itself; name the model's server")
-
-
-def bind(settings: ProxySettings) -> socket.socket:
-    """Return the socket to serve on. Raises UsageError when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen(_LISTEN)
-    except OSError as error:
-        listener.close()
-        where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"cannot serve on {where}: {error.strerror}; try --port") from error
-    return listener
 
 
 def transport() -> httpx2.AsyncHTTPTransport:
@@ -97,10 +65,10 @@ async def serve(
 
     If interrupted: turns that still run are closed by the next to open their sessions.
     """
-    check_exposure(settings, tokens)
+    check_exposure(settings.host, tokens)
     check_reachable(settings)
     log = Log(LOGGER)
-    listener = bind(settings)
+    listener = bind(settings.host, settings.port)
     logging.getLogger("uvicorn.error").addFilter(_Quiet())
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -121,7 +89,7 @@ async def run(
     ready: Callable[[str], None],
 ) -> None:
     """Serve an application on a socket until a signal comes."""
-    server = _Server(
+    server = QuietServer(
         uvicorn.Config(
             app,
             log_config=None,

@@ -23,6 +23,7 @@ from killick.proxy import launch
 from killick.proxy.forward import ProxySettings
 from killick.recall import CALLS, INSTRUCTIONS, Recall, RecallCall, input_schema
 from killick.server.auth import Guard, Tokens
+from killick.server.connections import bind, check_exposure
 from killick.server.log import Log
 from killick.server.responses import Refused, refuse
 from killick.views.escape import escape
@@ -91,9 +92,9 @@ async def serve_http(
 
     Without a token, only loopback clients are served. Raises UsageError.
     """
-    launch.check_exposure(settings, tokens)
+    check_exposure(settings.host, tokens)
     log = Log(launch.LOGGER)
-    listener = launch.bind(settings)
+    listener = bind(settings.host, settings.port)
     manager = StreamableHTTPSessionManager(make_server(recall), stateless=True, json_response=True)
     guard = Guard(settings.host, settings.allowed_hosts, tokens)
     with contextlib.closing(listener):

@@ -14,7 +14,7 @@ import msgspec
 from killick.model.messages import Message, Reasoning, Text, ToolCall
 from killick.proxy.forward import ProxySettings, Receive, Scope, Send, _error, _respond, _target
 from killick.proxy.history import conversation
-from killick.proxy.launch import LOGGER, bind, run
+from killick.proxy.launch import LOGGER, run
 from killick.proxy.request import (
     Brought,
     NotUnderstood,
@@ -25,6 +25,7 @@ from killick.proxy.request import (
 )
 from killick.proxy.wire import Unreadable, decoder_of, header, route_of, shape_of
 from killick.recorders.model_call import Shape
+from killick.server.connections import bind
 from killick.server.log import Log
 from killick.session.sync import Session
 
@@ -296,7 +297,7 @@ class Replay:
 async def serve_replay(session: Session, settings: ProxySettings, ready: Any) -> None:
     """Answer requests from a session until a signal comes."""
     steps = steps_of(session.messages())
-    listener = bind(settings)
+    listener = bind(settings.host, settings.port)
     try:
         await run(Replay(steps), listener, settings, Log(LOGGER), ready)
     finally:

@@ -7,10 +7,18 @@ one was read. A class on top of its protocol has both; see decision 0064.
 import asyncio
 import contextlib
 import resource
+import socket
 from typing import Any, Final
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from killick.errors import UsageError
+from killick.server.auth import Tokens, is_loopback
+
+WAITING_MAX: Final = 2_048
+"""Connections that the kernel lets wait until they are taken."""
 
 WANTED_FILES: Final = 65_536
 OWN_FILES: Final = 128
@@ -27,6 +35,36 @@ _FULL: Final = (
 _FULL_BODY: Final = (
     b'{"code":"too_many_connections","message":"Too many connections are open here; try again."}'
 )
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn without its own signals: the program that serves decides how it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def, override, unused-ignore]
+        yield
+
+
+def check_exposure(host: str, tokens: Tokens) -> None:
+    """Without a token, serve only loopback clients. Raises UsageError."""
+    if not is_loopback(host) and not tokens.any():
+        raise UsageError(
+            f"{host} can be reached from elsewhere, and no token is set; make one with "
+            "'killick token make NAME', or serve on 127.0.0.1"
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return the socket to serve on. Raises UsageError when the address cannot be had."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(WAITING_MAX)  # who connects before uvicorn is ready waits
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot serve on {host}:{port}: {error.strerror}; try --port") from error
+    return listener
 
 
 def raise_file_limit() -> int:

@@ -13,16 +13,22 @@ from typing import Final
 
 import uvicorn
 
-from killick.errors import UsageError
 from killick.server.app import make_app
-from killick.server.auth import Guard, Tokens, is_loopback
-from killick.server.connections import connection_limit, protocol_for, raise_file_limit
+from killick.server.auth import Guard, Tokens
+from killick.server.connections import (
+    WAITING_MAX,
+    QuietServer,
+    bind,
+    check_exposure,
+    connection_limit,
+    protocol_for,
+    raise_file_limit,
+)
 from killick.server.log import Log
 from killick.server.runner import Runner
 from killick.server.service import ServerSettings, Service
 from killick.session.aio import AsyncStore
 
-WAITING_MAX: Final = 2_048
 TAKEN_AT_ONCE: Final = 16
 """Connections that may be taken before the limit of them is looked at."""
 
@@ -33,8 +39,8 @@ MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
 """Starts the runner that answers prompts, for as long as the server lasts."""
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signals: ending begins with the turns, not with the sockets."""
+class _Server(QuietServer):
+    """Takes few connections at once. Ending begins with the turns, not with the sockets."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -42,36 +48,6 @@ class _Server(uvicorn.Server):
         # holds. The kernel lets more wait.
         for listener in sockets or ():
             listener.listen(WAITING_MAX)
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def, override, unused-ignore]
-        yield
-
-
-def bind(settings: ServerSettings) -> socket.socket:
-    """The socket to serve on. Raises UsageError when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Inherited by every connection: what the kernel keeps for a reader that does not read.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen(WAITING_MAX)  # who connects before uvicorn is ready waits
-    except OSError as error:
-        listener.close()
-        where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"cannot serve on {where}: {error.strerror}; try --port") from error
-    return listener
-
-
-def check_exposure(settings: ServerSettings, tokens: Tokens) -> None:
-    """Without a token, serve only loopback clients. Raises UsageError."""
-    if not is_loopback(settings.host) and not tokens.any():
-        raise UsageError(
-            f"{settings.host} can be reached from elsewhere, and no token is set; make one with "
-            "'killick token make NAME', or serve on 127.0.0.1"
-        )
 
 
 async def serve(
@@ -85,10 +61,12 @@ async def serve(
 
     If interrupted: turns that still run are closed by the next to open their sessions.
     """
-    check_exposure(settings, tokens)
+    check_exposure(settings.host, tokens)
     log = Log()
     files = raise_file_limit()
-    listener = bind(settings)
+    listener = bind(settings.host, settings.port)
+    # Inherited by every connection: what the kernel keeps for a reader that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
         store = await stack.enter_async_context(make_store())
