@@ -131,8 +131,8 @@ def write(parent: Channel, path: str) -> None:
         parent.send([entries, chunks])
 
 
-def follow(parent: Channel, path: str, after: int) -> None:
-    """Follows until the turn has ended; tells what came, and when."""
+def follow(parent: Channel, path: str, after: int, at_first: str = "") -> None:
+    """Follows until the turn has ended; tells what came and when; says a word at the first text."""
     store = Store(path)
     session = store.session("s")
     seen: list[list[object]] = []
@@ -143,6 +143,9 @@ def follow(parent: Channel, path: str, after: int) -> None:
             text = item.text if item.delta.type in ("text", "output") else ""
             where = f"{item.message_id}/{item.call_id}/{item.part}"
             seen.append(["delta", where, item.offset, text, at])
+            if at_first and text:
+                parent.send(at_first)
+                at_first = ""
         else:
             seen.append([item.kind, item.seq, at])
             if item.kind == "turn_ended":
@@ -267,10 +270,11 @@ def test_a_follower_outlives_the_writer_it_follows(nursery: Nursery, path: str) 
     that another process does, and what it has been shown is what is stored."""
     store = Store(path)
     session = store.create_session(id="s")
-    follower = nursery.start(follow, path, 0)
+    follower = nursery.start(follow, path, 0, "shown")
     follower.expect("following")
     writer = nursery.start(stream_until_stopped, path)
     writer.receive()
+    follower.expect("shown")
     until(lambda: session.messages()[-1].text.startswith("word word "))
     writer.kill()
     store.session("s")

@@ -257,7 +257,8 @@ def test_a_question_names_its_tool_however_much_was_said_since(server: Server) -
     events = server.events(session_id)
     next(event for event in events if event.name == "approval_asked")
     events.close()
-    [line] = server.get("/api/waiting")["waiting"]
+    waiting = server.get("/api/waiting")["waiting"]
+    [line] = [line for line in waiting if line["session"]["id"] == session_id]
     assert (line["kind"], line["tool"]) == ("approval_asked", "shell")
 
 
