@@ -94,7 +94,8 @@ def test_what_a_tool_prints_never_blocks_a_frame(
     def show_all() -> None:
         tool.get_by_role("button", name="Show all").click()
         page.wait_for_function(
-            """() => { const box = [...document.querySelectorAll(".terminal")].pop();
+            """() => { const tools = [...document.querySelectorAll("details.tool")];
+              const box = tools.pop().querySelector(".terminal");
               const all = [...box.querySelectorAll(".piece")];
               return all.length > 300 && all.pop().textContent.includes("35999"); }"""
         )
