@@ -60,9 +60,23 @@ def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
 
 
 def _asked_last(journal: list[e.Entry]) -> list[e.MessageRecorded]:
-    """Return the prompts of the newest turn that has any: those that waited, and its own."""
-    asked = [x.body for x in journal if isinstance(x.body, e.MessageRecorded)]
-    asked = [body for body in asked if body.role == "user"]
+    """Return the prompts of the newest turn that has any: those that waited, and its own.
+
+    What a person added after the turn's first answer is sent as any message: newest first.
+    """
+    asked: list[e.MessageRecorded] = []
+    answered: set[str] = set()
+    for entry in journal:
+        match entry.body:
+            case e.MessageStarted(turn_id=turn_id):
+                answered.add(turn_id)
+            case e.MessageRecorded(role="user", turn_id=turn_id) as body:
+                if turn_id not in answered:
+                    asked.append(body)
+            case e.MessageRecorded(turn_id=turn_id):
+                answered.add(turn_id)
+            case _:
+                pass
     return [body for body in asked if body.turn_id == asked[-1].turn_id]
 
 
