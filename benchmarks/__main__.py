@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.against import compare
 from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta
@@ -64,6 +65,10 @@ def main() -> int:
     options = _options()
     names = options.only or list(MEASUREMENTS)
     blocks = 6 if options.quick else options.blocks
+    if options.against:
+        arguments = ["--blocks", str(blocks), *(["--quick"] if options.quick else [])]
+        arguments += ["--dir", options.dir] if options.dir else []
+        return compare(names, options.against, arguments, options.rounds)
     scale = 0.1 if options.quick else 1.0
     results: list[Result] = []
     failed: list[str] = []
@@ -102,6 +107,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=40, help="paired blocks (default 40)")
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the temporary one")
+    parser.add_argument("--against", metavar="COMMIT", help="measure it too, taking turns with it")
+    parser.add_argument("--rounds", type=int, default=1, help="how often both are measured so")
     report.add_out(parser)
     parser.add_argument("--write-docs", action="store_true", help="renew docs/performance.md")
     parser.add_argument("--commit", help="name the commit instead of asking git")

@@ -7,7 +7,8 @@ import anyio
 
 from benchmarks.raw import TEXT, WARM_APPENDS, RawWriter, log_grew, warm_up
 from benchmarks.results import Result, Setting, at_most
-from benchmarks.stats import Pairs, micros, paired, timed
+from benchmarks.stats import Clock, Pairs, micros, paired, timed
+from benchmarks.turns import turns
 from killick import AsyncStore, Message, Store, Text
 
 _APPENDS = 20
@@ -138,15 +139,18 @@ async def paired_async(
     ours: Callable[[], Awaitable[float]], raw: Callable[[], float], blocks: int
 ) -> Pairs:
     """As `paired`, where ours is awaited."""
-    pairs = Pairs([], [])
+    pairs = Pairs([], [], [])
     for number in range(blocks):
-        if number % 2:
-            pairs.raw.append(raw())
-        pairs.ours.append(await ours())
-        if not number % 2:
-            pairs.raw.append(raw())
+        with turns:
+            if number % 2:
+                pairs.raw.append(raw())
+            clock = Clock()
+            pairs.ours.append(await ours())
+            pairs.ours_cpu.append(clock.cpu(pairs.ours[-1]))
+            if not number % 2:
+                pairs.raw.append(raw())
     return pairs
 
 
 def beside(pairs: Pairs) -> str:
-    return f"{micros(pairs.ours)}, raw {micros(pairs.raw)}"
+    return f"{micros(pairs.ours)}, {pairs.cpu * 1e6:.0f} µs of CPU; raw {micros(pairs.raw)}"

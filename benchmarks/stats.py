@@ -4,36 +4,51 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import msgspec
+
+from benchmarks.turns import turns
 
 Block = Callable[[], float]
 """Does its share of the work and returns seconds for one unit of it."""
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """The median of paired ratios, with a 95 % interval for it."""
+    """The median of paired ratios, with a 95 % interval for it; the processor's seconds of ours."""
 
     median: float
     low: float
     high: float
     blocks: int
+    cpu: float | None = None
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """Seconds for one unit of work, block by block, of both sides."""
+    """Seconds for one unit of work, block by block, of both sides; of ours, also the processor's.
+
+    The processor's time is that of all threads.
+    """
 
     ours: list[float]
     raw: list[float]
+    ours_cpu: list[float]
+
+    @property
+    def cpu(self) -> float:
+        """The processor's seconds for one unit of ours, at the median."""
+        return median(self.ours_cpu)
 
     def slowdown(self) -> Ratio:
         """How many times as long ours takes."""
-        return ratio([ours / raw for ours, raw in zip(self.ours, self.raw, strict=True)])
+        return self._ratio([ours / raw for ours, raw in zip(self.ours, self.raw, strict=True)])
 
     def speedup(self) -> Ratio:
         """How many times as much ours gets done."""
-        return ratio([raw / ours for ours, raw in zip(self.ours, self.raw, strict=True)])
+        return self._ratio([raw / ours for ours, raw in zip(self.ours, self.raw, strict=True)])
+
+    def _ratio(self, values: list[float]) -> Ratio:
+        return msgspec.structs.replace(ratio(values), cpu=self.cpu)
 
 
 def ratio(values: Sequence[float]) -> Ratio:
@@ -59,15 +74,29 @@ def _rank(count: int) -> int:
 
 def paired(ours: Block, raw: Block, blocks: int) -> Pairs:
     """Both in turn, the other one first in every second pair."""
-    pairs = Pairs([], [])
+    pairs = Pairs([], [], [])
     for number in range(blocks):
-        if number % 2:
-            pairs.raw.append(raw())
+        with turns:
+            if number % 2:
+                pairs.raw.append(raw())
+            clock = Clock()
             pairs.ours.append(ours())
-        else:
-            pairs.ours.append(ours())
-            pairs.raw.append(raw())
+            pairs.ours_cpu.append(clock.cpu(pairs.ours[-1]))
+            if not number % 2:
+                pairs.raw.append(raw())
     return pairs
+
+
+class Clock:
+    """Both clocks at the beginning of a block."""
+
+    def __init__(self) -> None:
+        self._began, self._used = perf_counter(), process_time()
+
+    def cpu(self, seconds: float) -> float:
+        """The processor's share of a unit that took so many seconds of this block."""
+        used = process_time() - self._used
+        return seconds * used / (perf_counter() - self._began)
 
 
 def timed(work: Callable[[], object], units: int) -> float:
