@@ -103,7 +103,7 @@ adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui
 	@failed=0; for name in $(ADAPTERS); do \
 		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
 	done; \
-	$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py $(ARGS) || failed=1; exit $$failed
+	$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py tests/server/test_ag_ui.py $(ARGS) || failed=1; exit $$failed
 
 # The client of AG-UI is a package of node's; without npm its test is skipped.
 .adaptersvenv/ag_ui/.setup-done: requirements/adapters/ag_ui.json

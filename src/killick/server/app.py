@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from killick.server import events, session_routes, view_routes
+from killick.server import events, run_routes, session_routes, view_routes
 from killick.server.auth import HEADERS
 from killick.server.endpoint import Endpoint, Operation
 from killick.server.openapi import describe
@@ -81,6 +81,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *session_routes.OPERATIONS,
     *view_routes.OPERATIONS,
     *events.OPERATIONS,
+    *run_routes.OPERATIONS,
 )
 
 _WORDS: Final = {

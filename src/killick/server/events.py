@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator, Callable
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -10,7 +11,7 @@ from killick.errors import KillickError
 from killick.server.endpoint import SESSION, ApiCall, Operation
 from killick.server.hub import Client, event_bytes, reload_bytes
 from killick.server.responses import encode, explain
-from killick.server.schemas import EventQuery, NewsQuery
+from killick.server.schemas import EventQuery, Failure, NewsQuery
 from killick.server.service import Service
 from killick.session.aio import AsyncSession
 from killick.session.aio_feeds import AsyncFollowing, AsyncStoreFollowing
@@ -114,14 +115,38 @@ async def news(call: ApiCall) -> Response:
     call.service.hub.admit()
     guard, headers = call.service.guard, call.request.headers
     client = Client(lambda: guard.still_may_read(headers))
-    return NewsStream(call.service, following, first, client)
+    lines = _news_lines(following, first)
+    return PulledStream(call.service, lines, client, failed=_reload)
 
 
-class NewsStream(Response):
-    """The feed over all sessions, until the client or the server ends it."""
+async def _news_lines(
+    following: AsyncStoreFollowing, first: list[News]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        yield b"".join(map(news_bytes, first))
+        async for line in following:
+            yield news_bytes(line)
+    finally:
+        await following.aclose()
+
+
+def _reload(failure: Failure) -> bytes:
+    return reload_bytes(failure.code, failure.message)
+
+
+class PulledStream(Response):
+    """Pieces of a stream, made no faster than the client takes them, until either side ends it.
+
+    `failed` makes the last piece of a store that fails.
+    """
 
     def __init__(
-        self, service: Service, following: AsyncStoreFollowing, first: list[News], client: Client
+        self,
+        service: Service,
+        pieces: AsyncGenerator[bytes, None],
+        client: Client,
+        *,
+        failed: Callable[[Failure], bytes],
     ) -> None:
         super().__init__(
             media_type="text/event-stream",
@@ -129,9 +154,9 @@ class NewsStream(Response):
         )
         del self.headers["content-length"]
         self._serving = service
-        self._following = following
-        self._first = first
+        self._pieces = pieces
         self._client = client
+        self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         hub, client = self._serving.hub, self._client
@@ -152,16 +177,16 @@ class NewsStream(Response):
             for task in (leaving, reading):
                 task.cancel()
             await asyncio.gather(leaving, reading, return_exceptions=True)
-            await self._following.aclose()
+            await self._pieces.aclose()
 
     async def _read(self, client: Client) -> None:
         try:
-            client.give(b"".join(map(news_bytes, self._first)))
-            async for line in self._following:
-                client.give(news_bytes(line))
+            async for data in self._pieces:
+                client.give(data)
+                await client.taken()
+            client.end()
         except KillickError as error:
-            _, failure = explain(error)
-            client.end(reload_bytes(failure.code, failure.message))
+            client.end(self._failed(explain(error)[1]))
 
 
 def news_bytes(line: News) -> bytes:

@@ -77,6 +77,7 @@ class Client:
         self._waiting: deque[bytes | _Told] = deque()
         self._size = 0
         self._wake = asyncio.Event()
+        self._taken = asyncio.Event()
         self._cursor: Cursor | None = None
         self.last_words: bytes | None = None
         self.over = False
@@ -105,6 +106,7 @@ class Client:
             self.over = True
             self.last_words = last_words
             self._wake.set()
+            self._taken.set()
 
     def go_live(self, cursor: Cursor) -> None:
         """Everything up to this place was sent; what waits beyond it is sent too."""
@@ -125,7 +127,14 @@ class Client:
         pieces = [item if isinstance(item, bytes) else item.data for item in self._waiting]
         self._waiting.clear()
         self._size = 0
+        self._taken.set()
         return b"".join(pieces)
+
+    async def taken(self) -> None:
+        """Wait until all that was given is on its way, or nothing more will be."""
+        while self._waiting and not self.over:
+            self._taken.clear()
+            await self._taken.wait()
 
     def _add_new(self, event: _Told, cursor: Cursor) -> None:
         for seen in cursor.take(event.seen.item):

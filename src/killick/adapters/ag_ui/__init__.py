@@ -8,7 +8,7 @@
 away misses nothing. They need no package: the events are plain objects.
 """
 
-from killick.adapters.ag_ui.run_events import RunEvent, run_events
+from killick.adapters.ag_ui.run_events import RunEvent, find_run, run_events
 from killick.adapters.ag_ui.translate import snapshot
 
-__all__ = ["RunEvent", "run_events", "snapshot"]
+__all__ = ["RunEvent", "find_run", "run_events", "snapshot"]
