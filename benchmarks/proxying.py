@@ -1,10 +1,13 @@
 """What the proxy adds: to a request, to a chunk, in CPU; beside a proxy that records nothing.
 
     python -m benchmarks.proxying [--streams 50] [--seconds 20] [--requests 300]
+    python -m benchmarks.proxying --soak --streams 200 --seconds 600 --rate 5
 
 The model's server, each proxy and the clients are processes of their own. Every chunk carries the
 moment at which it was sent; a client compares it with the moment at which it has read it. CPU is
-that of the proxy's process. Afterwards the store is asked whether every chunk is there.
+that of the proxy's process. Afterwards the store is asked whether every chunk is there. `--soak`
+measures the recording proxy alone: each client asks for one answer of a minute after another, and
+the proxy's memory is read at every sixtieth of the time.
 """
 
 import argparse
@@ -54,7 +57,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             for _ in range(body["chunks"]):
                 writer.write(_event(f"t{time.monotonic():.6f} "))
                 await writer.drain()
-                due += 1 / RATE
+                due += 1 / body.get("rate", RATE)
                 await asyncio.sleep(max(0, due - time.monotonic()))
             writer.write(_event("", "stop") + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
             await writer.drain()
@@ -109,12 +112,13 @@ def _resident_mb(pid: int) -> float:
 # -- the clients -----------------------------------------------------------------------------------
 
 
-async def _ask(url: str, number: str, chunks: int) -> list[float]:
+async def _ask(url: str, number: str, chunks: int, rate: float = RATE) -> list[float]:
     """Ask once; how far behind each chunk was, in milliseconds."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     said = {"role": "user", "content": f"count {number}"}
-    body = json.dumps({"messages": [said], "stream": True, "chunks": chunks, "model": "m"}).encode()
+    wanted = {"messages": [said], "stream": True, "chunks": chunks, "rate": rate, "model": "m"}
+    body = json.dumps(wanted).encode()
     writer.write(
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n".encode()
@@ -183,7 +187,7 @@ def measure(streams: int, seconds: float, requests: int, folder: Path) -> dict[s
     """Measure directly, through a proxy that records nothing, and through one that records."""
     figures: dict[str, object] = {
         "commit_ms": round(_commit_ms(folder), 3), "streams": streams, "seconds": seconds,
-        "rate": RATE,
+        "rate": RATE, "load": os.getloadavg(),
     }  # fmt: skip
     chunks = int(seconds * RATE)
     with _process("--model") as (_, model):
@@ -211,6 +215,50 @@ def measure(streams: int, seconds: float, requests: int, folder: Path) -> dict[s
     return figures
 
 
+_ANSWER_SECONDS = 60
+
+
+def soak(streams: int, seconds: float, rate: float, folder: Path) -> dict[str, object]:
+    """Record many streams for long: what is stored, and how the proxy's memory grows."""
+    store = folder / "soak.db"
+    resident: list[float] = []
+
+    async def one(url: str, number: int) -> list[float]:
+        behind: list[float] = []
+        until = time.monotonic() + seconds
+        answer = 0
+        while time.monotonic() < until:
+            chunks = int(min(_ANSWER_SECONDS, max(1.0, until - time.monotonic())) * rate)
+            behind += await _ask(url, f"{number}/{answer}", max(1, chunks), rate)
+            answer += 1
+        return behind
+
+    async def sample(pid: int) -> None:
+        while True:
+            await asyncio.sleep(seconds / 60)
+            resident.append(round(_resident_mb(pid), 1))
+
+    async def run(url: str, pid: int) -> list[float]:
+        sampling = asyncio.create_task(sample(pid))
+        found = await asyncio.gather(*(one(url, number) for number in range(streams)))
+        sampling.cancel()
+        return [value for behind in found for value in behind]
+
+    with (
+        _process("--model") as (_, model),
+        _process("--proxy", model, str(store), "yes") as (pid, url),
+    ):
+        behind = sorted(asyncio.run(run(url, pid)))
+        cpu = _cpu_seconds(pid)
+    return {
+        "streams": streams, "seconds": seconds, "rate": rate, "chunks": len(behind),
+        "stored_chunks": _stored(store), "behind_ms_p50": round(statistics.median(behind), 3),
+        "behind_ms_p99": round(behind[int(len(behind) * 0.99)], 3),
+        "cpu_us_per_chunk": round(cpu / len(behind) * 1e6, 1), "resident_mb": resident,
+        "load": os.getloadavg(),
+    }  # fmt: skip
+
+
 def _stored(path: Path) -> int:
     """Count the chunks of the long answers that are in the store."""
     with Store(path) as store:
@@ -229,6 +277,8 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--rate", type=float, default=RATE, help="chunks a second; with --soak")
+    parser.add_argument("--soak", action="store_true", help="many streams for long")
     parser.add_argument("--dir", help="where the stores are made")
     parser.add_argument("--model", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
@@ -239,7 +289,10 @@ def main() -> int:
         run_proxy(*options.proxy)
     else:
         with tempfile.TemporaryDirectory(prefix="killick-proxy-", dir=options.dir) as folder:
-            found = measure(options.streams, options.seconds, options.requests, Path(folder))
+            if options.soak:
+                found = soak(options.streams, options.seconds, options.rate, Path(folder))
+            else:
+                found = measure(options.streams, options.seconds, options.requests, Path(folder))
         print(json.dumps(found, indent=1))
     return 0
 
