@@ -118,7 +118,7 @@ adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui
 	@touch $@
 
 # Without the frameworks of the adapters, which would quarrel with each other.
-EXTRAS := trio openai anthropic google postgres chat server mcp attach zstd test
+EXTRAS := trio openai anthropic google postgres chat server acp mcp attach zstd test
 
 # Not on setup: a lock that cannot be installed must still be replaceable.
 lock: $(BIN)/uv  ## write the locks in requirements anew

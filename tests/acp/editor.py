@@ -41,6 +41,9 @@ class Editor:
         self.updates: list[dict[str, Any]] = []
         self.watch: Callable[[dict[str, Any]], None] = lambda _update: None
         self.allows = True
+        self.asked: list[dict[str, Any]] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._changed = asyncio.Condition()
 
     async def session_update(self, session_id: str, update: Any, **_kwargs: Any) -> None:
@@ -57,6 +60,8 @@ class Editor:
         options: list[PermissionOption],
         **_kwargs: Any,
     ) -> RequestPermissionResponse:
+        self.asked.append(tool_call.model_dump(by_alias=True, exclude_none=True, mode="json"))
+        await self.answers.wait()
         kind = "allow" if self.allows else "reject"
         chosen = next(each for each in options if each.kind.startswith(kind))
         outcome = AllowedOutcome(outcome="selected", option_id=chosen.option_id)
@@ -103,7 +108,8 @@ async def editing(
 ) -> AsyncIterator[tuple[Editor, ClientSideConnection, asyncio.subprocess.Process]]:
     """Run `killick acp` with this agent, and say hello to it."""
     editor = Editor()
-    words = ["-m", "killick.cli", "acp", "--store", str(store), *options, "--", *command]
+    words = ["-m", "killick.cli", "acp", "--store", str(store), *options]
+    words += ["--", *command] if command else []
     async with acp.spawn_agent_process(
         editor,  # type: ignore[arg-type]
         sys.executable,

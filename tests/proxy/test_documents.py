@@ -87,7 +87,14 @@ def test_a_proxy_for_others_needs_the_token_of_the_guide(
             named = f"{url}/t/{token}/s/my-work"
             assert ask(named, "openai-chat", ("user", "two")).status_code == 200
             assert {request.path for request in model.requests} == {"/v1/chat/completions"}
-            assert curl(f"curl {ADDRESS}/metrics", url)[0] == "200"
+            figures = f"curl {ADDRESS}/metrics"
+            assert curl(figures, url)[0] == "401"
+            assert curl(f"{figures} -H 'X-Killick-Token: nope'", url)[0] == "401"
+            assert curl(f"{figures} -H 'X-Killick-Token: {token}'", url)[0] == "200"
+            only_read = json.loads(run_process("token", "make", "r", "--read", "--json").out)
+            bearer = f"Authorization: Bearer {only_read['token']}"
+            assert curl(f"{figures} -H '{bearer}'", url)[0] == "200"
+            assert curl(f"curl {ADDRESS}/healthz", url)[0] == "200"
 
 
 def test_a_replay_serves_loopback_clients_only(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from killick.proxy.wire import (
     source_of,
 )
 from killick.recorders.model_call import Shape
-from killick.server.auth import Guard, Tokens
+from killick.server.auth import Guard, May, Tokens
 from killick.server.log import Log, cause
 from killick.server.responses import Refused
 
@@ -49,6 +49,7 @@ _LAST_WORDS_SECONDS: Final = 0.5
 _COPY_BYTES: Final = 64 * 1024 * 1024
 """A whole response over this is passed on and not recorded."""
 _CONNECT_SECONDS: Final = 30.0
+_PLAIN: Final = b"text/plain; version=0.0.4"
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,18 +147,31 @@ class Proxy:
 
     def _check(self, scope: Scope, route: Route) -> None:
         """Refuse a client that is not allowed to ask. Raises Refused."""
-        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        headers = _headers(scope)
         self._guard.check(headers, navigation=False)
-        if self.settings.needs_token:
-            token = headers.get("x-killick-token") or route.token
-            if token is None or self._tokens.find(token) != "write":
-                raise Refused(401, "unauthorized", "This proxy needs a token: X-Killick-Token.")
+        token = headers.get("x-killick-token") or route.token
+        if self.settings.needs_token and self._may(token) != "write":
+            raise Refused(401, "unauthorized", "This proxy needs a token: X-Killick-Token.")
+
+    def _may(self, token: str | None) -> May | None:
+        return None if token is None else self._tokens.find(token)
 
     async def _answer_itself(self, path: str, scope: Scope, send: Send) -> None:
-        text = (
-            "ok\n" if path == "/healthz" else prometheus(self.figures, self.conversations.running())
-        )
-        await _respond(send, 200, b"text/plain; version=0.0.4", text.encode())
+        """Answer that it lives; its figures to who shows a token, where others are served."""
+        if path == "/healthz":
+            await _respond(send, 200, _PLAIN, b"ok\n")
+            return
+        headers = _headers(scope)
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        shown = bearer.strip() if scheme.lower() == "bearer" else None
+        token = headers.get("x-killick-token") or shown
+        if self.settings.needs_token and self._may(token) is None:
+            self.figures.refused += 1
+            text = "The figures need a token: X-Killick-Token, or Authorization: Bearer.\n"
+            await _respond(send, 401, _PLAIN, text.encode())
+            return
+        figures = prometheus(self.figures, self.conversations.running())
+        await _respond(send, 200, _PLAIN, figures.encode())
 
     # -- recording -------------------------------------------------------------------------------
 
@@ -531,6 +545,10 @@ class _Passage:
 
 
 # -- answers of the proxy itself -------------------------------------------------------------------
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
 
 
 def _target(scope: Scope) -> str:

@@ -29,7 +29,7 @@ class RunMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a front end posts, as AG-UI says. Other fields of it are left alone."""
+    """The request of a front end, as AG-UI says. Other fields of it are left alone."""
 
     thread_id: Name
     run_id: Name
