@@ -50,6 +50,7 @@ class Script:
         self.cut: list[tuple[str, str, str]] = []
         self.earlier: str | None = None
         self.half = ""
+        self.rest: list[Part] = []
 
     def _open(self) -> Store:
         return Store(self._disk.open(), window_seconds=1_000.0)
@@ -203,7 +204,7 @@ class Script:
             turn.__exit__(None, None, None)
 
     def _half_an_answer(self, turn: Turn) -> Stream:
-        """Begin an answer, of which the journal has some, now and then half of a call."""
+        """Begin an answer, of which the journal has some, now and then half of a call or a run."""
         self.half = ""
         reply = turn.stream()
         reply.__enter__()
@@ -212,6 +213,11 @@ class Script:
         if self.chance.random() < 0.5:
             self.half = f"half_{self.number()}"
             reply.tool_call(self.half, name="shell", arguments='{"n": ')
+        run = self._hosted()
+        cut = self.chance.randrange(len(run) + 1)
+        for part in run[:cut]:
+            reply.part(part)
+        self.rest = run[cut:]
         self.store._core.runtime().writer.at_once()
         barrier = self.store._core.runtime().writer.submit(Op(lambda engine: None))
         barrier.wait()
@@ -222,6 +228,8 @@ class Script:
         call = self._make()
         if self.half and self.chance.random() < 0.5:
             reply.tool_call(self.half, arguments=f"{self.number()}}}")
+        for part in self.rest:
+            reply.part(part)
         if self.chance.random() < 0.5:
             reply.text(f"Rest {self.number()}.")
         if self.chance.random() < 0.7:

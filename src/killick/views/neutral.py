@@ -20,8 +20,9 @@ from killick.journal.assembly import assemble, is_whole_object
 from killick.journal.closing import broke_off, keeps_waiting
 from killick.journal.redaction import MASK, unsigned
 from killick.model import entries as e
-from killick.model.messages import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.views import phrases
+from killick.views.hosted import hosted
 
 Role = Literal["user", "assistant", "tool", "system"]
 Partial = Literal["note", "plain", "omit"]
@@ -410,7 +411,9 @@ class Builder:
         called = [delta.head for delta in body.deltas if isinstance(delta.head, ToolCall)]
         seen = body.turn_id not in self._unseen
         calls = [phrases.late_call(_safe_name(call.name), seen=seen) for call in called]
-        self._say(seq, phrases.late_text("".join(spoken), calls))
+        brought = [delta.head for delta in body.deltas if isinstance(delta.head, Opaque)]
+        runs = [told for part in brought if (told := hosted(part, brought)) is not None]
+        self._say(seq, "\n".join([phrases.late_text("".join(spoken), calls), *runs]))
         self._repair(seq, "told as text", "a model was sent the answer without it")
 
     def _fill_again(self, saying: _Saying) -> None:

@@ -23,6 +23,7 @@ from killick import (
 from killick.model import entries as e
 from killick.model.messages import Part
 from killick.recorders import record
+from killick.views import validators
 from killick.views.context import Format, compute
 from tests.unit.journal.making import TURN, begun, ended, ran, said
 from tests.unit.views.talking import (
@@ -548,6 +549,37 @@ def test_a_call_that_came_after_a_model_was_sent_the_answer_is_told_as_text() ->
         "user: [The answer that was cut off above went on. A call to files came after the answer "
         "was over, so it did not run.]"
     ]
+
+
+LATE_RUN = [
+    {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []},
+]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("since", [[], LATER], ids=["unsent", "sent"])
+@pytest.mark.parametrize(
+    ("halves", "told"),
+    [
+        (LATE_RUN, "ran its own tool web_search here, and it finished"),
+        (LATE_RUN[:1], "began to run its own tool web_search here; no result"),
+        (LATE_RUN[1:], "A tool that the model's provider ran itself finished here"),
+    ],
+)
+def test_a_tool_that_a_provider_ran_late_is_told(
+    halves: list[dict[str, object]], told: str, since: list[e.Body], format_: Format
+) -> None:
+    """In its place while no model was sent the answer; later as text, at its own."""
+    parts = [Opaque("anthropic", json.dumps(half).encode()) for half in halves]
+    runs = [e.Delta(2 + number, 0, "part", "", head=part) for number, part in enumerate(parts)]
+    bodies = [*taken_over(), *since, late(*runs)]
+    context = by_hand(*bodies, format_=format_)
+    sent = json.dumps(context.messages)
+    kept = '"server_tool_use"' in sent and '"web_search_tool_result"' in sent
+    assert sent.count(told) + kept == 1
+    journal = [e.Entry(seq, seq, body) for seq, body in enumerate(bodies, 1)]
+    assert validators.truth(journal, context) == []
 
 
 def test_a_call_that_came_late_of_a_turn_whose_starts_were_unseen_may_have_run() -> None:

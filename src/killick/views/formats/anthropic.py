@@ -18,7 +18,7 @@ from killick.views.formats.common import (
     result_text,
     sent_back,
 )
-from killick.views.formats.hosted import SERVER_CALLS, is_failure, objects
+from killick.views.hosted import SERVER_CALLS, is_failure, objects
 from killick.views.neutral import Neutral, Repair
 
 _MANY_IMAGES: Final = 20

@@ -12,7 +12,7 @@ import msgspec
 from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
-from killick.views.formats.hosted import hosted, is_hosted
+from killick.views.hosted import hosted, is_hosted
 from killick.views.neutral import Neutral, Repair
 from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 

@@ -21,7 +21,7 @@ from killick.views.formats.common import (
     opaque_object,
     result_text,
 )
-from killick.views.formats.hosted import objects
+from killick.views.hosted import objects
 from killick.views.neutral import Neutral
 
 _NAME: Final = re.compile(r"[a-zA-Z_]")

@@ -17,7 +17,7 @@ from killick.views.formats.common import (
     result_text,
     sent_back,
 )
-from killick.views.formats.hosted import objects
+from killick.views.hosted import objects
 from killick.views.neutral import Neutral
 
 _ITEM_ID: Final = re.compile(r"rs_[a-zA-Z0-9]{1,60}")

@@ -1,6 +1,6 @@
 """Reads from journals what providers ran themselves, and looks for it in what is sent.
 
-It shares nothing with `views.formats.hosted`, which writes the sentences.
+It shares nothing with `views.hosted`, which writes the sentences.
 """
 
 import contextlib

@@ -155,7 +155,7 @@ class _Journal:
         self.again: list[_Call] = []
         self.gone: list[tuple[str, ToolResult]] = []
         self.gone_settled: list[tuple[str, str]] = []
-        self.hosted: list[Run] = []
+        self._hosted: list[tuple[str, list[Run]]] = []
         self.rewound_texts: list[str] = []
         self.failures: list[e.TurnEnding] = []
         self.broken: dict[str, _Broken] = {}
@@ -180,6 +180,10 @@ class _Journal:
 
     def every(self) -> Iterator[_Call]:
         yield from (call for call in [*self.calls.values(), *self.again] if call.said)
+
+    @property
+    def hosted(self) -> list[Run]:
+        return [run for _, runs in self._hosted for run in runs]
 
     def _miss(self, body: e.Body, *, rewound: bool) -> None:
         match body:
@@ -272,7 +276,8 @@ class _Journal:
                     shown = "" if hidden else part.content
                     same[-1].result = ToolResult(part.call_id, shown, part.is_error)
                     self.visible.append(_text(same[-1].result))
-        self.hosted += runs_of(body.parts) if assistant else []
+        if assistant:
+            self._hosted.append((body.id, runs_of(body.parts)))
         if partial:
             self.broken[body.id] = _Broken(body)
             self._find_cut(self.broken[body.id])
@@ -342,8 +347,12 @@ class _Journal:
             seen = body.turn_id not in self._unseen
             heads = [delta.head for delta in body.deltas if isinstance(delta.head, ToolCall)]
             self.late += [(head.name, seen) for head in heads]
+            brought = [delta.head for delta in body.deltas if delta.head is not None]
+            self._hosted.append((body.message_id, runs_of(brought)))
             return
         parts = assemble(body.deltas, onto=message.body.parts)
+        self._hosted = [one for one in self._hosted if one[0] != body.message_id]
+        self._hosted.append((body.message_id, runs_of(parts)))
         message.body = msgspec.structs.replace(message.body, parts=parts)
         for part in parts:
             known = isinstance(part, ToolCall) and self.calls.get((body.message_id, part.id))
