@@ -25,10 +25,16 @@ def keep(name: str, corpus: Path, counts: Mapping[str, int]) -> None:
 
 
 def _commit(tree: Path) -> str:
-    """Return the commit of a clone; of a tree without its history, what its file COMMIT says."""
+    """Return the commit of a clone; of a tree without its history, what its file COMMIT says.
+
+    A figure of a tree that cannot be named cannot be made again: it raises.
+    """
     if (tree / ".git").exists():
         asked = ["git", "-C", str(tree), "rev-parse", "HEAD"]
         done = subprocess.run(asked, capture_output=True, text=True, check=True)
         return done.stdout.strip()[:_LENGTH]
     said = tree / "COMMIT"
-    return said.read_text(encoding="utf-8").strip()[:_LENGTH] if said.exists() else ""
+    commit = said.read_text(encoding="utf-8").strip()[:_LENGTH] if said.exists() else ""
+    if not commit:
+        raise ValueError(f"{tree.name} is no clone: write its commit into {tree.name}/COMMIT")
+    return commit
