@@ -78,7 +78,7 @@ pictures: $(STAMP)  ## draw the documents' pictures anew, from docs/pictures
 lab: $(STAMP)  ## run the real agents, break them off, go on in every other; writes docs/agents.md
 	@$(BIN)/python -m tests.lab $(ARGS)
 
-PEERED := openai_agents langgraph google_adk agent_framework strands
+PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
 peers: $(STAMP) .peersvenv/.setup-done $(PEERED:%=.adaptersvenv/%/.setup-done)  ## interrupt the same agent in other frameworks; writes docs/peers.md
 	@$(BIN)/python -m peers $(ARGS)

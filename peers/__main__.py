@@ -1,6 +1,6 @@
 """Interrupts each agent in each way, and writes docs/peers.md from what its next turn is sent.
 
-    python -m peers [SUBJECT …]
+    python -m peers [SUBJECT … | finish]
 
 Each runs in the environment of its framework. What was measured is kept in docs/peers.json, so that
 one framework can be measured again alone.
@@ -10,9 +10,11 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from peers import finish
 from peers.subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,7 @@ CELLS = [
     *(("fail", "kill"), ("wait", "kill")),
 ]
 WITHOUT_RESULTS = ("sub", "wait")
+_FINISH = "finish"
 _OLD = ("killick", "pydantic_ai", "pydantic_ai_saving")
 """Subjects that have no tool to approve, no agent inside and no failing tool yet."""
 _DROPS_IDLESS = ("strands", "strands_killick")
@@ -162,23 +165,26 @@ def measure(name: str) -> dict[str, Any]:
             found = ask_again(name, scenario, Path(folder))
         seen.append([scenario, how, *found])
         print(row(name, scenario, how, found), "WHOLE" if found.whole else "", flush=True)
-    return {"versions": versions(name), "cells": seen}
+    return {"versions": _versions(python(name), SUBJECTS[name].packages), "cells": seen}
 
 
-def versions(name: str) -> dict[str, str]:
-    packages = SUBJECTS[name].packages
+def _versions(python_: str, packages: Sequence[str]) -> dict[str, str]:
     program = (
         "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
     )
-    command = [python(name), "-c", program, *packages]
+    command = [python_, "-c", program, *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(zip(packages, done.stdout.split(), strict=True))
 
 
 def main(names: list[str]) -> None:
     measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    for name in names or SUBJECTS:
-        measured[name] = measure(name)
+    for name in names or [*SUBJECTS, _FINISH]:
+        if name == _FINISH:
+            python_ = finish.python(ROOT)
+            measured[name] = finish.measure(python_, _versions(python_, finish.PACKAGES))
+        else:
+            measured[name] = measure(name)
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in measured.items()]
         MEASURED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         PAGE.write_text(page(measured), encoding="utf-8")
@@ -201,6 +207,7 @@ def page(measured: dict[str, Any]) -> str:
         versions=", ".join(f"{package} {number}" for package, number in sorted(used.items())),
         summary="\n".join(summary),
         rows="\n".join(rows),
+        runs=finish.section(measured[_FINISH]) if _FINISH in measured else "",
     )
 
 

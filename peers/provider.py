@@ -8,6 +8,7 @@ fail: three tools one after another, of which the second fails and the third han
 wait: one tool, which a person must approve first
 sub: a tool that asks an agent of its own, which is in the middle of par
 ask: one word, and the request is kept
+finish: a text, three tools one after another, and a text; the first request is kept
 """
 
 import json
@@ -28,6 +29,7 @@ class Provider(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.scenario = scenario
         self.asked: Messages = []
+        self.first: Messages = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -42,6 +44,8 @@ def said(scenario: str, results: int, *, inner: bool = False) -> Iterator[dict[s
     """The deltas of one answer, after so many results."""
     if scenario == "ask":
         yield {"content": "Yes."}
+    elif scenario.startswith("finish"):
+        yield from _finish(scenario, results)
     elif scenario in ("par", "noid") or inner:
         calls = [_call(index, index + 1) for index in range(3)]
         if scenario == "noid":
@@ -66,6 +70,22 @@ def said(scenario: str, results: int, *, inner: bool = False) -> Iterator[dict[s
         time.sleep(600)
 
 
+def _finish(scenario: str, results: int) -> Iterator[dict[str, Any]]:
+    """Read, put and pay, with words before and after; words come slowly where it hangs in them."""
+    names = ("read", "put", "pay")
+    slow = scenario.endswith("text") if results == 0 else scenario.endswith("last")
+    if results in (0, len(names)):
+        for word in WORDS:
+            yield {"content": word}
+            time.sleep(0.02 if slow else 0)
+    if results < len(names):
+        function = {"name": names[results], "arguments": "{}"}
+        call = {"index": 0, "id": f"c{results + 1}", "type": "function", "function": function}
+        yield {"tool_calls": [call]}
+    else:
+        yield {"content": "Done."}
+
+
 def _call(index: int, number: int) -> dict[str, Any]:
     function = {"name": f"t{number}", "arguments": "{}"}
     return {"index": index, "id": f"c{number}", "type": "function", "function": function}
@@ -79,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked = request["messages"]
+        self.server.first = self.server.first or request["messages"]
         results = sum(message["role"] == "tool" for message in request["messages"])
         names = [tool["function"]["name"] for tool in request.get("tools") or ()]
         inner = self.server.scenario == "sub" and "helper" not in names
