@@ -23,11 +23,13 @@ NAMES = (
     "marked",
     "terminated",
     "finish",
+    "feed",
     "kills_on_postgres",
     "cancellation_on_postgres",
     "races_on_postgres",
     "processes_on_postgres",
     "finish_on_postgres",
+    "feed_on_postgres",
 )
 
 

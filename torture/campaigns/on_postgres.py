@@ -21,6 +21,7 @@ _SIZES: Final = {
     "races": Sizes(slice=0, torture=200, long=10_000),
     "finish": Sizes(slice=0, torture=40, long=2_000),
     "processes": Sizes(slice=0, torture=200, long=20_000),
+    "feed": Sizes(slice=0, torture=400, long=4_000),
 }
 """`tests/crash/test_campaigns_on_postgres.py` has the slices."""
 
