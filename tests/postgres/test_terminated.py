@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from killick import Store
+from killick.stores.contract import Reader
 from killick.stores.postgres import PostgresDatabase
 from tests.crash.journals import check_sound
 from tests.postgres_fixtures import Shared
@@ -61,3 +62,22 @@ def test_every_turn_completes_and_every_text_is_there_once(server: Shared, seed:
         assert answers == [f"{number} one two" for number in range(TURNS)]
         assert store.counts()["deltas"] == 0
         check_sound(session)
+
+
+def test_what_is_read_while_its_backend_is_ended_is_read_again(server: Shared) -> None:
+    tried: list[int] = []
+
+    def read(reader: Reader) -> list[int]:
+        tried.append(len(reader.session_keys()))
+        if len(tried) == 1:
+            with psycopg.connect(server.server.conninfo(), autocommit=True) as administrator:
+                administrator.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                    "WHERE application_name = 'killick' AND state = 'idle in transaction'"
+                )
+        return reader.session_keys()
+
+    with Store(server.server.url()) as store:
+        store.create_session()
+        assert len(store._core.runtime().read(read)) == 1
+    assert tried == [1, 1]

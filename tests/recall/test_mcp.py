@@ -150,7 +150,8 @@ def test_looking_creates_nothing(tmp_path: Path) -> None:
         async with on_pipes("--store", "typo.db", cwd=tmp_path) as client:
             refused = await client.call_tool("search_sessions", {})
             assert refused.is_error
-            assert "there is no store at" in str(refused.content)
+            assert "The store cannot serve this now" in str(refused.content)
+            assert "typo" not in str(refused.content), "no path of this machine is told to a model"
 
     asyncio.run(look())
     assert list(tmp_path.rglob("*")) == []

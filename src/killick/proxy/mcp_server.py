@@ -18,14 +18,14 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from killick.errors import KillickError
+from killick.errors import KillickError, StoreError
 from killick.proxy import launch
 from killick.proxy.forward import ProxySettings
 from killick.recall import CALLS, INSTRUCTIONS, Recall, RecallCall, input_schema
 from killick.server.auth import Guard, Tokens
 from killick.server.connections import bind, check_exposure
-from killick.server.log import Log
-from killick.server.responses import Refused, refuse
+from killick.server.log import Log, cause
+from killick.server.responses import Refused, explain, refuse
 from killick.views.escape import escape
 
 PATH: Final = "/mcp"
@@ -38,6 +38,7 @@ _READS: Final = types.ToolAnnotations(
 def make_server(recall: Recall) -> Server[Any]:
     """Return a server that answers from `recall`, for any transport."""
     threads = anyio.CapacityLimiter(_CALLS_AT_ONCE)
+    log = Log(launch.LOGGER)
 
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
@@ -51,7 +52,9 @@ def make_server(recall: Recall) -> Server[Any]:
             try:
                 return recall.call(params.name, params.arguments), False
             except KillickError as error:
-                return escape(str(error)), True
+                if isinstance(error, StoreError):  # its words may name files of this machine
+                    log.warning("recall_failed", reason=str(error), **cause(error))
+                return escape(explain(error)[1].message), True
 
         text, is_error = await anyio.to_thread.run_sync(answer, limiter=threads)
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]

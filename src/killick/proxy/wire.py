@@ -237,7 +237,8 @@ def decoder_of(encoding: str) -> Decoder:
 
 _MARKS: Final = re.compile(
     rb"\[DONE\]|message_stop|response\.(?:completed|incomplete|failed)|\"error\""
-    rb"|finish_?[rR]eason\"\s*:\s*\"|tool_use|tool_calls?\"|function_?[cC]all|shell_call|patch_call"
+    rb"|finish_?[rR]eason\"\s*:\s*\"|tool_use|tool_calls?\"|function_?[cC]all"
+    rb"|shell_call|patch_call|computer_call"
 )
 
 

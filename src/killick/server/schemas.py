@@ -18,6 +18,7 @@ from killick.model.sessions import (
     Parent,
     Project,
     SessionInfo,
+    Starts,
     Status,
     TurnInfo,
     moment,
@@ -303,12 +304,14 @@ class MessagesOut(ToClient, frozen=True, kw_only=True):
 class TurnOut(ToClient, frozen=True, kw_only=True):
     """One turn. `words` say why it ended, and what to do, without what a provider wrote.
 
-    `usage` is the sum over its model calls, where any was recorded.
+    `usage` is the sum over its model calls, where any was recorded. Where `starts` are unseen, a
+    call without a result may have run.
     """
 
     id: str
     seq: int
     status: Status
+    starts: Starts
     reason: str | None
     cause: str | None
     detail: str | None
@@ -327,6 +330,7 @@ class TurnOut(ToClient, frozen=True, kw_only=True):
             id=turn.id,
             seq=turn.seq,
             status=turn.status,
+            starts=turn.starts,
             reason=turn.reason,
             cause=turn.cause,
             detail=turn.detail,

@@ -24,6 +24,7 @@ from killick.stores.contract import (
     Database,
     Figures,
     Reader,
+    ReadInterrupted,
     SessionRow,
     check_doubt,
 )
@@ -137,11 +138,17 @@ class Runtime:
         if self.is_ours() and not self.closed:
             self.writer.submit(Op(apply))
 
-    def read(self, read: Callable[[Reader], Any]) -> Any:
+    def read(self, read: Callable[[Reader], Any], *, again: int = 2) -> Any:
+        """Read as of one moment; so often again on another connection, if one is ended under it."""
         if self.closed:
             raise HandleClosed("the store was closed; open it again")
-        with self.database.reading() as reader:
-            return read(reader)
+        try:
+            with self.database.reading() as reader:
+                return read(reader)
+        except ReadInterrupted:
+            if not again:
+                raise
+        return self.read(read, again=again - 1)
 
     def look(self, step: Read[Any] | Work[Any]) -> Any:
         """Carry out a step that writes no entry, on the caller's thread."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from killick.errors import SessionBusy
+from killick.errors import SessionBusy, StoreDegraded
 from killick.journal.chain import StoredEntry
 from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Derived, Spent
@@ -207,6 +207,10 @@ def check_doubt(reader: "Reader", holder: str) -> None:
 
 class RetryTransaction(Exception):
     """Nothing of this transaction is stored; the writer runs it again, from its beginning."""
+
+
+class ReadInterrupted(StoreDegraded):
+    """The connection of a reader was ended under it; the same can be read again on another."""
 
 
 class Reader(SearchReader, Protocol):

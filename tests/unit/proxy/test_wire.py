@@ -86,6 +86,14 @@ def test_decoding_byte_by_byte(encoding: str, packed: bytes) -> None:
     assert b"".join(decode(packed[i : i + 1]) for i in range(len(packed))) == b"words"
 
 
+@pytest.mark.parametrize(
+    "kind", ["shell_call", "local_shell_call", "apply_patch_call", "computer_call", "function_call"]
+)
+def test_a_call_that_the_client_runs_may_be_relied_on(kind: str) -> None:
+    assert wire.may_be_relied_on(f'data: {{"item": {{"type": "{kind}"}}}}'.encode())
+    assert not wire.may_be_relied_on(b'data: {"delta": "calling"}')
+
+
 def test_what_cannot_be_decoded_says_so() -> None:
     with pytest.raises(wire.Unreadable):
         wire.decoder_of("br")

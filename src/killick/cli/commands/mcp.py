@@ -53,6 +53,9 @@ def mcp(
         only=None if project is None else project_root(project),
         here=None if http else project_of(Path.cwd()).root,
     )
+    from killick.server.log import configure
+
+    configure()
     if not http:
         if sys.stdin.isatty():
             invocation.note("an agent is meant to talk to this; Ctrl+C ends it")
@@ -63,9 +66,7 @@ def mcp(
     from killick.proxy.forward import ProxySettings
     from killick.proxy.launch import LOGGER
     from killick.server.auth import Tokens, token_path
-    from killick.server.log import configure
 
-    configure()
     LOGGER.setLevel("INFO")
     warn_of_old_tokens(token_path())
 

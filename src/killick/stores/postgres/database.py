@@ -21,7 +21,13 @@ from psycopg import errors as pg
 
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly, UsageError
 from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
-from killick.stores.contract import BackupReceipt, Pace, RetryTransaction, Traces
+from killick.stores.contract import (
+    BackupReceipt,
+    Pace,
+    ReadInterrupted,
+    RetryTransaction,
+    Traces,
+)
 from killick.stores.log import log
 from killick.stores.postgres.connection import (
     ConnectionSettings,
@@ -374,8 +380,14 @@ class PostgresDatabase:
     def reading(self) -> Iterator[PostgresReader]:
         """Read one consistent moment. Never held open across a yield to a caller."""
         self._lease.check()
-        with translated(f"reading {self._address.shown}"), self._pool.reading() as line:
-            yield PostgresReader(line.connection, self._sql, self._names, self._looks)
+        what = f"reading {self._address.shown}"
+        with translated(what), self._pool.reading() as line:
+            try:
+                yield PostgresReader(line.connection, self._sql, self._names, self._looks)
+            except psycopg.Error as error:
+                if isinstance(error, Silent) or not ends_connection(error):
+                    raise
+                raise ReadInterrupted(str(translate_error(error, what))) from error
 
     def explain(self, error: BaseException) -> BaseException:
         if not isinstance(error, psycopg.Error):

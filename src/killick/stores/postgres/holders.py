@@ -8,7 +8,6 @@ and its lease was not renewed in between: one that lives and has lost its connec
 again on another, and renews.
 """
 
-import time
 from typing import Final, Literal, NamedTuple
 
 APART_SECONDS: Final = 0.5
@@ -64,7 +63,7 @@ class Looks:
             self._free.clear()  # each is in doubt anew when it is next looked at
         self._free[holder] = look
 
-    def doubt(self, holder: str) -> float:
+    def doubt(self, holder: str, now: float) -> float:
         """Return after how many seconds a holder in doubt is to be looked at again; else 0."""
         look = self._free.get(holder)
-        return 0.0 if look is None else max(0.01, look.at + APART_SECONDS - time.monotonic())
+        return 0.0 if look is None else max(0.01, look.at + APART_SECONDS - now)

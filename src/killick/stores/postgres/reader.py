@@ -95,7 +95,7 @@ class PostgresReader(PostgresSearch, LineageReader):
         return self._looks.is_alive(holder, look)
 
     def doubt(self, holder: str) -> float:
-        return self._looks.doubt(holder)
+        return self._looks.doubt(holder, time.monotonic())
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None:
         key = self.find_key(tenant, session_id)

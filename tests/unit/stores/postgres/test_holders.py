@@ -41,9 +41,9 @@ def test_a_renewal_in_between_begins_the_count_anew() -> None:
 def test_a_lock_that_was_held_in_between_begins_the_count_anew() -> None:
     looks = Looks("own")
     assert looks.is_alive("other", FREE)
-    assert looks.doubt("other") > 0
+    assert looks.doubt("other", FREE.at + APART_SECONDS / 4) == APART_SECONDS * 3 / 4
     assert looks.is_alive("other", FREE._replace(locked=True, at=LATER / 2))
-    assert looks.doubt("other") == 0
+    assert looks.doubt("other", LATER) == 0
     assert looks.is_alive("other", FREE._replace(at=LATER))
 
 
@@ -51,4 +51,5 @@ def test_no_more_looks_are_kept_than_a_limit() -> None:
     looks = Looks("own")
     for number in range(3_000):
         assert looks.is_alive(f"other/{number}", FREE)
-    assert sum(looks.doubt(f"other/{number}") > 0 for number in range(3_000)) <= 1_024
+    doubts = [looks.doubt(f"other/{number}", 0.0) for number in range(3_000)]
+    assert sum(doubt > 0 for doubt in doubts) <= 1_024
