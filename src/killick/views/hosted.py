@@ -13,9 +13,6 @@ _INPUTS: Final = ("input", "arguments", "action", "queries", "code", "args")
 _GEMINI: Final = {"executable_code": "code_execution_result", "tool_call": "tool_response"}
 """Parts by which Gemini calls its own tools, and those that bring their results."""
 
-_IMPORTED: Final = "anthropic-block"
-"""The provider of blocks in imported lists that have no part of their own."""
-
 Json = dict[str, Any]
 
 
@@ -35,7 +32,7 @@ def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
         return None
     if part.provider == "openai":
         return _openai(value, parts)
-    if part.provider in ("anthropic", _IMPORTED):
+    if part.provider in ("anthropic", "anthropic-block"):  # that of imported lists
         return _anthropic(value, parts)
     return _gemini(part, value, parts) if part.provider == "gemini" else None
 
@@ -43,7 +40,7 @@ def hosted(part: Opaque, parts: Sequence[Part]) -> str | None:
 def _openai(value: Json, parts: Sequence[Part]) -> str | None:
     item = value.get("item") or value.get("unfinished") or value
     kind = item.get("type") if isinstance(item, dict) else None
-    if kind == "shell_call_output" and not _is_asked(item, parts):
+    if kind == "shell_call_output" and not _items(parts, "shell_call", item):
         return phrases.hosted_result(failed=_shell_failed(item))
     if not isinstance(kind, str) or not kind.endswith("_call"):
         return None
@@ -51,21 +48,17 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
         return None  # a built-in tool that the caller runs: it is a call of its own
     name = str(item.get("name") or kind.removesuffix("_call"))
     ended = item.get("status") not in ("in_progress", "incomplete") and "unfinished" not in value
-    outputs = [
-        other
-        for other in objects(parts, "openai")
-        if other.get("type") == f"{kind}_output" and other.get("call_id") == item.get("call_id")
-    ]
+    outputs = _items(parts, f"{kind}_output", item)
     ended = ended and (kind != "shell_call" or bool(outputs))
     failed = item.get("status") == "failed" or bool(item.get("error"))
     failed = failed or any(map(_shell_failed, outputs))
     return phrases.hosted(name, _input(item), ended=ended, failed=failed)
 
 
-def _is_asked(output: Json, parts: Sequence[Part]) -> bool:
-    """Tell whether the call of a shell's output is among the parts."""
-    calls = [other for other in objects(parts, "openai") if other.get("type") == "shell_call"]
-    return any(call.get("call_id") == output.get("call_id") for call in calls)
+def _items(parts: Sequence[Part], kind: str, item: Json) -> list[Json]:
+    """Return the items of this kind among the parts that have the call of another."""
+    items = [other for other in objects(parts, "openai") if other.get("type") == kind]
+    return [other for other in items if other.get("call_id") == item.get("call_id")]
 
 
 def _shell_failed(output: Json) -> bool:
@@ -101,48 +94,44 @@ def _gemini(part: Opaque, value: Json, parts: Sequence[Part]) -> str | None:
     at = next(index for index, other in enumerate(parts) if other is part)
     if asked is None:
         return phrases.hosted_result(failed=_has_failed(orphans[at])) if at in orphans else None
-    call = value[asked] if isinstance(value[asked], dict) else {}
-    name = "code_execution" if asked == "executable_code" else _tool_name(call)
-    ended = at in results
-    failed = ended and _has_failed(results[at])
-    return phrases.hosted(name, _input(call), ended=ended, failed=failed)
+    call = _half(value, asked)
+    tool = call.get("tool_type") or call.get("toolType") or "tool"
+    name = "code_execution" if asked == "executable_code" else str(tool).lower()
+    failed = at in results and _has_failed(results[at])
+    return phrases.hosted(name, _input(call), ended=at in results, failed=failed)
 
 
-def _pair(parts: Sequence[Part]) -> tuple[dict[int, Any], dict[int, Any]]:
+def _pair(parts: Sequence[Part]) -> tuple[dict[int, Json], dict[int, Json]]:
     """Return Gemini's results by the place of their call, and by their own those without one.
 
     A result belongs to the newest open call of its id. Code that the model runs has no ids.
     """
     waiting: list[tuple[int, str, Any]] = []
-    results: dict[int, Any] = {}
-    orphans: dict[int, Any] = {}
+    results: dict[int, Json] = {}
+    orphans: dict[int, Json] = {}
     for at, part in enumerate(parts):
         value = _snake_keys(next(objects([part], "gemini"), {}))
         for asked, answered in _GEMINI.items():
             if asked in value:
-                waiting.append((at, asked, _id_of(value[asked])))
+                waiting.append((at, asked, _half(value, asked).get("id")))
             elif answered in value:
-                wanted = (asked, _id_of(value[answered]))
+                result = _half(value, answered)
+                wanted = (asked, result.get("id"))
                 match = next((call for call in reversed(waiting) if call[1:] == wanted), None)
                 if match is None:
-                    orphans[at] = value[answered]
+                    orphans[at] = result
                 else:
                     waiting.remove(match)
-                    results[match[0]] = value[answered]
+                    results[match[0]] = result
     return results, orphans
 
 
-def _id_of(half: Any) -> Any:
-    return half.get("id") if isinstance(half, dict) else None
+def _half(value: Json, key: str) -> Json:
+    return value[key] if isinstance(value[key], dict) else {}
 
 
-def _has_failed(result: Any) -> bool:
-    outcome = result.get("outcome") if isinstance(result, dict) else None
-    return outcome not in (None, "OUTCOME_OK")
-
-
-def _tool_name(call: Json) -> str:
-    return str(call.get("tool_type") or call.get("toolType") or "tool").lower()
+def _has_failed(result: Json) -> bool:
+    return result.get("outcome") not in (None, "OUTCOME_OK")
 
 
 def _snake_keys(value: Json) -> Json:

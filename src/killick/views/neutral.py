@@ -412,7 +412,7 @@ class Builder:
         seen = body.turn_id not in self._unseen
         calls = [phrases.late_call(_safe_name(call.name), seen=seen) for call in called]
         brought = [delta.head for delta in body.deltas if isinstance(delta.head, Opaque)]
-        runs = [told for part in brought if (told := hosted(part, brought)) is not None]
+        runs = [run for part in brought if (run := hosted(part, brought)) is not None]
         self._say(seq, "\n".join([phrases.late_text("".join(spoken), calls), *runs]))
         self._repair(seq, "told as text", "a model was sent the answer without it")
 
@@ -519,9 +519,11 @@ class Builder:
 
     def _unique(self, call_id: str) -> str:
         """Make an id that every provider takes and that occurs once: providers repeat theirs."""
-        safe = call_id if _SAFE_ID.match(call_id) else f"call_{_hash(call_id)}"
-        count = self._ids[safe] = self._ids.get(safe, 0) + 1
-        return safe if count == 1 else self._unique(f"{safe[:30]}_{count}")
+        if not _SAFE_ID.match(call_id):
+            digest = blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=12)
+            call_id = f"call_{digest.hexdigest()}"
+        count = self._ids[call_id] = self._ids.get(call_id, 0) + 1
+        return call_id if count == 1 else self._unique(f"{call_id[:30]}_{count}")
 
     def _answer(
         self, seq: int, call: _Call | None, result: ToolResult, gone: str | None = None
@@ -678,10 +680,6 @@ def build(
 
 def _safe_name(name: str) -> str:
     return _UNSAFE.sub("_", name)[:64] or "tool"
-
-
-def _hash(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def _text_of(result: ToolResult) -> str:

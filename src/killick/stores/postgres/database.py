@@ -21,13 +21,7 @@ from psycopg import errors as pg
 
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly, UsageError
 from killick.model.limits import ANSWER_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, RECONNECT_SECONDS
-from killick.stores.contract import (
-    BackupReceipt,
-    Pace,
-    ReadInterrupted,
-    RetryTransaction,
-    Traces,
-)
+from killick.stores.contract import BackupReceipt, Pace, ReadInterrupted, RetryTransaction, Traces
 from killick.stores.log import log
 from killick.stores.postgres.connection import (
     ConnectionSettings,

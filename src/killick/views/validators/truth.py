@@ -351,7 +351,7 @@ class _Journal:
             self._hosted.append((body.message_id, runs_of(brought)))
             return
         parts = assemble(body.deltas, onto=message.body.parts)
-        self._hosted = [one for one in self._hosted if one[0] != body.message_id]
+        self._hosted = [kept for kept in self._hosted if kept[0] != body.message_id]
         self._hosted.append((body.message_id, runs_of(parts)))
         message.body = msgspec.structs.replace(message.body, parts=parts)
         for part in parts:
