@@ -15,7 +15,7 @@ from tests.waiting import until
 _TABLES = (
     *("session_ids", "sessions", "entries", "deltas", "labels", "usage", "blobs"),
     *("blob_references", "erasures", "search_documents", "search_words", "search_substrings"),
-    *("holders", "news"),
+    *("holders", "news", "counted", "usage_sums", "activity_sums"),
 )
 
 

@@ -37,9 +37,9 @@ from killick.model.sessions import (
 )
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
-from killick.session.core.queries import ActiveDay, Changes, Progress
+from killick.session.core.figures import ActiveDay, Totals, UsageBy
+from killick.session.core.queries import Changes, Progress
 from killick.session.core.session import AddedMessages, Content, Steer
-from killick.session.core.store import UsageBy
 from killick.session.core.stream import ToolType
 from killick.session.core.work import ClosedTurn, TakenWork
 from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
@@ -144,6 +144,7 @@ __all__ = [
     "ToolType",
     "Tools",
     "Total",
+    "Totals",
     "TurnInfo",
     "Url",
     "Usage",

@@ -105,6 +105,9 @@ def test_figures_of_all_sessions_are_there_though_one_is_damaged(path: Path) -> 
         connection.execute("UPDATE entries SET body = X'' WHERE session = 2 AND seq = 2")
     with Store(path) as store:
         (today,) = store.activity()
+        assert (today.sessions, today.turns, today.completed) == (3, 3, 3)  # counted before
+        store.rebuild_sums()
+        (today,) = store.activity()
         assert (today.sessions, today.turns, today.completed) == (3, 2, 2)
         assert list(store.openings(["before", "bad", "after"])) == OTHERS
 

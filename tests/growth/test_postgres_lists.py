@@ -58,7 +58,7 @@ def connection() -> Iterator[Connection]:
     server.empty()
 
 
-def _fill(connection: Connection, count: int) -> None:
+def fill(connection: Connection, count: int) -> None:
     shared("18").empty()
     for statement in (_SESSIONS, _LABELS, _IDS):
         connection.execute(statement.encode(), {"tenant": TENANT, "count": count})
@@ -71,16 +71,22 @@ def _rows_of(connection: Connection, listing: Listing) -> tuple[int, int]:
 
     def fetch(sql: str, bindings: Any) -> list[Any]:
         nonlocal looked
+        looked += looked_at(connection, sql, bindings)
         cursor = psycopg.ClientCursor(connection)
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}".encode(), bindings)
-        plan = cursor.fetchall()[0][0]
-        looked += _looked(plan[0]["Plan"] if not isinstance(plan, str) else json.loads(plan))
         cursor.execute(sql.encode(), bindings)
         return cursor.fetchall()
 
     before = {"before_us": 2**62, "before_id": b""}
     rows = list_rows(queries("killick").sessions, listing, {**filters_of(listing), **before}, fetch)
     return looked, len(rows)
+
+
+def looked_at(connection: Connection, sql: str, bindings: dict[str, Any]) -> int:
+    """Return how many rows the server looks at for a statement."""
+    cursor = psycopg.ClientCursor(connection)
+    cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}".encode(), bindings)
+    plan = cursor.fetchall()[0][0]
+    return _looked(plan[0]["Plan"] if not isinstance(plan, str) else json.loads(plan))
 
 
 def _looked(node: dict[str, Any]) -> int:
@@ -98,7 +104,7 @@ def test_a_list_looks_at_no_more_rows_in_a_store_ten_times_as_large(
 ) -> None:
     counts: dict[str, list[int]] = {name: [] for name in RARE}
     for size in SIZES:
-        _fill(connection, size)
+        fill(connection, size)
         for name, filters in RARE.items():
             looked, matches = _rows_of(connection, Listing(tenant="default", limit=20, **filters))
             assert matches in (1, 20), (name, matches)

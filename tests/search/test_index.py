@@ -15,7 +15,7 @@ from killick.stores import engine as ops
 from killick.stores.engine.state import EngineState, Op
 from killick.stores.sqlite import SqliteDatabase
 from killick.stores.sqlite.search import SqliteIndex
-from killick.stores.writer import IndexSchedule, Writer
+from killick.stores.writer import SliceSchedule, Writer
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_closing_a_store_indexes_for_a_second_at_most(
         slow.wait(0.3)
         return ops.index(engine, batch, seconds=0)
 
-    monkeypatch.setattr("killick.stores.writer.index", index_one)
+    monkeypatch.setattr("killick.stores.behind.index", index_one)
     store = Store(path)
     store.session("s").note("n")
     began = time.monotonic()
@@ -116,7 +116,7 @@ def test_a_store_whose_index_takes_long_is_closed_as_one_that_wrote_everything(
         slow.wait(1.5)
         return ops.index(engine, batch)
 
-    monkeypatch.setattr("killick.stores.writer.index", index_slowly)
+    monkeypatch.setattr("killick.stores.behind.index", index_slowly)
     store = Store(path)
     store.create_session()
     store._core.runtime().close(seconds=1)  # raises StoreBusy if something is not written
@@ -248,12 +248,12 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     for name in ("search_words", "search_documents", "search_state"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DROP INDEX sessions_stopping")
-    for name in ("news", "packs", "dropped_streams"):
+    for name in ("news", "packs", "dropped_streams", "counted", "usage_sums", "activity_sums"):
         connection.execute(f"DROP TABLE {name}")
     connection.execute("DELETE FROM meta WHERE name = 'store'")
-    for index in ("due", "held", "by_project", "interrupted", "pinned"):
+    for index in ("due", "held", "by_project", "interrupted", "pinned", "uncounted"):
         connection.execute(f"DROP INDEX sessions_{index}")
-    for column in ("holder", "due", "due_us", "imported", "link"):
+    for column in ("holder", "due", "due_us", "imported", "link", "uncounted"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
     connection.execute("ALTER TABLE entries DROP COLUMN link")
     connection.execute("DELETE FROM migrations WHERE number > 2")
@@ -373,8 +373,8 @@ class Hands:
 
 def test_a_slice_waits_until_nothing_was_written_for_a_while() -> None:
     hands = Hands()
-    schedule = IndexSchedule(wanted=True, clock=hands)
-    schedule.indexed(more=False)
+    schedule = SliceSchedule(wanted=True, clock=hands)
+    schedule.done(more=False)
     assert schedule.due is None
     for _ in range(5):
         schedule.wrote()
@@ -382,16 +382,16 @@ def test_a_slice_waits_until_nothing_was_written_for_a_while() -> None:
         assert not schedule.is_due()
     hands.now += 0.06
     assert schedule.is_due()
-    schedule.indexed(more=True)
+    schedule.done(more=True)
     assert schedule.is_due()
-    schedule.indexed(more=False)
+    schedule.done(more=False)
     assert schedule.due is None
 
 
 def test_writing_that_never_rests_puts_a_slice_off_for_a_second_at_most() -> None:
     hands = Hands()
-    schedule = IndexSchedule(wanted=True, clock=hands)
-    schedule.indexed(more=False)
+    schedule = SliceSchedule(wanted=True, clock=hands)
+    schedule.done(more=False)
     for _ in range(21):
         schedule.wrote()
         hands.now += 0.05
@@ -402,10 +402,10 @@ def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
     from killick.errors import SearchDamaged, StoreDegraded
 
     hands = Hands()
-    unwanted = IndexSchedule(wanted=False, clock=hands)
+    unwanted = SliceSchedule(wanted=False, clock=hands)
     unwanted.wrote()
     assert unwanted.due is None
-    damaged = IndexSchedule(wanted=True, clock=hands)
+    damaged = SliceSchedule(wanted=True, clock=hands)
     damaged.failed(SearchDamaged("x"))
     damaged.wrote()
     assert damaged.due is None
@@ -413,7 +413,7 @@ def test_an_index_that_is_not_wanted_or_damaged_is_never_due() -> None:
     assert damaged.due is not None
     damaged.failed(StoreReadOnly("x"))
     assert damaged.due is None
-    failed = IndexSchedule(wanted=True, clock=hands)
+    failed = SliceSchedule(wanted=True, clock=hands)
     failed.failed(StoreDegraded("full"))
     assert not failed.is_due()
     assert failed.due is not None

@@ -159,7 +159,7 @@ def _with_call(about: Description, body: e.ModelCallStarted) -> Description:
 _DAY_US: Final = 86_400_000_000
 
 
-class Spent(msgspec.Struct, frozen=True):
+class Spent(msgspec.Struct, frozen=True, array_like=True):
     """Model calls of one model on one day (numbered from 1970, in UTC), added up."""
 
     day: int
@@ -240,9 +240,7 @@ class Total(msgspec.Struct, frozen=True):
 
 def add_up(rows: Iterable[tuple[str, str | None, Spent]], by: str) -> list[Total]:
     """Add up rows of (session, project, spent), in the order of their names."""
-    name_of = _NAMES.get(by)
-    if name_of is None:
-        raise ValueError(f"by={by!r}; it is one of {', '.join(_NAMES)}")
+    name_of = names_total(by)
     totals: dict[str, Spent] = {}
     for session, project, spent in rows:
         name = name_of(session, project, spent)
@@ -251,6 +249,14 @@ def add_up(rows: Iterable[tuple[str, str | None, Spent]], by: str) -> list[Total
         Total(name, row.calls, row.input, row.output, row.cached, row.reasoning, row.cost)
         for name, row in sorted(totals.items())
     ]
+
+
+def names_total(by: str) -> Callable[[str, str | None, Spent], str]:
+    """Return the function that names the total of a row. Raises ValueError."""
+    name_of = _NAMES.get(by)
+    if name_of is None:
+        raise ValueError(f"by={by!r}; it is one of {', '.join(_NAMES)}")
+    return name_of
 
 
 _NAMES: Final[dict[str, Callable[[str, str | None, Spent], str]]] = {

@@ -59,6 +59,8 @@ def _file(store: Store, *, rebuild: bool) -> list[Finding]:
         return findings
     if any(finding.kind == "search" for finding in findings):
         store.rebuild_search()
+    if any(finding.kind == "sums" for finding in findings):
+        store.rebuild_sums()
     if any(finding.kind == "file" and "index" in finding.what for finding in findings):
         store.rebuild_indexes()
     left = {finding.what for finding in [*store.check_file(), *_search(store)]}

@@ -25,6 +25,7 @@ from killick.maintenance.examine import (
     Salvaged,
     about_erasure,
     about_file,
+    about_sums,
     examine,
     readable,
     salvage,
@@ -32,6 +33,7 @@ from killick.maintenance.examine import (
 from killick.maintenance.prove import ExpectedLink, Verified, linked_entries, prove
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo, moment
+from killick.session.core.figures import check_sums, rebuild_sums
 from killick.session.core.queries import Progress, rebuild_search
 from killick.session.core.session import find_row, info_of, not_found, read_deltas
 from killick.session.core.store import StoreCore
@@ -287,13 +289,17 @@ class CareCore:
     # -- damage --------------------------------------------------------------------------------
 
     def check_file(self) -> Flow[list[Finding]]:
-        """Return what the database itself finds wrong with the file."""
+        """Return what the database itself finds wrong with the file, and sums that are wrong."""
         lines = yield from work(lambda database: database.check())
         left = yield from read(lambda reader: reader.unscrubbed(self._runtime.tenant))
-        return [*map(about_file, lines), *map(about_erasure, left)]
+        sums = yield from check_sums()
+        return [*map(about_file, lines), *map(about_erasure, left), *map(about_sums, sums)]
 
     def rebuild_search(self, *, substrings: bool | None, progress: Progress | None) -> Flow[int]:
         return rebuild_search(self._store, substrings=substrings, progress=progress)
+
+    def rebuild_sums(self) -> Flow[None]:
+        return rebuild_sums(self._store)
 
     def rebuild_indexes(self) -> Flow[None]:
         yield from work(lambda database: database.reindex(), exclusive=True)

@@ -32,6 +32,7 @@ class Finding(msgspec.Struct, frozen=True):
         "deltas",
         "context",
         "search",
+        "sums",
         "link",
         "request",
     ]
@@ -73,6 +74,10 @@ def about_erasure(session_id: str) -> Finding:
         session_id,
         remedy="erase it again: that finishes it, once backups that hold it are removed",
     )
+
+
+def about_sums(line: str) -> Finding:
+    return Finding("sums", line, remedy="doctor --rebuild adds them up anew")
 
 
 def readable(reader: Reader, row: SessionRow) -> tuple[list[e.Entry], list[Finding]]:

@@ -126,6 +126,13 @@ class Upkeep:
         """
         return self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
 
+    def rebuild_sums(self) -> None:
+        """Add up usage and activity of all sessions by day anew, while others write.
+
+        If interrupted: the sums are behind, and catch up in idle moments.
+        """
+        return self._run(self._care.rebuild_sums())
+
     def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""
         return self._run(self._care.rebuild_indexes())
@@ -265,6 +272,13 @@ class AsyncUpkeep:
         If interrupted: the index is behind, and catches up in idle moments.
         """
         return await self._run(self._care.rebuild_search(substrings=substrings, progress=progress))
+
+    async def rebuild_sums(self) -> None:
+        """Add up usage and activity of all sessions by day anew, while others write.
+
+        If interrupted: the sums are behind, and catch up in idle moments.
+        """
+        return await self._run(self._care.rebuild_sums())
 
     async def rebuild_indexes(self) -> None:
         """Make the database's indexes anew. If interrupted: each is made anew, or as it was."""

@@ -24,7 +24,7 @@ from killick.model.sessions import (
     moment,
 )
 from killick.search.results import Hit
-from killick.session.core.queries import ActiveDay
+from killick.session.core.figures import ActiveDay
 from killick.views.neutral import Repair
 from killick.views.timeline import TimedTurn
 
@@ -476,11 +476,15 @@ class UsageDay(ToClient, frozen=True, kw_only=True):
 
 
 class StatsOut(ToClient, frozen=True, kw_only=True):
-    """Days in UTC; days without anything are left out."""
+    """Days in UTC; days without anything are left out.
+
+    `behind` counts sessions of which the figures lack something: they are added up in idle moments.
+    """
 
     activity: list[ActiveDay]
     usage: list[UsageDay]
     models: list[UsageDay]
+    behind: int
 
 
 class About(ToClient, frozen=True, kw_only=True):

@@ -381,10 +381,14 @@ async def stats(call: ApiCall) -> ApiAnswer:
     query: StatsQuery = call.query
     since, until = _day(query.since), _day(query.until)
     store = call.service.store
+    activity = await store.activity(since=since, until=until)
+    days = await store.usage("day", since=since, until=until)
+    models = await store.usage("model", since=since, until=until)
     value = StatsOut(
-        activity=await store.activity(since=since, until=until),
-        usage=[_usage(total) for total in await store.usage("day", since=since, until=until)],
-        models=[_usage(total) for total in await store.usage("model", since=since, until=until)],
+        activity=list(activity),
+        usage=[_usage(total) for total in days],
+        models=[_usage(total) for total in models],
+        behind=max(activity.behind, days.behind, models.behind),
     )
     return ApiAnswer(200, value)
 

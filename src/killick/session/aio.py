@@ -36,7 +36,7 @@ from killick.session.aio_feeds import (
     AsyncStoreFollowing,
 )
 from killick.session.amend import AsyncAmend
-from killick.session.core import queries, work
+from killick.session.core import figures, queries, work
 from killick.session.core.history import HistoryCore
 from killick.session.core.session import (
     AddedMessages,
@@ -46,7 +46,7 @@ from killick.session.core.session import (
     open_session,
     read_blob,
 )
-from killick.session.core.store import StoreCore, UsageBy
+from killick.session.core.store import StoreCore
 from killick.session.core.turn import TurnCore, TurnOptions
 from killick.session.core.work import ClosedTurn, TakenWork
 from killick.session.drive.drive_async import in_thread, settle
@@ -239,18 +239,18 @@ class AsyncStore(AsyncUpkeep):
 
     async def usage(
         self,
-        by: UsageBy = "model",
+        by: figures.UsageBy = "model",
         *,
         session: str | None = None,
         project: str | None = None,
         model: str | None = None,
         since: date | None = None,
         until: date | None = None,
-    ) -> list[Total]:
+    ) -> figures.Totals[Total]:
         """Add up tokens and cost of all model calls, by session, model, project, day or all.
 
         Interrupted and retried calls count; what a fork has inherited does not count twice.
-        Days are those of UTC, both ends included.
+        Days are those of UTC, both ends included. `behind` counts sessions that it lacks.
         """
         flow = self._core.usage(
             by, session=session, project=project, model=model, since=since, until=until
@@ -370,13 +370,13 @@ class AsyncStore(AsyncUpkeep):
 
     async def activity(
         self, *, since: date | None = None, until: date | None = None
-    ) -> list[queries.ActiveDay]:
+    ) -> figures.Totals[figures.ActiveDay]:
         """Count sessions and turns that began, and how turns ended, day by day.
 
         `since` (29 days before `until`) and `until` (today) are days in UTC. Days without anything
-        are left out, and so are deleted sessions; what a fork has inherited does not count twice.
+        and deleted sessions are left out; `behind` counts sessions that it lacks otherwise.
         """
-        return await self._run(queries.activity(self._core, since=since, until=until))
+        return await self._run(figures.activity(self._core, since=since, until=until))
 
     async def _run(self, flow: Flow[T]) -> T:
         runtime = self._core.opened()

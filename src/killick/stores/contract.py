@@ -4,7 +4,7 @@ A database is thin. It keeps rows, enforces that an identity occurs once in a se
 transaction durable; what the rows mean is decided by `journal` and carried out by `engine`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,6 +15,7 @@ from killick.errors import SessionBusy, StoreDegraded
 from killick.journal.chain import StoredEntry
 from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Derived, Spent
+from killick.journal.sums import Active, Counted, SpentSum, Sums
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
 from killick.search.port import SearchReader, SearchTransaction
@@ -104,6 +105,17 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     since_day: int | None = None
     until_day: int | None = None
+
+
+class Uncounted(msgspec.Struct, frozen=True):
+    """A session whose figures have changed since it was counted, and what of it the sums have."""
+
+    key: int
+    tenant: str
+    created_at_us: int
+    base_seq: int
+    deleted: bool
+    counted: Counted
 
 
 class Traces(msgspec.Struct, frozen=True):
@@ -314,6 +326,27 @@ class Reader(SearchReader, Protocol):
         """Return usage with the session's id and project, a row for each day and model."""
         ...
 
+    def uncounted(self, tenant: str | None, limit: int) -> list[Uncounted]:
+        """Return sessions that the sums lack, or have as they were; None is every tenant's."""
+        ...
+
+    def count_uncounted(self, tenant: str) -> int: ...
+    def usage_sums(self, query: UsageQuery) -> list[SpentSum]:
+        """Return the usage of all counted sessions, a row for each day, provider and model."""
+        ...
+
+    def activity_sums(self, tenant: str, since: int, until: int) -> list[Active]:
+        """Return the activity of all counted sessions, a row for each of these days."""
+        ...
+
+    def all_sums(self) -> dict[str, Sums]:
+        """Return all sums there are, by tenant."""
+        ...
+
+    def all_counted(self) -> Iterator[tuple[str, Counted]]:
+        """Yield what was counted of each session, with its tenant. Reads all of it."""
+        ...
+
     def store_number(self) -> int:
         """Return the number that tells this store from others: cursors of the feed carry it."""
         ...
@@ -397,6 +430,26 @@ class Transaction(Reader, SearchTransaction, Protocol):
     def drop_usage(self, key: int) -> None: ...
     def spend(self, key: int, spent: Spent) -> None:
         """Add to what is known of a session's model calls."""
+        ...
+
+    def take_uncounted(self, limit: int) -> list[Uncounted]:
+        """Return sessions that the sums lack, and that no other process counts or writes now."""
+        ...
+
+    def counted_of(self, key: int) -> Counted:
+        """Return what of a session is in the sums."""
+        ...
+
+    def save_counted(self, key: int, counted: Counted | None) -> None:
+        """Keep what of a session is in the sums by now; None forgets it with the session."""
+        ...
+
+    def add_to_sums(self, tenant: str, changes: Sums) -> None:
+        """Change the sums of a tenant. Processes that do take turns until their commits."""
+        ...
+
+    def empty_sums(self) -> None:
+        """Forget all sums: every session is uncounted then."""
         ...
 
     def insert_entry(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -16,12 +16,9 @@ from killick.journal.chain import StoredEntry
 from killick.journal.codec import decode_body, decode_deltas
 from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
+from killick.journal.sums import Active, Counted, SpentSum, Sums, change
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
-from killick.search.documents import document
-from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
-from killick.search.query import Phrase, holds, occurs, phrases
-from killick.search.words import unbroken, words
 from killick.stores.contract import (
     BackupReceipt,
     Flush,
@@ -30,125 +27,66 @@ from killick.stores.contract import (
     Listing,
     Pace,
     Position,
+    Reader,
     SessionRow,
     StoredNews,
     Traces,
+    Uncounted,
     UsageQuery,
 )
 from killick.stores.engine.session_ops import labels_of
+from killick.stores.engine.sum_ops import count
+from killick.stores.memory_search import MemorySearch
 
 
-class MemorySearch:
-    """Finds what is there now. There is no index, so it is never behind and never damaged."""
+class MemorySums:
+    """Adds up what is there now. Nothing is kept, so it is never behind and never wrong."""
 
     _disk: Any
-    find_entry: Callable[[int, str], Entry | None]
-    _entry: Callable[[int, int], Entry]
+    usage: Callable[[UsageQuery], list[tuple[str, str | None, Spent]]]
 
-    def index_behind(self) -> int:
-        return 0
-
-    def index_mark(self) -> int:
-        return 0
-
-    def has_substrings(self) -> bool:
-        return True
-
-    def find_documents(
-        self, search: Search, lineage: Sequence[Lineage] | None
-    ) -> list[tuple[int, int]]:
-        hits = [
-            (key, made)
-            for key, made in self._documents()
-            if _is_among(self._disk.rows[key], made, search, key, lineage)
-            and _matches(made, search)
-        ]
-        hits.reverse()
-        if search.order == "best":
-            hits.sort(key=lambda hit: -_worth(hit[1], search))
-        return [(key, made.seq) for key, made in hits[: search.limit]]
-
-    def _documents(self) -> Iterator[tuple[int, Document]]:
-        """Yield one document for each place, in the order in which they were first made."""
-        made: dict[tuple[int, int], Document] = {}
-        for key, seq in self._disk.order:
-            found_by = partial(self.find_entry, key)
-            doc = document(self._entry(key, seq), found_by)
-            if doc is not None and (doc.text or doc.reasoning):
-                made[key, doc.place] = doc
-        return ((key, doc) for (key, _), doc in made.items())
-
-    # -- there is nothing to keep up -----------------------------------------------------------
-
-    def unindexed(self, limit: int) -> list[Unindexed]:
+    def uncounted(self, tenant: str | None, limit: int) -> list[Uncounted]:
         return []
 
-    def put_document(self, key: int, document: Document) -> None:
-        """Do nothing: documents are found by reading."""
+    def count_uncounted(self, tenant: str) -> int:
+        return 0
 
-    def take_slice(self, batch: Batch) -> Made:
-        return ()
+    def usage_sums(self, query: UsageQuery) -> list[SpentSum]:
+        return [SpentSum.of(spent) for _, _, spent in self.usage(query)]
 
-    def index_reached(self, done: Sequence[Unindexed]) -> None:
-        """Do nothing: there is no mark."""
+    def activity_sums(self, tenant: str, since: int, until: int) -> list[Active]:
+        sums = Sums()
+        for row in self._disk.rows.values():
+            if row.tenant == tenant:
+                deleted = row.about.deleted
+                new = Uncounted(
+                    row.key, tenant, row.created_at_us, row.base_seq, deleted, Counted()
+                )
+                change(sums, Counted(), count(cast("Reader", self), new))
+        return [active for day, active in sorted(sums.days.items()) if since <= day <= until]
 
-    def unindex(self, key: int) -> None:
-        """Do nothing: only what is on the disk is found."""
+    def all_sums(self) -> dict[str, Sums]:
+        return {}
 
-    def tidy_index(self) -> None:
-        """Do nothing: nothing is left behind."""
+    def all_counted(self) -> Iterator[tuple[str, Counted]]:
+        return iter(())
 
-    def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
-        """Do nothing: there is no index."""
+    # -- there is nothing to count -------------------------------------------------------------
 
-    def index_is_damaged(self, reason: str) -> None:
-        """Do nothing: there is no index."""
+    def take_uncounted(self, limit: int) -> list[Uncounted]:
+        return []
 
+    def counted_of(self, key: int) -> Counted:
+        return Counted()
 
-def _is_among(
-    row: SessionRow, made: Document, search: Search, key: int, lineage: Sequence[Lineage] | None
-) -> bool:
-    about = row.about
-    if lineage is not None:
-        among = any(line.key == key and made.seq <= line.through for line in lineage)
-    else:
-        among = row.tenant == search.tenant and not about.deleted
-    return (
-        among
-        and search.role in (None, made.role)
-        and search.state in (None, made.state)
-        and search.project in (None, about.project and about.project.root)
-        and search.interrupted in (None, about.status == "interrupted")
-        and (search.since_us is None or made.at_us >= search.since_us)
-        and (search.until_us is None or made.at_us < search.until_us)
-    )
+    def save_counted(self, key: int, counted: Counted | None) -> None:
+        """Do nothing: sessions are counted by reading."""
 
+    def add_to_sums(self, tenant: str, changes: Sums) -> None:
+        """Do nothing: there are no sums."""
 
-def _texts(made: Document, search: Search) -> list[str]:
-    return [made.text, made.reasoning] if search.reasoning else [made.text]
-
-
-def _matches(made: Document, search: Search) -> bool:
-    texts = _texts(made, search)
-    query = search.query
-    if isinstance(query, str):
-        return any(query in unbroken(text) for text in texts)
-    lists = [[word.text for word in words(text)] for text in texts]
-    return holds(query, lambda wanted: any(_times(wanted, texts) for texts in lists))
-
-
-def _times(wanted: Phrase, text: Sequence[str]) -> int:
-    return sum(occurs(wanted, text, at) for at in range(len(text)))
-
-
-def _worth(made: Document, search: Search) -> float:
-    """Rate a document roughly: how much of it is what was looked for."""
-    query = search.query
-    lists = [[word.text for word in words(text)] for text in _texts(made, search)]
-    if isinstance(query, str):
-        return 0.0
-    times = sum(_times(wanted, text) for wanted in phrases(query) for text in lists)
-    return times / (1 + sum(map(len, lists)))
+    def empty_sums(self) -> None:
+        """Do nothing: there are no sums."""
 
 
 _DISKS: Final = itertools.count(1)
@@ -184,7 +122,7 @@ class MemoryDisk:
         return MemoryDatabase(self, holder)
 
 
-class MemoryReader(MemorySearch, LineageReader):
+class MemoryReader(MemorySearch, MemorySums, LineageReader):
     """Reads of the rows as they are; the database holds the disk's lock."""
 
     def __init__(self, disk: MemoryDisk) -> None:

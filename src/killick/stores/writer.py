@@ -4,9 +4,10 @@ Callers hand over operations and wait for their outcome. All operations that wai
 share the next one, so durability costs one fsync for many. The thread is a daemon that no signal
 handler runs in; an interrupted caller abandons its wait, never the write.
 
-The search index is brought up in idle moments: when nothing was written for a while, or, when
-writing never rests, now and then if no operation waits. A complete index costs nothing. A thread
-that ends brings it up for at most a second, so that what it wrote is found by the next process.
+The search index, and after it the sums by day, are brought up in idle moments: when nothing was
+written for a while, or, when writing never rests, now and then if no operation waits. Where nothing
+is behind, that costs nothing. A thread that ends brings them up for at most a second, so that what
+it wrote is found by the next process.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from killick.errors import (
 )
 from killick.journal.redaction import Redactor
 from killick.model.limits import WINDOW_SECONDS
-from killick.search.documents import read_batch
+from killick.stores.behind import CLOSE_SECONDS, Behind, Broken
 from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import (
     Database,
@@ -41,7 +42,7 @@ from killick.stores.contract import (
     SessionLocked,
     Transaction,
 )
-from killick.stores.engine import flush, index, index_is_damaged, put_blob
+from killick.stores.engine import flush, put_blob
 from killick.stores.engine.state import DropCallback, EngineState, Op, StoreBodyFirst, finish
 from killick.stores.log import log
 
@@ -66,15 +67,19 @@ _RETRY_SECONDS: Final = 0.25
 _LOCKED_SECONDS: Final = 0.05
 """How long after it met a session that another process keeps locked an operation is tried again."""
 
-_INDEX_IDLE_SECONDS: Final = 0.1
-_INDEX_BUSY_SECONDS: Final = 1.0
-_INDEX_RETRY_SECONDS: Final = 5.0
-_INDEX_CLOSE_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 0.1
+_BUSY_SECONDS: Final = 1.0
+_SLICE_RETRY_SECONDS: Final = 5.0
+"""How long nothing was written before a slice; how long at most it waits; after one that failed."""
 
 _FOLD_SECONDS: Final = 2.0
 _FOLD_STEP_SECONDS: Final = 0.1
 _FOLD_RETRY_SECONDS: Final = 5.0
 """How long streams share rows before a fold begins; between its steps; after one that failed."""
+
+_SUM_IDLE_SECONDS: Final = 0.5
+_SUM_BUSY_SECONDS: Final = 2.0
+"""When sessions are counted: a report adds what the sums lack, so that there is no hurry."""
 
 _REFUSALS: Final = (KillickError, StoreBodyFirst, LocksNeeded, SessionLocked)
 """The errors that an operation may raise and leave the others in its commit alone."""
@@ -135,43 +140,54 @@ class Metrics:
         )
 
 
-class IndexSchedule:
-    """Decides when the writer indexes the next slice; `due` is None while there is no reason."""
+class SliceSchedule:
+    """Decides when the writer does the next slice of what is behind it: the index, or the sums.
 
-    def __init__(self, *, wanted: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    `due` is None while there is no reason.
+    """
+
+    def __init__(
+        self,
+        *,
+        wanted: bool = True,
+        idle_seconds: float = _IDLE_SECONDS,
+        busy_seconds: float = _BUSY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._wanted = wanted
+        self._idle_seconds, self._busy_seconds = idle_seconds, busy_seconds
         self._clock = clock
         self._behind_since: float | None = None
         self._resting = False
         # What other openings left behind is looked for once, when this one has turned out to stay.
-        self.due = clock() + _INDEX_BUSY_SECONDS if wanted else None
+        self.due = clock() + busy_seconds if wanted else None
 
     def wrote(self) -> None:
-        """Note that entries were committed which the index does not have."""
+        """Note that something was committed which is behind now."""
         if not self._wanted or self._resting:
             return
         now = self._clock()
         if self._behind_since is None:
             self._behind_since = now
-        self.due = min(now + _INDEX_IDLE_SECONDS, self._behind_since + _INDEX_BUSY_SECONDS)
+        self.due = min(now + self._idle_seconds, self._behind_since + self._busy_seconds)
 
     def is_due(self) -> bool:
         return self.due is not None and self._clock() >= self.due
 
-    def indexed(self, *, more: bool) -> None:
+    def done(self, *, more: bool) -> None:
         """Note that a slice was taken."""
         self._behind_since = self._clock() if more else None
         self.due = self._behind_since
 
     def passed_over(self) -> None:
-        """Look again in a moment: another process has indexed the slice, or keeps it locked."""
-        self.due = self._clock() + _INDEX_IDLE_SECONDS
+        """Look again in a moment: another process has done the slice, or keeps it locked."""
+        self.due = self._clock() + self._idle_seconds
 
     def failed(self, error: BaseException) -> None:
         """Rest until asked if the index is damaged or may not be written; else retry later."""
         self._resting = isinstance(error, SearchDamaged | StoreReadOnly)
         self._behind_since = None
-        self.due = None if self._resting else self._clock() + _INDEX_RETRY_SECONDS
+        self.due = None if self._resting else self._clock() + _SLICE_RETRY_SECONDS
 
     def wake(self) -> None:
         """Try again whatever was wrong: a caller searches, or has rebuilt the index."""
@@ -250,7 +266,11 @@ class Writer:
         self._broke: BaseException | None = None  # the error that ended the thread
         self._under_way: Sequence[Op[Any]] = ()
         self._last_batch = 0
-        self._schedule = IndexSchedule(wanted=indexing)
+        self._schedule = SliceSchedule(wanted=indexing)
+        self._sum_schedule = SliceSchedule(
+            wanted=indexing, idle_seconds=_SUM_IDLE_SECONDS, busy_seconds=_SUM_BUSY_SECONDS
+        )
+        self._behind = Behind(database, self._transact, self._schedule, self._sum_schedule)
         self._fold_schedule = FoldSchedule(unfolded=database.unfolded)
         self.status = "ok"
         self.metrics = Metrics()
@@ -305,8 +325,9 @@ class Writer:
         self._drop_callbacks.discard(callback)
 
     def index_soon(self) -> None:
-        """Bring the search index up soon: a caller saw that it is behind. Does not wait."""
+        """Bring index and sums up soon: a caller saw that one is behind. Does not wait."""
         self._schedule.wake()
+        self._sum_schedule.wake()
         self._queue.put(_INDEX)
 
     def is_current_thread(self) -> bool:
@@ -320,7 +341,7 @@ class Writer:
         if not self.is_current_thread():
             self._thread.join(timeout)
             if self._drained:  # all is written, and the index is brought up
-                self._thread.join(2 * _INDEX_CLOSE_SECONDS)
+                self._thread.join(2 * CLOSE_SECONDS)
         return not self._thread.is_alive()
 
     # -- the thread ----------------------------------------------------------------------------
@@ -357,14 +378,21 @@ class Writer:
                 self._last_batch = len(ops)
                 self._schedule.wrote()
                 self._commit(ops)
+                if self._engine.uncounted:
+                    self._engine.uncounted = False
+                    if self._sum_schedule.due is None:
+                        self._sum_schedule.wrote()
             self._under_way = ()
-            if self._schedule.is_due() and self._queue.empty() and not closing:
-                self._index()
+            if self._queue.empty() and not closing:
+                if self._schedule.is_due():
+                    self._behind.index()
+                elif self._sum_schedule.is_due():
+                    self._behind.count()
         self._drained = True
         if self._fold_schedule.due is not None:
             self._fold_last()
-        if self._engine.appended and self._schedule.due is not None:
-            self._index_last()
+        if self._engine.appended:
+            self._behind.bring_up()
 
     def _refuse_rest(self) -> None:
         """Refuse operations that came too late; their callers would wait for ever."""
@@ -427,7 +455,7 @@ class Writer:
 
     def _patience(self) -> float | None:
         until = self._deadline
-        for due in (self._schedule.due, self._fold_schedule.due):
+        for due in (self._schedule.due, self._sum_schedule.due, self._fold_schedule.due):
             if due is not None:
                 until = due if until is None else min(until, due)
         return None if until is None else max(0.0, until - time.monotonic())
@@ -483,7 +511,7 @@ class Writer:
     def _commit_failed(self, ops: Sequence[Op[Any]], error: BaseException) -> _Deferred:
         """Commit each operation alone if one of them broke the transaction; else note the error."""
         deferred: _Deferred = []
-        if not isinstance(error, _Broken):
+        if not isinstance(error, Broken):
             for op in ops:
                 op.error = error
         elif len(ops) == 1:
@@ -538,7 +566,7 @@ class Writer:
                 raise
             except BaseException as error:
                 if tx.writes != before or not isinstance(error, _REFUSALS):
-                    raise _Broken(error) from error
+                    raise Broken(error) from error
                 self._engine.give_back(savepoint)
                 if isinstance(error, LocksNeeded):
                     waiting.append(op)
@@ -551,45 +579,9 @@ class Writer:
 
     def _fold_last(self) -> None:
         """Leave no shared rows behind, unless another process writes; then the next one folds."""
-        self._database.hurry(_INDEX_CLOSE_SECONDS)
+        self._database.hurry(CLOSE_SECONDS)
         with contextlib.suppress(Exception):  # they are read where they are
             self._transact([_FoldOp(at_once=True)])
-
-    def _index_last(self) -> None:
-        """Index what is left for at most a second, waiting for other writers included."""
-        end = time.monotonic() + _INDEX_CLOSE_SECONDS
-        more = True
-        while more and (left := end - time.monotonic()) > 0:
-            self._database.hurry(left)
-            more = self._index()
-
-    def _index(self) -> bool:
-        """Index one slice, in a transaction of its own, so that it fails no caller.
-
-        Returns False if nothing more is to be indexed, or not now.
-        """
-        try:
-            with self._database.reading() as reader:
-                batch = read_batch(reader)
-            if batch.entries:
-                op = Op(lambda engine: index(engine, batch))
-                self._transact([op])
-                if not op.result():
-                    self._schedule.passed_over()
-                    return False
-            self._schedule.indexed(more=bool(batch.entries))
-            return bool(batch.entries)
-        except BaseException as error:  # noqa: BLE001  (raised by the next search)
-            self._indexing_failed(error.cause if isinstance(error, _Broken) else error)
-            return False
-
-    def _indexing_failed(self, error: BaseException) -> None:
-        self._schedule.failed(error)
-        if isinstance(error, SearchDamaged) and error.__cause__ is not None:
-            reason = str(error.__cause__)
-            log(logging.WARNING, "search index damaged", error=reason)
-            with contextlib.suppress(Exception):  # then the next search finds it
-                self._transact([Op(lambda engine: index_is_damaged(engine, reason))])
 
     def _commit_with_body(self, op: Op[Any], needed: StoreBodyFirst) -> None:
         """Store a large body in a transaction of its own, then run its operation in another."""
@@ -689,11 +681,3 @@ def _still_locked(locked: SessionLocked) -> StoreBusy:
         f"another process has kept the session locked for {locked.seconds:g} s; nothing was "
         "written, try again"
     )
-
-
-class _Broken(Exception):
-    """An operation failed after it had written; the transaction is not worth keeping."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.cause = cause

@@ -32,7 +32,7 @@ from killick.errors import KillickError
 from killick.journal.summary import Total
 from killick.model.sessions import SessionInfo
 from killick.search.results import Hit
-from killick.session.core.store import UsageBy
+from killick.session.core.figures import UsageBy
 from killick.session.open import mask_passwords
 from killick.session.sync import Store
 
@@ -173,12 +173,16 @@ def stats(
         counts = store.counts()
     whole = total[0] if total else Total("", 0, 0, 0, 0, 0, None)
     if invocation.json:
-        invocation.out.json({"counts": counts, "by": by, "usage": usage, "total": whole})
+        figures = {"counts": counts, "by": by, "usage": list(usage), "total": whole}
+        invocation.out.json({**figures, "behind": usage.behind})
         return
     invocation.out.lines([line(", ".join(counted(n, name) for name, n in counts.items()))])
     invocation.out.table(usage_columns(by), usage_rows(usage, whole))
     if not usage:
         invocation.note(f"no model calls in {invocation.where().shown}")
+    if usage.behind:
+        lacking = counted(usage.behind, "sessions")
+        invocation.note(f"{lacking} still to be added up: these figures lack some of their calls")
 
 
 @command(

@@ -1,11 +1,11 @@
-"""Reads for those who show a store to people: what has changed, what waits, what happened when."""
+"""Reads for those who show a store to people: what has changed, what waits, views, searches."""
 
 import gc
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -23,12 +23,12 @@ from killick.errors import (
 from killick.journal import turn_state
 from killick.journal.checks import check_count, check_counts, check_kinds
 from killick.journal.closing import waiting
-from killick.journal.fold import Messages, fold_turns
+from killick.journal.fold import Messages
 from killick.journal.kinds import HISTORY, TURNS, turn_identity
 from killick.journal.visibility import History, in_view
 from killick.model import entries as e
 from killick.model.messages import Message, plain
-from killick.model.sessions import SessionInfo, microseconds
+from killick.model.sessions import microseconds
 from killick.search.documents import read_batch
 from killick.search.port import Order, Search
 from killick.search.query import parse
@@ -46,7 +46,7 @@ from killick.session.core.tail import newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
-from killick.stores.contract import Listing, Reader, SessionRow
+from killick.stores.contract import Reader, SessionRow
 from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
@@ -59,11 +59,8 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
 Progress = Callable[[int, int], None]
 """Called with how much is done, and with how much there is to do."""
 
-_PAGE: Final = 1_000
 _OPENING_ENTRIES: Final = 50
 _OPENING_CHARS: Final = 120
-_DAY_US: Final = 86_400_000_000
-_FIRST_DAY: Final = date(1970, 1, 1)
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -75,17 +72,6 @@ class Changes(msgspec.Struct, frozen=True):
     messages: list[Message]
     head: int
     whole: bool = False
-
-
-class ActiveDay(msgspec.Struct, frozen=True):
-    """One day, in UTC: sessions that began, turns that began, and how turns ended."""
-
-    day: str
-    sessions: int = 0
-    turns: int = 0
-    completed: int = 0
-    failed: int = 0
-    interrupted: int = 0
 
 
 # -- what has changed --------------------------------------------------------------------------
@@ -207,63 +193,7 @@ def _opening(reader: Reader, key: int) -> str:
     return ""
 
 
-# -- what happened when ------------------------------------------------------------------------
-
-
-def activity(
-    opening: StoreOpening, *, since: date | None, until: date | None
-) -> Flow[list[ActiveDay]]:
-    check_kinds("activity()", date, since=since, until=until)
-    runtime = opening.runtime()
-    last = _day(runtime.clock()) if until is None else (until - _FIRST_DAY).days
-    first = last - 29 if since is None else (since - _FIRST_DAY).days
-    return (yield from read(lambda reader: _activity(runtime.tenant, reader, first, last)))
-
-
-def _activity(tenant: str, reader: Reader, since: int, until: int) -> list[ActiveDay]:
-    counts: dict[int, dict[str, int]] = {}
-
-    def count(at_us: int, what: str) -> None:
-        day = _day(at_us)
-        if since <= day <= until:
-            of_day = counts.setdefault(day, {})
-            of_day[what] = of_day.get(what, 0) + 1
-
-    for info in _changed_since(tenant, reader, since * _DAY_US):
-        count(info.created_at_us, "sessions")
-        key = reader.find_key(tenant, info.id)
-        inherited = info.fork.at if info.fork is not None else 0
-        if key is None:
-            continue
-        try:
-            turns = fold_turns(reader.marked_entries(key, TURNS, after=inherited))
-        except SessionDamaged:
-            continue  # the others are whole, and opening this one says what is wrong with it
-        for turn in turns:
-            count(turn.started_at_us, "turns")
-            if turn.ended_at_us is not None:
-                count(turn.ended_at_us, turn.status)
-    return [
-        ActiveDay(day=(_FIRST_DAY + timedelta(days=day)).isoformat(), **counts[day])
-        for day in sorted(counts)
-    ]
-
-
-def _changed_since(tenant: str, reader: Reader, since_us: int) -> Iterable[SessionInfo]:
-    before: tuple[int, str] | None = None
-    while True:
-        listing = Listing(
-            tenant=tenant, archived=None, since_us=max(0, since_us), limit=_PAGE, before=before
-        )
-        page = reader.sessions(listing)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        before = page[-1].updated_at_us, page[-1].id
-
-
-def _day(at_us: int) -> int:
-    return at_us // _DAY_US
+# -- views -------------------------------------------------------------------------------------
 
 
 class _Collector:

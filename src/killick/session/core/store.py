@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -11,11 +11,13 @@ from killick.journal import checks
 from killick.journal.checks import check_is, check_kinds
 from killick.journal.codec import check_value
 from killick.journal.kinds import digest
-from killick.journal.summary import Total, add_up
+from killick.journal.summary import Total
 from killick.model import entries as e
 from killick.model.limits import EARLIEST_US, LATEST_US
 from killick.model.messages import plain
 from killick.model.sessions import Limits, Namer, Parent, Project, SessionInfo, microseconds
+from killick.session.core import figures
+from killick.session.core.figures import FIRST_DAY, Totals, UsageBy
 from killick.session.core.session import SessionCore, find_row, open_session
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import StoreOpening
@@ -24,11 +26,9 @@ from killick.stores.contract import Listing, UsageQuery
 from killick.stores.engine.state import Receipt
 
 _LISTED_MAX: Final = 1_000_000
-_FIRST_DAY: Final = date(1970, 1, 1)
 _IDS: Final = ("id", "turn_id", "message_id", "call_id")
 
 Q = TypeVar("Q", Listing, UsageQuery)
-UsageBy = Literal["session", "model", "project", "day", "all"]
 
 
 class StoreCore(StoreOpening):
@@ -157,17 +157,17 @@ class StoreCore(StoreOpening):
 
     def usage(
         self, by: UsageBy, *, since: date | None, until: date | None, **filters: Any
-    ) -> Flow[list[Total]]:
+    ) -> Flow[Totals[Total]]:
         check_kinds("usage()", date, since=since, until=until)
         query = _query(
             "usage()",
             UsageQuery,
             tenant=self.runtime().tenant,
-            since_day=None if since is None else (since - _FIRST_DAY).days,
-            until_day=None if until is None else (until - _FIRST_DAY).days,
+            since_day=None if since is None else (since - FIRST_DAY).days,
+            until_day=None if until is None else (until - FIRST_DAY).days,
             **filters,
         )
-        return (yield from read(lambda reader: add_up(reader.usage(query), by)))
+        return (yield from figures.usage(self, by, query))
 
     def put_blob(self, data: bytes) -> Flow[str]:
         runtime = self.runtime()

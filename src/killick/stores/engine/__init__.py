@@ -15,7 +15,7 @@ Rule 5: an operation that keeps something although it lost (a late text) returns
         of raising it, so that what it kept is committed; the face raises it afterwards.
 """
 
-from killick.stores.engine import import_ops, limit_ops, session_ops, tool_ops, turn_ops
+from killick.stores.engine import import_ops, limit_ops, session_ops, sum_ops, tool_ops, turn_ops
 
 # A turn, its prompts and its messages.
 start_turn = turn_ops.start_turn
@@ -63,3 +63,7 @@ index = session_ops.index
 reset_index = session_ops.reset_index
 index_is_damaged = session_ops.index_is_damaged
 tidy_index = session_ops.tidy_index
+
+# The sums by day.
+count_sessions = sum_ops.count_sessions
+empty_sums = sum_ops.empty_sums

@@ -21,6 +21,7 @@ from killick.search.documents import index_batch
 from killick.search.port import SLICE_SECONDS, Batch
 from killick.stores.contract import Reader, SessionRow, Transaction, check_doubt
 from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.sum_ops import discount
 from killick.stores.engine.turn_ops import close_turn, interrupted, session_busy
 
 
@@ -138,6 +139,7 @@ def erase(
         left = [fork for fork in engine.tx.forks_of(row.key) if fork not in keys]
         if left:
             raise has_forks(row.id, engine.tx, left)
+    discount(engine, keys)
     entries = blobs = 0
     for row in rows:
         engine.tx.unindex(row.key)

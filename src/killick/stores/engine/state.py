@@ -101,6 +101,8 @@ class EngineState:
         """Whether entries add lines to the feed; what is brought in from elsewhere is no news."""
         self.appended = 0
         """Entries that were written here, which the search index does not have yet."""
+        self.uncounted = False
+        """Whether figures of sessions have changed here since the writer looked."""
 
     # -- around a transaction ------------------------------------------------------------------
 
@@ -330,6 +332,7 @@ class EngineState:
         labels = (state.row.about.tags, state.row.about.models)
         if advance(state.row, seq, at_us, body):
             self.tx.save_session(state.row)
+            self.uncounted = True
             if labels != (state.row.about.tags, state.row.about.models):
                 self.tx.save_labels(state.row)
         call = None
@@ -338,6 +341,7 @@ class EngineState:
         spent = spent_by(at_us, body, call)
         if spent is not None:
             self.tx.spend(state.row.key, spent)
+            self.uncounted = True
         if KINDS[type(body)].in_news:
             self._tell(state, seq, body, status)
 

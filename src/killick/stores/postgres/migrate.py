@@ -22,7 +22,7 @@ _QUEUE_SECONDS: Final = 0.2
 
 _STEP_ASIDE_SECONDS: Final = 0.1
 
-OLDEST: Final = 2
+OLDEST: Final = 4
 """The oldest version of this code that may open what this version writes."""
 
 _HOUSE: Final = """

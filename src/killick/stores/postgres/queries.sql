@@ -218,7 +218,7 @@ SET head = %(head)s, link = %(link)s, stamp = %(stamp)s, fence = %(fence)s, turn
     about = %(about)s, type = %(type)s, project = %(project)s, title = %(title)s, status = %(status)s,
     pinned = %(pinned)s, parent = %(parent)s,
     holder = %(holder)s, due = %(due)s, due_us = %(due_us)s, imported = %(imported)s,
-    behind = behind OR indexed < %(head)s
+    behind = behind OR indexed < %(head)s, uncounted = true
 WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- save_head --
@@ -253,7 +253,11 @@ VALUES (%(tenant)s, %(session)s, %(kind)s, %(label)s) ON CONFLICT DO NOTHING;
 DELETE FROM killick.usage WHERE tenant = %(tenant)s AND session = %(session)s;
 
 -- spend --
--- Add a model call to a session's usage of a day.
+-- Add a model call to a session's usage of a day, and note that the sums lack it.
+WITH noted AS (
+    UPDATE killick.sessions SET uncounted = true
+    WHERE tenant = %(tenant)s AND session = %(session)s AND NOT uncounted
+)
 INSERT INTO killick.usage AS u (tenant, session, day, provider, model, calls, input, output, cached, reasoning, cost)
 VALUES (%(tenant)s, %(session)s, %(day)s, %(provider)s, %(model)s, %(calls)s, %(input)s, %(output)s, %(cached)s,
         %(reasoning)s, %(cost)s::double precision)
@@ -275,6 +279,135 @@ WHERE u.tenant = %(tenant)s
   AND u.day >= %(since_day)s                                                          /* if since_day */
   AND u.day <= %(until_day)s                                                          /* if until_day */
 ORDER BY u.day, s.id, u.provider, u.model;
+
+-- uncounted --
+-- Find sessions that the sums lack, or have as they were.
+SELECT s.tenant, s.session, s.created_at_us, s.base_seq, s.deleted,
+       (SELECT c.body FROM killick.counted AS c WHERE c.tenant = s.tenant AND c.session = s.session)
+FROM killick.sessions AS s
+WHERE s.uncounted AND s.tenant = %(tenant)s
+ORDER BY s.tenant, s.session LIMIT %(limit)s;
+
+-- uncounted_of_all --
+-- The same, of every tenant, to see whether there are any.
+SELECT s.tenant, s.session, s.created_at_us, s.base_seq, s.deleted,
+       (SELECT c.body FROM killick.counted AS c WHERE c.tenant = s.tenant AND c.session = s.session)
+FROM killick.sessions AS s
+WHERE s.uncounted
+ORDER BY s.tenant, s.session LIMIT %(limit)s;
+
+-- take_sums --
+-- Be the one process that changes the sums, until the commit, if no other is.
+SELECT pg_try_advisory_xact_lock(hashtextextended('killick.usage_sums', 0));
+
+-- wait_for_sums --
+-- Be the one process that changes the sums, until the commit, after the one that is.
+SELECT pg_advisory_xact_lock(hashtextextended('killick.usage_sums', 0));
+
+-- take_uncounted --
+-- Lock sessions to count them; a row that is locked is left for later.
+SELECT s.tenant, s.session, s.created_at_us, s.base_seq, s.deleted,
+       (SELECT c.body FROM killick.counted AS c WHERE c.tenant = s.tenant AND c.session = s.session)
+FROM killick.sessions AS s
+WHERE s.uncounted
+ORDER BY s.tenant, s.session LIMIT %(limit)s FOR UPDATE OF s SKIP LOCKED;
+
+-- count_uncounted --
+-- Say how far the sums are behind.
+SELECT count(*) FROM killick.sessions WHERE uncounted AND tenant = %(tenant)s;
+
+-- usage_sums --
+-- Report the usage of all sessions together.
+SELECT day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced
+FROM killick.usage_sums
+WHERE tenant = %(tenant)s
+  AND model = %(model)s                                                               /* if model */
+  AND day >= %(since_day)s                                                            /* if since_day */
+  AND day <= %(until_day)s                                                            /* if until_day */
+ORDER BY day, provider, model;
+
+-- activity_sums --
+-- Report the activity of all sessions together.
+SELECT day, sessions, turns, completed, failed, interrupted FROM killick.activity_sums
+WHERE tenant = %(tenant)s AND day BETWEEN %(since)s AND %(until)s ORDER BY day;
+
+-- all_usage_sums --
+-- Compare the sums with what was counted: model calls.
+SELECT tenant, day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced
+FROM killick.usage_sums;
+
+-- all_activity_sums --
+-- Compare the sums with what was counted: turns.
+SELECT tenant, day, sessions, turns, completed, failed, interrupted FROM killick.activity_sums;
+
+-- all_counted --
+-- Compare the sums with what was counted: a page of all that was.
+SELECT tenant, session, body FROM killick.counted
+WHERE (tenant, session) > (%(tenant_after)s, %(session_after)s) ORDER BY tenant, session LIMIT %(limit)s;
+
+-- counted_of --
+-- Read what of a session is in the sums, to take it out.
+SELECT body FROM killick.counted WHERE tenant = %(tenant)s AND session = %(session)s;
+
+-- put_counted --
+-- Keep what of a session is in the sums, which have it as it is.
+WITH noted AS (
+    UPDATE killick.sessions SET uncounted = false WHERE tenant = %(tenant)s AND session = %(session)s
+)
+INSERT INTO killick.counted (tenant, session, body) VALUES (%(tenant)s, %(session)s, %(body)s)
+ON CONFLICT (tenant, session) DO UPDATE SET body = excluded.body;
+
+-- drop_counted --
+-- Forget what was counted of an erased session.
+DELETE FROM killick.counted WHERE tenant = %(tenant)s AND session = %(session)s;
+
+-- add_usage --
+-- Change the sum of a day and model. What is left of costs that were taken out is no cost.
+INSERT INTO killick.usage_sums AS u
+       (tenant, day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced)
+VALUES (%(tenant)s, %(day)s, %(provider)s, %(model)s, %(calls)s, %(input)s, %(output)s, %(cached)s, %(reasoning)s,
+        %(cost)s::double precision, %(sessions)s, %(priced)s)
+ON CONFLICT (tenant, day, provider, model) DO UPDATE
+SET calls = u.calls + excluded.calls, input = u.input + excluded.input, output = u.output + excluded.output,
+    cached = u.cached + excluded.cached, reasoning = u.reasoning + excluded.reasoning,
+    sessions = u.sessions + excluded.sessions, priced = u.priced + excluded.priced,
+    cost = CASE WHEN u.priced + excluded.priced = 0 THEN 0.0 ELSE u.cost + excluded.cost END;
+
+-- drop_empty_usage --
+-- Drop a sum to which no session adds any more.
+DELETE FROM killick.usage_sums
+WHERE tenant = %(tenant)s AND day = %(day)s AND provider = %(provider)s AND model = %(model)s AND sessions = 0;
+
+-- add_activity --
+-- Change the sum of a day.
+INSERT INTO killick.activity_sums AS a (tenant, day, sessions, turns, completed, failed, interrupted)
+VALUES (%(tenant)s, %(day)s, %(sessions)s, %(turns)s, %(completed)s, %(failed)s, %(interrupted)s)
+ON CONFLICT (tenant, day) DO UPDATE
+SET sessions = a.sessions + excluded.sessions, turns = a.turns + excluded.turns,
+    completed = a.completed + excluded.completed, failed = a.failed + excluded.failed,
+    interrupted = a.interrupted + excluded.interrupted;
+
+-- drop_empty_activity --
+-- Drop the sum of a day on which nothing is left.
+DELETE FROM killick.activity_sums
+WHERE tenant = %(tenant)s AND day = %(day)s AND sessions = 0 AND turns = 0 AND completed = 0 AND failed = 0
+  AND interrupted = 0;
+
+-- empty_usage_sums --
+-- Count every session anew: forget the sums of model calls.
+DELETE FROM killick.usage_sums;
+
+-- empty_activity_sums --
+-- Count every session anew: forget the sums of turns.
+DELETE FROM killick.activity_sums;
+
+-- empty_counted --
+-- Count every session anew: forget what was counted.
+DELETE FROM killick.counted;
+
+-- count_from_start --
+-- Count every session anew: none is counted.
+UPDATE killick.sessions SET uncounted = true WHERE NOT uncounted;
 
 -- insert_entry --
 -- Append one entry; one whose identity is stored already fails.

@@ -22,6 +22,7 @@ from killick.stores.contract import (
     UsageQuery,
 )
 from killick.stores.postgres.connection import Connection
+from killick.stores.postgres.counted import PostgresSums
 from killick.stores.postgres.holders import Look, Looks
 from killick.stores.postgres.search import PostgresSearch
 from killick.stores.postgres.statements import (
@@ -63,7 +64,7 @@ class StoredSession(NamedTuple):
     watched: bool = False
 
 
-class PostgresReader(PostgresSearch, LineageReader):
+class PostgresReader(PostgresSearch, PostgresSums, LineageReader):
     """Reads on one connection, inside the transaction that its caller has begun."""
 
     def __init__(

@@ -20,6 +20,7 @@ from killick.journal.summary import Spent
 from killick.stores.contract import Flush, LocksNeeded, SessionRow
 from killick.stores.engine.session_ops import labels_of
 from killick.stores.postgres.connection import Connection, Link, run
+from killick.stores.postgres.counted import PostgresSumming
 from killick.stores.postgres.holders import Looks
 from killick.stores.postgres.locks import GONE, LockedLate, Outdated, SessionLocks
 from killick.stores.postgres.reader import PostgresReader
@@ -128,7 +129,7 @@ class Outbox:
         return {"heads": heads, "links": Byteas(self.links[key] for key in keys)}
 
 
-class PostgresTransaction(PostgresIndex, PostgresReader):
+class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
     """Reads and writes on the writer's connection. Begun with the first statement."""
 
     may_lose_end = True

@@ -20,7 +20,7 @@ from killick.stores.sqlite.rows import SqliteTransaction
 APPLICATION_ID: Final = 0x484C4446
 """'HLDF' in the header of the file, so that a store can be told from any other database."""
 
-OLDEST: Final = 6
+OLDEST: Final = 8
 """The oldest version of this code that may open what this version writes."""
 
 _DERIVES: Final = frozenset({2})

@@ -158,7 +158,8 @@ SET fence = :fence, turn_seq = :turn_seq, stop_seq = :stop_seq, queue_seq = :que
     updated_at_us = :updated_at_us, archived = :archived, deleted = :deleted, about = :about,
     type = :type, project = :project, title = :title, status = :status, pinned = :pinned,
     parent = :parent,
-    holder = :holder, due = :due, due_us = :due_us, imported = :imported, link = :link
+    holder = :holder, due = :due, due_us = :due_us, imported = :imported, link = :link,
+    uncounted = 1
 WHERE key = :key;
 
 -- drop_labels --
@@ -197,6 +198,101 @@ WHERE tenant = :tenant
   AND day >= :since_day                                                               /* if since_day */
   AND day <= :until_day                                                               /* if until_day */
 ORDER BY day, id, provider, model;
+
+-- uncounted --
+-- Find sessions that the sums lack, or have as they were.
+SELECT key, tenant, created_at_us, base_seq, deleted, (SELECT body FROM counted WHERE session = key)
+FROM sessions INDEXED BY sessions_uncounted
+WHERE uncounted = 1 AND tenant = :tenant ORDER BY key LIMIT :limit;
+
+-- uncounted_of_all --
+-- The same, of every tenant, to count them.
+SELECT key, tenant, created_at_us, base_seq, deleted, (SELECT body FROM counted WHERE session = key)
+FROM sessions INDEXED BY sessions_uncounted
+WHERE uncounted = 1 ORDER BY tenant, key LIMIT :limit;
+
+-- count_uncounted --
+-- Say how far the sums are behind.
+SELECT count(*) FROM sessions INDEXED BY sessions_uncounted WHERE uncounted = 1 AND tenant = :tenant;
+
+-- usage_sums --
+-- Report the usage of all sessions together.
+SELECT day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced
+FROM usage_sums
+WHERE tenant = :tenant
+  AND model = :model                                                                  /* if model */
+  AND day >= :since_day                                                               /* if since_day */
+  AND day <= :until_day                                                               /* if until_day */
+ORDER BY day, provider, model;
+
+-- activity_sums --
+-- Report the activity of all sessions together.
+SELECT day, sessions, turns, completed, failed, interrupted FROM activity_sums
+WHERE tenant = :tenant AND day BETWEEN :since AND :until ORDER BY day;
+
+-- all_usage_sums --
+-- Compare the sums with what was counted: model calls.
+SELECT tenant, day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced FROM usage_sums;
+
+-- all_activity_sums --
+-- Compare the sums with what was counted: turns.
+SELECT tenant, day, sessions, turns, completed, failed, interrupted FROM activity_sums;
+
+-- all_counted --
+-- Compare the sums with what was counted: all that was.
+SELECT tenant, body FROM counted CROSS JOIN sessions ON sessions.key = counted.session;
+
+-- counted_of --
+-- Read what of a session is in the sums, to take it out.
+SELECT body FROM counted WHERE session = :session;
+
+-- put_counted --
+-- Keep what of a session is in the sums.
+INSERT OR REPLACE INTO counted (session, body) VALUES (:session, :body);
+
+-- is_counted --
+-- Note that the sums have a session as it is.
+UPDATE sessions SET uncounted = 0 WHERE key = :key;
+
+-- drop_counted --
+-- Erase a session: what was counted of it.
+DELETE FROM counted WHERE session = :session;
+
+-- add_usage --
+-- Change the sum of a day and model. What is left of costs that were taken out is no cost.
+INSERT INTO usage_sums (tenant, day, provider, model, calls, input, output, cached, reasoning, cost, sessions, priced)
+VALUES (:tenant, :day, :provider, :model, :calls, :input, :output, :cached, :reasoning, :cost, :sessions, :priced)
+ON CONFLICT (tenant, day, provider, model) DO UPDATE
+SET calls = calls + excluded.calls, input = input + excluded.input,
+    output = output + excluded.output, cached = cached + excluded.cached,
+    reasoning = reasoning + excluded.reasoning, sessions = sessions + excluded.sessions,
+    cost = CASE WHEN priced + excluded.priced = 0 THEN 0.0 ELSE cost + excluded.cost END,
+    priced = priced + excluded.priced;
+
+-- drop_empty_usage --
+-- Drop a sum to which no session adds any more.
+DELETE FROM usage_sums
+WHERE tenant = :tenant AND day = :day AND provider = :provider AND model = :model AND sessions = 0;
+
+-- add_activity --
+-- Change the sum of a day.
+INSERT INTO activity_sums (tenant, day, sessions, turns, completed, failed, interrupted)
+VALUES (:tenant, :day, :sessions, :turns, :completed, :failed, :interrupted)
+ON CONFLICT (tenant, day) DO UPDATE
+SET sessions = sessions + excluded.sessions, turns = turns + excluded.turns,
+    completed = completed + excluded.completed, failed = failed + excluded.failed,
+    interrupted = interrupted + excluded.interrupted;
+
+-- drop_empty_activity --
+-- Drop the sum of a day on which nothing is left.
+DELETE FROM activity_sums
+WHERE tenant = :tenant AND day = :day AND sessions = 0 AND turns = 0 AND completed = 0 AND failed = 0
+  AND interrupted = 0;
+
+-- empty_sums --
+-- Count every session anew.
+DELETE FROM usage_sums; DELETE FROM activity_sums; DELETE FROM counted;
+UPDATE sessions SET uncounted = 1 WHERE uncounted = 0;
 
 -- insert_entry --
 -- Append an entry. The identity decides; a second entry with the same one is not written.
@@ -244,6 +340,10 @@ FROM entries WHERE identity = :identity;
 -- save_link --
 -- Save the newest link of a session that got entries and nothing else; once for each commit.
 UPDATE sessions SET link = :link WHERE key = :key;
+
+-- save_link_spent --
+-- The same for a session in which a model was called: the sums lack that.
+UPDATE sessions SET link = ifnull(:link, link), uncounted = 1 WHERE key = :key;
 
 -- link_at --
 -- Read the link of one entry: where a fork begins, what was kept elsewhere.

@@ -37,6 +37,7 @@ from killick.stores.contract import (
 )
 from killick.stores.engine.session_ops import labels_of
 from killick.stores.sql import beyond, folded, list_rows, load, shown, usage_rows
+from killick.stores.sqlite.counted import SqliteSumming, SqliteSums
 from killick.stores.sqlite.packs import PackCache, SqliteDeltas, SqliteFlushes
 from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 
@@ -46,7 +47,7 @@ _EVERYTHING: Final = 2**62
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
-class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
+class SqliteReader(SqliteSearch, SqliteDeltas, SqliteSums, LineageReader):
     """Reads on one connection, inside the transaction that the database has begun."""
 
     def __init__(
@@ -344,11 +345,11 @@ class SqliteReader(SqliteSearch, SqliteDeltas, LineageReader):
         return count
 
 
-class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
+class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader):
     """Reads and writes on the writer's connection: one object for all transactions on it.
 
     `generation` counts the commits of others, as of the transaction's beginning. `links` wait to be
-    saved with the commit.
+    saved with the commit, and that the sums lack what was `spent` in these sessions.
     """
 
     may_lose_end = False
@@ -363,6 +364,7 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
         self.generation = 0
         self.writes = 0
         self.links: dict[int, bytes | None] = {}
+        self.spent: set[int] = set()
 
     @property
     def unfolded(self) -> bool | None:
@@ -374,6 +376,8 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
             self.forget_packs()
         self.generation, self.writes, self.known_substrings = generation, 0, None
         self.links.clear()
+        if self.spent:
+            self.spent.clear()
 
     def version(self, _key: int, _expected: int | None = None) -> int:
         return self.generation
@@ -384,6 +388,10 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
 
     def save_links(self) -> None:
         """Write the newest link of each session that got entries. The database does it last."""
+        if self.spent:
+            spent, self.spent = self.spent, set()
+            for key in spent:
+                self._execute(SQL.save_link_spent, (self.links.pop(key, None), key))
         if self.links:
             new = [(link, key) for key, link in self.links.items()]
             self.links.clear()
@@ -414,6 +422,8 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
     def save_session(self, row: SessionRow) -> None:
         about = row.about
         self.links.pop(row.key, None)
+        if self.spent:
+            self.spent.discard(row.key)
         self._write(
             SQL.save_session,
             (
@@ -460,6 +470,7 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteReader):
         self._write(SQL.drop_usage, (key,))
 
     def spend(self, key: int, spent: Spent) -> None:
+        self.spent.add(key)
         self._write(
             SQL.spend,
             (
