@@ -35,7 +35,7 @@ def test_indexing_survives_a_process_without_descriptors(tmp_path: Path) -> None
                 free = os.dup(0)
                 os.close(free)
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-                store._core.runtime().writer._index()
+                store._core.runtime().writer._behind.index()
                 turn.record(Message(role="assistant", parts=[Text("needle")]))
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         print("written")
