@@ -19,6 +19,7 @@ from killick import (
     ToolAlreadyStarted,
 )
 from killick.agent import Agent, Workspace, pending_approvals
+from killick.agent.approvals import allow_always, allowances, ask_again, decide_allowed
 from killick.model import entries as e
 from killick.model.messages import ToolCall, ToolResult
 
@@ -187,3 +188,70 @@ async def interrupted(session: AsyncSession) -> str:
 async def enter(turn: AsyncTurn, call_id: str, of: str) -> None:
     async with turn.tool(call_id, of=of):
         raise AssertionError("it was started")
+
+
+async def wait_for_question(session: AsyncSession, turn: AsyncTurn, arguments: str) -> None:
+    async with turn.stream() as reply:
+        reply.tool_call("c1", name="shell", arguments=arguments)
+    await turn.ask_approval("c1", arguments)
+
+
+def test_an_allowance_is_for_one_session_one_tool_and_one_set_of_arguments(tmp_path: Path) -> None:
+    """It outlives the process that made it, can be taken back, and is not a fork's."""
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("go") as turn:
+                await wait_for_question(session, turn, "{}")
+                (pending,) = await decide_allowed(session)
+                await allow_always(session, pending, "ann")
+                await allow_always(session, pending, "ann")
+                assert await decide_allowed(session) == []
+            (decided,) = [
+                entry.body
+                for entry in await session.entries()
+                if isinstance(entry.body, e.ApprovalDecided)
+            ]
+            assert (decided.approved, decided.by) == (True, "always")
+            fork = await session.fork()
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.session(session.id)
+            (allowed,) = await allowances(session)
+            assert (allowed.tool, allowed.arguments, allowed.by) == ("shell", "{}", "ann")
+            async with session.turn("go") as turn:
+                await wait_for_question(session, turn, "{}")
+                assert await decide_allowed(session) == []
+            async with session.turn("go") as turn:
+                await wait_for_question(session, turn, '{"x": 1}')
+                assert len(await decide_allowed(session)) == 1
+            fork = await store.session(fork.id)
+            assert await allowances(fork) == []
+            async with fork.turn("go") as turn:
+                await wait_for_question(fork, turn, "{}")
+                assert len(await decide_allowed(fork)) == 1
+            assert await ask_again(session, "shell", allowed.arguments_hash)
+            assert not await ask_again(session, "shell", allowed.arguments_hash)
+            assert await allowances(session) == []
+            async with session.turn("go") as turn:
+                await wait_for_question(session, turn, "{}")
+                (pending,) = await decide_allowed(session)
+                await allow_always(session, pending)
+                assert await decide_allowed(session) == []
+
+    asyncio.run(main())
+
+
+def test_a_question_that_its_turn_did_not_outlive_is_left_to_a_person(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            with contextlib.suppress(asyncio.CancelledError):
+                async with session.turn("go") as turn:
+                    await wait_for_question(session, turn, "{}")
+                    raise asyncio.CancelledError
+            (pending,) = await pending_approvals(session)
+            await allow_always(session, pending)
+            assert len(await decide_allowed(session)) == 1
+
+    asyncio.run(main())

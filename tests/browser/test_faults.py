@@ -2,8 +2,6 @@
 
 import json
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,23 +13,12 @@ from killick import File, Image, Message, Parent, Store, Text
 from killick.model.messages import Part
 from tests.browser.conftest import Keep, OpenPage, Serve, ask, said
 from tests.server.client import Server
+from tests.server.scripted import png
 
 
 @pytest.fixture
 def server(serve: Serve) -> Server:
     return serve()
-
-
-def png(red: int, green: int, blue: int) -> bytes:
-    """A picture of 40 by 24 points in one colour."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        checked = kind + data
-        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-    rows = b"".join(b"\0" + bytes([red, green, blue]) * 40 for _ in range(24))
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 24, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def longest_task(browser: Browser, page: Page, work: Callable[[], None]) -> float:

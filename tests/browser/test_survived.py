@@ -122,6 +122,32 @@ def test_always_allows_the_same_call_again_and_no_other(
     expect(page.locator(".ask")).to_contain_text("other")
 
 
+def test_always_outlives_the_tab_and_the_server_and_is_taken_back(
+    serve: Serve, open_page: OpenPage, keep: Keep
+) -> None:
+    server = serve()
+    page = open_page(server, f"/s/{server.create(title='Clean up')}")
+    ask(page, "ask")
+    page.get_by_label("Always in this session").check()
+    page.get_by_role("button", name="Allow").click()
+    expect(page.locator(".tool summary")).to_contain_text("done")
+    path = page.url.removeprefix(server.url)
+    page.close()
+    server.close()
+    again = serve()
+    page = open_page(again, path)
+    ask(page, "ask")
+    expect(page.locator(".tool summary").nth(1)).to_contain_text("done")
+    page.get_by_role("button", name="More").click()
+    item = page.get_by_role("menuitem", name="Ask again: shell rm -r build")
+    expect(item).to_be_visible()
+    keep(page, "always")
+    item.click()
+    expect(page.locator(".toast")).to_contain_text("You will be asked again")
+    ask(page, "ask")
+    expect(page.locator(".ask")).to_contain_text("rm -r build")
+
+
 def test_any_moment_of_the_past_can_be_seen(
     server: Server, open_page: OpenPage, keep: Keep
 ) -> None:
@@ -173,6 +199,8 @@ def test_a_waterfall_shows_calls_tools_and_the_gap_of_a_crash(
     expect(wave.locator(".track .unknown")).to_have_count(1)
     expect(wave.locator(".track .gap")).to_have_count(1)
     expect(wave).to_contain_text("1,200 in, 34 out")
+    expect(wave.locator(".track .silent")).to_have_count(1)
+    expect(wave).to_contain_text(re.compile(r"first token after \d+ m?s"))
     keep(page, "waterfall")
 
 
@@ -211,6 +239,22 @@ def test_tools_are_shown_as_what_they_are(server: Server, open_page: OpenPage, k
     expect(page.locator(".turn-line")).to_contain_text("15.4k in, 210 out")
     expect(page.locator(".turn-line")).to_contain_text("$0.034")
     keep(page, "tools")
+
+
+def test_a_picture_and_a_file_in_a_result_are_shown(
+    server: Server, open_page: OpenPage, keep: Keep
+) -> None:
+    page = open_page(server, f"/s/{said(server, 'draw')}")
+    tool = page.locator("details.tool", has_text="screenshot")
+    tool.locator("summary").first.click()
+    shown = tool.get_by_alt_text("The window")
+    expect(shown).to_be_visible()
+    assert shown.evaluate("one => one.naturalWidth") == 40
+    expect(tool).not_to_contain_text("empty")
+    with page.expect_download() as download:
+        tool.get_by_role("button", name="table.csv").click()
+    assert Path(download.value.path()).read_bytes() == b"a,b\n1,2\n"
+    keep(page, "picture")
 
 
 def test_two_branches_stand_side_by_side_from_where_they_part(

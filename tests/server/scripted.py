@@ -9,10 +9,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import struct
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from killick import AsyncStore, Message, Text, Usage
+from killick import AsyncStore, File, Image, Message, Text, Usage
 from killick.model.entries import ApprovalDecided
 from killick.server.auth import Tokens
 from killick.server.launch import serve
@@ -24,6 +26,18 @@ from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 
 Act = Callable[[AsyncSession, AsyncTurn, list[str]], Awaitable[None]]
+
+
+def png(red: int, green: int, blue: int) -> bytes:
+    """A picture of 40 by 24 points in one colour."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    rows = b"".join(b"\0" + bytes([red, green, blue]) * 40 for _ in range(24))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 24, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 async def count(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> None:
@@ -159,6 +173,18 @@ async def reads(_session: AsyncSession, turn: AsyncTurn, words: list[str]) -> No
         reply.finish(finish_reason="stop", usage=Usage(input=15_400, output=210, cost=0.034))
 
 
+async def draw(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Calls a tool that gives a picture and a file, and no text."""
+    picture = await turn.put_blob(png(200, 120, 40))
+    table = await turn.put_blob(b"a,b\n1,2\n")
+    async with turn.stream(provider="scripted", model="painter") as reply:
+        reply.tool_call("c1", name="screenshot", arguments='{"window": "main"}')
+    async with turn.tool("c1") as call:
+        await call.finish(
+            (Image(picture, "image/png", alt="The window"), File(table, "text/csv", "table.csv"))
+        )
+
+
 async def refuse(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
     """Breaks as a provider does that was shown a wrong key, with the key in its text."""
     async with turn.stream(provider="scripted", model="breaker"):
@@ -170,6 +196,7 @@ ACTS: dict[str, Act] = {
     "three": three,
     "reads": reads,
     "refuse": refuse,
+    "draw": draw,
     "flood": flood,
     "count": count,
     "work": work,

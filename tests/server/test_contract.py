@@ -250,6 +250,46 @@ def test_approvals_are_decided_over_http(server: Server) -> None:
     assert server.http.post(path, json=decision | {"approved": True}).status_code == 404
 
 
+def asked_in(server: Server, session_id: str, prompt: str = "ask") -> dict[str, str]:
+    """The one question that this prompt leads to."""
+    server.begin(session_id, prompt)
+    events = server.events(session_id)
+    turn = server.get(f"/api/sessions/{session_id}")["turn"]["id"]
+    next(
+        event
+        for event in events
+        if event.name == "approval_asked" and event.data["body"]["turn_id"] == turn
+    )
+    events.close()
+    waiting: list[dict[str, str]] = server.get(f"/api/sessions/{session_id}")["approvals"]
+    return waiting[0]
+
+
+def test_always_lets_the_same_call_run_unasked_until_it_is_taken_back(server: Server) -> None:
+    """The server decides by itself: no page is open."""
+    session_id = server.create()
+    path = f"/api/sessions/{session_id}"
+    waiting = asked_in(server, session_id)
+    decision = {"approved": True, "always": True, "arguments_hash": waiting["arguments_hash"]}
+    refused = server.http.post(
+        f"{path}/approvals/{waiting['id']}", json=decision | {"approved": False}
+    )
+    assert refused.status_code == 422
+    assert server.http.post(f"{path}/approvals/{waiting['id']}", json=decision).status_code == 200
+    after = server.until_end(session_id)[-1].id
+    server.begin(session_id, "ask")
+    events = server.until_end(session_id, after)
+    decided = [event.data["body"] for event in events if event.name == "approval_decided"]
+    assert [(one["approved"], one["by"]) for one in decided] == [(True, "always")]
+    [allowed] = server.get(f"{path}/allowed")["allowed"]
+    assert (allowed["tool"], allowed["arguments"]) == ("shell", '{"command": "rm -r build"}')
+    named = {"tool": "shell", "arguments_hash": allowed["arguments_hash"]}
+    assert server.http.post(f"{path}/ask-again", json=named).status_code == 200
+    assert server.http.post(f"{path}/ask-again", json=named).status_code == 404
+    assert server.get(f"{path}/allowed") == {"allowed": []}
+    assert asked_in(server, session_id)["arguments_hash"] == allowed["arguments_hash"]
+
+
 def test_a_question_names_its_tool_however_much_was_said_since(server: Server) -> None:
     """A person who allows a call knows which tool would run."""
     session_id = server.create()

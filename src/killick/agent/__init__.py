@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from killick.agent.agent import Agent, Pending, agent_for, pending_approvals
+    from killick.agent.agent import Agent, agent_for
+    from killick.agent.approvals import Pending, pending_approvals
     from killick.agent.embedded import ModelUnavailable
     from killick.agent.workspace import Workspace
 
@@ -27,10 +28,10 @@ __all__ = [
 _MODULES = {
     "Agent": "agent",
     "ModelUnavailable": "embedded",
-    "Pending": "agent",
+    "Pending": "approvals",
     "Workspace": "workspace",
     "agent_for": "agent",
-    "pending_approvals": "agent",
+    "pending_approvals": "approvals",
 }
 
 

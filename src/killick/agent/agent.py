@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pydantic_ai
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
@@ -23,38 +22,10 @@ from killick.agent import embedded
 from killick.agent.embedded import ON_BOARD, ModelUnavailable
 from killick.agent.summaries import compact_if_long, compact_turn_if_long, summarise, title_of
 from killick.agent.workspace import SHOWN_CHARS, Running, Workspace
-from killick.model import entries as e
-from killick.model.messages import ToolCall
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTurn
 from killick.session.drive.drive_async import in_thread
 from killick.session.drive.exit_guard import describe_failed_tool, says_nothing
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """A call that waits. `session.decide_approval(pending.asked, approved=…)` decides."""
-
-    asked: e.ApprovalAsked
-    call: ToolCall
-
-
-async def pending_approvals(session: AsyncSession) -> list[Pending]:
-    """Return the calls that wait for a decision, of the running turn or of one that ended."""
-    asked = await session.approvals()
-    if not asked:
-        return []
-    turn = (await session.turns())[-1]
-    calls = {
-        (message.id, call.id): call
-        for message in await session.messages(after=turn.seq)
-        for call in message.tool_calls
-    }
-    return [
-        Pending(question, call)
-        for question in asked
-        if (call := calls.get((question.message_id, question.call_id))) is not None
-    ]
-
 
 INSTRUCTIONS: Final = (
     "You are a helpful assistant in a terminal. Answer briefly and clearly, in Markdown. Use a "

@@ -292,12 +292,15 @@ class ModelCallStarted(_Body, frozen=True, kw_only=True, tag="model_call_started
 
 
 class ModelCallEnded(_Body, frozen=True, kw_only=True, tag="model_call_ended"):
+    """The end of one request. `first_at_us` is when the first piece of its answer came."""
+
     id: str
     turn_id: str
     finish_reason: str | None = None
     usage: Usage | None = None
     provider_ids: dict[str, str] = {}
     error: str | None = None
+    first_at_us: int | None = None
 
 
 class MessageRecorded(_Body, frozen=True, kw_only=True, tag="message"):

@@ -22,7 +22,7 @@ from killick.server.auth import HEADERS
 from killick.server.endpoint import Endpoint, Operation
 from killick.server.openapi import describe
 from killick.server.responses import Refused, accepts_gzip, refuse, respond
-from killick.server.runner import Recovery
+from killick.server.runner import Recovery, StandingAllowances
 from killick.server.service import Service
 from killick.server.webhooks import WebhookSender
 from killick.session.runtime import system_clock
@@ -154,6 +154,10 @@ async def _living(service: Service) -> AsyncIterator[None]:
     recovery = Recovery(service.store, service.log)
     tasks = [
         asyncio.create_task(recovery.run(service.settings.look_seconds), name="killick-recovery"),
+        asyncio.create_task(
+            StandingAllowances(service.store, service.log).run(service.settings.look_seconds),
+            name="killick-allowances",
+        ),
         *(
             asyncio.create_task(
                 WebhookSender(service.store, hook, service.log, system_clock).run(),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from killick.agent.approvals import decide_allowed
 from killick.errors import (
     ExtraMissing,
     KillickError,
@@ -243,3 +244,28 @@ class Recovery:
         """Close the turns whose holders are dead. If interrupted: each is closed or it is not."""
         for closed in await self._store.close_dead_turns():
             self._log.info("turn_recovered", session=closed.session_id, turn=closed.turn_id)
+
+
+class StandingAllowances:
+    """Answers questions, of any process, to which a person has said "always" in that session."""
+
+    def __init__(self, store: AsyncStore, log: Log) -> None:
+        self._store = store
+        self._log = log
+
+    async def run(self, seconds: float) -> None:
+        """Follow what waits, until it is cancelled. If interrupted: a question waits on."""
+        while True:
+            try:
+                async for line in self._store.follow(waiting=True):
+                    if line.kind == "approval_asked":
+                        await self._decide(line.session_id)
+            except Exception as error:  # noqa: BLE001  (logged, and tried again)
+                self._log.warning("allowances_failed", **cause(error))
+            await asyncio.sleep(seconds)
+
+    async def _decide(self, session_id: str) -> None:
+        try:
+            await decide_allowed(await self._store.session(session_id))
+        except KillickError as error:  # deleted or decided meanwhile, or damaged: no other waits
+            self._log.warning("allowance_failed", session=session_id, **cause(error))

@@ -112,11 +112,22 @@ class SteerTurn(FromClient, frozen=True, kw_only=True):
 
 
 class Decision(FromClient, frozen=True, kw_only=True):
-    """A person's decision, and the hash of the arguments that they were shown."""
+    """A person's decision, and the hash of the arguments that they were shown.
+
+    With `always`, the same call of the same tool is allowed from now on in this session.
+    """
 
     approved: bool
     arguments_hash: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     reason: Reason | None = None
+    always: bool = False
+
+
+class AskAgain(FromClient, frozen=True, kw_only=True):
+    """A call that was allowed for good and is to be asked about again."""
+
+    tool: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    arguments_hash: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class ForkAt(FromClient, frozen=True, kw_only=True):

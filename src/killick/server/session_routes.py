@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 import anyio
 import msgspec
 
+from killick.agent.approvals import allow_always, allowances, ask_again, pending_approvals
 from killick.errors import KillickError, PromptQueued, SessionNotFound, TurnNotFound
 from killick.exchange.export.endings import ending_words
 from killick.model import entries as e
@@ -16,6 +17,7 @@ from killick.server.log import cause
 from killick.server.responses import Refused
 from killick.server.schemas import (
     ApprovalOut,
+    AskAgain,
     Compact,
     Created,
     Decision,
@@ -40,6 +42,7 @@ from killick.server.schemas import (
     TurnOut,
 )
 from killick.server.view_schemas import (
+    AllowedOut,
     UnknownOut,
     WaitingLine,
     WaitingOut,
@@ -346,10 +349,36 @@ async def decide(call: ApiCall) -> ApiAnswer:
         raise Refused(
             409, "other_arguments", "Other arguments were asked about; read the session again."
         )
+    if decision.always:
+        await _allow_always(session, wanted, approved=decision.approved)
     receipt = await session.decide_approval(
         asked[0], approved=decision.approved, by="page", reason=decision.reason
     )
     return ApiAnswer(200, Done(seq=receipt.seq))
+
+
+async def _allow_always(session: AsyncSession, wanted: str, *, approved: bool) -> None:
+    pending = [call for call in await pending_approvals(session) if call.asked.id == wanted]
+    if not pending or not approved:
+        raise Refused(
+            422, "refused", "Only a call that is allowed now, and is in the journal, is always."
+        )
+    await allow_always(session, pending[0], "page")
+
+
+async def list_allowances(call: ApiCall) -> ApiAnswer:
+    """The calls that a person has allowed for good in this session."""
+    session = await call.service.store.session(call.session_id)
+    return ApiAnswer(200, AllowedOut(allowed=await allowances(session)))
+
+
+async def ask_about_again(call: ApiCall) -> ApiAnswer:
+    """Ask about a call again that was allowed for good."""
+    wanted: AskAgain = call.body
+    session = await call.service.store.session(call.session_id)
+    if not await ask_again(session, wanted.tool, wanted.arguments_hash):
+        raise Refused(404, "allowance_not_found", "No such call is allowed for good here.")
+    return ApiAnswer(200, Done(seq=session.head))
 
 
 async def rewind(call: ApiCall) -> ApiAnswer:
@@ -414,6 +443,9 @@ OPERATIONS = (
               errors=(404, 410)),
     Operation("POST", SESSION + "/approvals/{approval_id}", decide, {200: Done}, "write",
               body=Decision, errors=(404, 409, 410, 422)),
+    Operation("GET", SESSION + "/allowed", list_allowances, {200: AllowedOut}, errors=(404, 410)),
+    Operation("POST", SESSION + "/ask-again", ask_about_again, {200: Done}, "write",
+              body=AskAgain, errors=(404, 409, 410, 422)),
     Operation("POST", SESSION + "/settle", settle, {200: Done}, "write", body=Settle,
               errors=(404, 409, 410, 422)),
     Operation("POST", SESSION + "/rewind", rewind, {200: Done}, "write", body=RewindTo,

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from killick.agent.approvals import Allowance
 from killick.exchange.export.endings import ending_words
 from killick.model import entries as e
 from killick.model.messages import Part, Role, State, ToolResult
@@ -157,6 +158,12 @@ class UnknownOut(ToClient, frozen=True, kw_only=True):
     call_id: str
     name: str
     arguments: str
+
+
+class AllowedOut(ToClient, frozen=True, kw_only=True):
+    """The calls that a person has allowed for good: one tool with one set of arguments each."""
+
+    allowed: list[Allowance]
 
 
 class WaitingLine(ToClient, frozen=True, kw_only=True):

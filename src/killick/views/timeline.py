@@ -30,7 +30,10 @@ class TimedWait(msgspec.Struct, frozen=True):
 
 
 class TimedModelCall(msgspec.Struct, frozen=True):
-    """One request to a model. `seconds` is None while it has not ended."""
+    """One request to a model. `seconds` is None while it has not ended.
+
+    `first_seconds` is how long its answer let wait; None where no piece came, or its process died.
+    """
 
     id: str
     attempt: int
@@ -42,6 +45,7 @@ class TimedModelCall(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
     usage: e.Usage | None = None
     error: str | None = None
+    first_seconds: float | None = None
 
 
 class TimedTurn(msgspec.Struct):
@@ -106,16 +110,8 @@ def _take(turn: TimedTurn, entry: e.Entry, names: Mapping[tuple[str, str], str])
     at_us, body = entry.at_us, entry.body
     match body:
         case e.ModelCallStarted():
-            turn.model_calls.append(
-                TimedModelCall(
-                    id=body.id,
-                    attempt=body.attempt,
-                    provider=body.provider,
-                    model=body.model,
-                    started_at_us=at_us,
-                    retry_of=body.retry_of,
-                )
-            )
+            began = body.id, body.attempt, body.provider, body.model, at_us, body.retry_of
+            turn.model_calls.append(TimedModelCall(*began))
         case e.ModelCallEnded():
             turn.model_calls = [
                 _end_call(call, at_us, body) if call.id == body.id else call
@@ -145,12 +141,14 @@ def _take(turn: TimedTurn, entry: e.Entry, names: Mapping[tuple[str, str], str])
 
 
 def _end_call(call: TimedModelCall, at_us: int, body: e.ModelCallEnded) -> TimedModelCall:
+    first = body.first_at_us
     return msgspec.structs.replace(
         call,
         seconds=_seconds(call.started_at_us, at_us),
         finish_reason=body.finish_reason,
         usage=body.usage,
         error=body.error,
+        first_seconds=None if first is None else _seconds(call.started_at_us, first),
     )
 
 

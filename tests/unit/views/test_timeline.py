@@ -1,5 +1,6 @@
 """When what happened: durations, model calls and their attempts, tools, tokens."""
 
+import msgspec
 import pytest
 
 from killick import Message, Session, Store, Usage
@@ -55,6 +56,14 @@ def test_a_model_call_lasts_until_it_ended() -> None:
     (call,) = timed((5, begun()), (6, asked()), (6.25, got(input=3))).model_calls
     assert (call.provider, call.model, call.seconds, call.finish_reason) == ("p", "m", 0.25, "stop")
     assert call.usage == Usage(input=3)
+
+
+def test_a_model_call_says_how_long_its_first_piece_let_wait() -> None:
+    first = msgspec.structs.replace(got(), first_at_us=6_100_000)
+    (call,) = timed((5, begun()), (6, asked()), (6.25, first)).model_calls
+    assert call.first_seconds == 0.1
+    (call,) = timed((5, begun()), (6, asked()), (6.25, got())).model_calls
+    assert call.first_seconds is None
 
 
 def test_attempts_are_told_apart_and_their_tokens_summed() -> None:

@@ -9,6 +9,7 @@ from signal import SIGINT, SIGTERM
 from typing import Final
 
 from killick.agent import Agent
+from killick.agent.approvals import decide_allowed
 from killick.cli.chat.talk import STOPPED, TERMINATED, Left
 from killick.cli.chat.view import AnswerView, call_text
 from killick.cli.invocation import Invocation
@@ -67,10 +68,10 @@ class OneTurn:
                     answer = self._answers.setdefault(item.message_id, AnswerView())
                     answer.add(item.part, item.delta.text)
                     self._write(answer.all())
-            elif self._take(item.body):
+            elif await self._take(item.body):
                 return
 
-    def _take(self, body: e.Body) -> bool:
+    async def _take(self, body: e.Body) -> bool:
         """Take an entry; return whether it is the turn's end."""
         match body:
             case e.MessageEnded():
@@ -82,7 +83,8 @@ class OneTurn:
                 if (call := self._calls.get(body.call_id)) is not None:
                     self._invocation.note(f"runs {call_text(call)}")
             case e.ApprovalAsked():
-                self._stop(NOT_ASKED)
+                if await decide_allowed(self._session):
+                    self._stop(NOT_ASKED)
             case _:
                 pass
         return isinstance(body, e.TurnEnding)

@@ -17,6 +17,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from killick.adapters.pydantic_ai import granted
 from killick.agent import Agent
+from killick.agent.approvals import allow_always, decide_allowed
 from killick.cli.chat.screen import Screen
 from killick.cli.chat.view import View, ViewedMessage, call_text
 from killick.cli.invocation import explain
@@ -144,6 +145,10 @@ class Talk:
                 shown = self.view.take(item)
                 if shown:
                     await self.screen.show(*shown)
+                if isinstance(item, e.Entry) and isinstance(item.body, e.ApprovalAsked):
+                    waiting = {call.asked.id for call in await decide_allowed(session)}
+                    if item.body.id not in waiting:
+                        self.view.waiting.asked.pop(item.body.id, None)
                 self._ask()
                 self.screen.refresh()
         except KillickError as error:
@@ -345,18 +350,26 @@ class Talk:
     def _ask(self) -> None:
         pending = next(iter(self.view.pending.values()), None)
         self.screen.question = (
-            f"Run {call_text(pending.call)} ? [y]es [n]o [a]lways" if pending else ""
+            f"Run {call_text(pending.call)} ? [y]es [n]o [a]lways this call" if pending else ""
         )
 
     async def _decide(self, text: str) -> None:
         pending = next(iter(self.view.pending.values()))
-        word = text.lower()
-        if word not in ("y", "yes", "n", "no", "a", "always"):
-            await self.say("note", "Type y, n or a; Ctrl+C stops the turn.")
+        word, tool = text.lower(), pending.call.name
+        every = f"every {tool}"
+        if word not in ("y", "yes", "n", "no", "a", "always", every.lower()):
+            await self.say(
+                "note",
+                f"Type y, n or a; Ctrl+C stops the turn. 'a' lets exactly this call run in this "
+                f"session from now on; '{every}' lets every call of {tool} run until you leave, "
+                "whatever its arguments.",
+            )
             return
-        approved = word[0] in "ya"
-        if word[0] == "a":
-            self.agent.allowed.add(pending.call.name)
+        approved = word[0] != "n"
+        if word == every.lower():
+            self.agent.allowed.add(tool)
+        elif word[0] == "a":
+            await allow_always(self.session, pending, "chat")
         await self.session.decide_approval(
             pending.asked, approved=approved, by="chat", reason=None if approved else "refused"
         )

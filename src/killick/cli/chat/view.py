@@ -5,7 +5,7 @@ What is shown comes out of the journal alone: it is what is kept, wherever the t
 
 from typing import Final, Literal, NamedTuple
 
-from killick.agent.agent import Pending
+from killick.agent.approvals import Pending
 from killick.journal import turn_state
 from killick.journal.closing import WaitingCall
 from killick.model import entries as e

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "./base.js";
 import { exact, fieldsOf } from "./exact.js";
 
 // Allow works once all of it was on the screen: it fits, or it was scrolled to its end, or expanded.
-export function Ask({ tool, onDecide, onAlways }) {
+export function Ask({ tool, onDecide }) {
   const asked = tool.approval;
   const box = useRef(null);
   const [seen, setSeen] = useState(false);
@@ -21,7 +21,7 @@ export function Ask({ tool, onDecide, onAlways }) {
   const fields = known && fieldsOf(asked.arguments);
   const may = known && (seen || all);
   const why = !known ? (asked.arguments === null ? "The arguments that were asked about are not in the journal; it can only be denied." : "One moment …") : may ? "" : "Scroll to the end, or show all of it, before you allow it.";
-  const allow = () => { if (!may) return; if (always) onAlways(tool); onDecide(tool, true); };
+  const allow = () => { if (may) onDecide(tool, true, always); };
   const key = (event) => {
     if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "checkbox") return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -33,7 +33,7 @@ export function Ask({ tool, onDecide, onAlways }) {
     ${known && html`<div class=${`whole ${all ? "all" : ""}`} ref=${box} tabindex="0" role="region" aria-label="What it would run with" onScroll=${look}>
       ${fields ? fields.map(([name, value]) => html`<p class="what exact">${exact(name)}</p><pre class="exact">${exact(value)}</pre>`) : html`<pre class="exact">${exact(asked.arguments) || "nothing"}</pre>`}
     </div>`}
-    ${known && html`<label class="always"><input type="checkbox" checked=${always} onChange=${(event) => setAlways(event.target.checked)} />Always in this session, for exactly this call, while this tab is open</label>`}
+    ${known && html`<label class="always"><input type="checkbox" checked=${always} onChange=${(event) => setAlways(event.target.checked)} />Always in this session, for exactly this call</label>`}
     <div class="push"><span role="status">${why}</span>
       ${known && !may && html`<button type="button" class="button small" onClick=${() => setAll(true)}>Show all</button>`}
       <button type="button" class="button small" onClick=${() => onDecide(tool, false)}>Deny</button>

@@ -78,7 +78,7 @@ export class Conversation {
     for (const asked of approvals) {
       const held = this.byId.get(asked.message_id);
       const waits = held?.now.tools.some((tool) => tool.call_id === asked.call_id && tool.approval?.id === asked.id);
-      if (waits) { this.tool(asked.message_id, asked.call_id, { approval: asked }); this.onAsked?.({ ...held.now.tools.find((tool) => tool.call_id === asked.call_id), approval: asked }); }
+      if (waits) this.tool(asked.message_id, asked.call_id, { approval: asked });
     }
   }
 
@@ -422,12 +422,3 @@ export function cutUp(text) {
   }
   return pieces;
 }
-
-// What was allowed for good in this tab: a session, a tool, and the hash of its arguments. Nothing wider.
-const KEY = "killick-always";
-const rule = (id, tool) => `${id}/${tool.name}/${tool.approval.arguments_hash}`;
-const rules = () => new Set(JSON.parse(sessionStorage.getItem(KEY) ?? "[]"));
-export const always = {
-  add: (id, tool) => sessionStorage.setItem(KEY, JSON.stringify([...rules().add(rule(id, tool))])),
-  has: (id, tool) => rules().has(rule(id, tool)),
-};

@@ -25,7 +25,7 @@ function Reasoning({ text, live }) {
   return html`<details class="fold reason"><summary>${live ? "Thinking…" : "Reasoning"}</summary><div>${text}</div></details>`;
 }
 
-export function Picture({ part }) {
+function Picture({ part }) {
   const [url, setUrl] = useState(null);
   useEffect(() => {
     let made = null;

@@ -2,7 +2,7 @@
 
 import { api, reachable } from "./api.js";
 import { address, attempt, fullTime, go, html, Icon, IconButton, Later, newKey, route, signal, titleOf, toast, useEffect, useLayoutEffect, useRef, useState } from "./base.js";
-import { always, Conversation } from "./conversation.js";
+import { Conversation, brief } from "./conversation.js";
 import { knownOf, Messages, save } from "./messages.js";
 import { look } from "./needs.js";
 import { reload, sideOpen } from "./sessions.js";
@@ -34,9 +34,11 @@ function Title({ session, onRename }) {
 
 function Menu({ conversation, session }) {
   const [open, setOpen] = useState(false);
+  const [allowed, setAllowed] = useState([]);
   const box = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
+    attempt(async () => setAllowed((await api.allowed(conversation.id)).allowed));
     const away = (event) => { if (!box.current.contains(event.target)) setOpen(false); };
     document.addEventListener("pointerdown", away);
     box.current.querySelector("[role=menuitem]")?.focus();
@@ -64,6 +66,8 @@ function Menu({ conversation, session }) {
         <hr />`}
       <button role="menuitem" onClick=${act(async () => go(`${address(id)}?then=${conversation.detail.value.head}`))}><${Icon} name="clock" />Look back in time</button>
       ${beside && html`<button role="menuitem" onClick=${act(async () => go(beside))}><${Icon} name="columns" />Beside what it was forked from</button>`}
+      ${may.value === "write" && allowed.length > 0 && html`<hr /><small role="presentation">Runs here unasked</small>
+        ${allowed.map((one) => html`<button role="menuitem" key=${one.tool + one.arguments_hash} onClick=${act(async () => { await api.askAgain(id, one); toast("You will be asked again"); })}><${Icon} name="undo" /><span class="short">Ask again: ${one.tool} ${brief(one.arguments)}</span></button>`)}`}
       <hr />
       <small role="presentation">Export</small>
       <button role="menuitem" onClick=${write("markdown")}><${Icon} name="down" />Markdown</button>
@@ -180,7 +184,6 @@ function actions(conversation, toEnd) {
     turns: conversation.turns.value,
     itemOf: (shown) => conversation.itemOf(shown),
     itemsOf: (turn) => knownOf(conversation.items.value.map((held) => held.shown.value), turn, conversation.turns.value.get(turn)),
-    onAlways: (tool) => always.add(id, tool),
     onFork: (at) => attempt(async () => { const made = await api.fork(id, at); go(address(made.id)); await reload(); toast("This is a fork; the other is as it was"); }),
     onRewind: (item) => attempt(async () => {
       const through = item.role === "user" ? item.seq - 1 : item.seq;
@@ -189,10 +192,10 @@ function actions(conversation, toEnd) {
     }),
     onContinue: (turn) => attempt(async () => { toEnd(); await conversation.ask({ prompt: null, continues: turn }, newKey()); }),
     onAgain: (turn) => attempt(async () => { toEnd(); await conversation.again(turn); }),
-    onDecide: (tool, approved) => attempt(async () => {
+    onDecide: (tool, approved, always) => attempt(async () => {
       // Asked before: a turn that waits may be over by the time the decision is answered.
       const over = !conversation.running.value;
-      await api.decide(id, tool.approval, approved);
+      await api.decide(id, tool.approval, approved, always);
       look();
       if (over) await conversation.ask({ prompt: null, continues: tool.approval.turn_id });
     }),
@@ -211,9 +214,6 @@ function Open({ conversation }) {
     if (target) { pinned.current = false; target.scrollIntoView({ block: "center" }); }
   }, [talk.found]);
   useEffect(() => { if (route.value.seq) attempt(() => conversation.reach(route.value.seq)); }, [route.value.seq]);
-  useEffect(() => {
-    conversation.onAsked = (tool) => { if (may.value === "write" && always.has(conversation.id, tool)) talk.onDecide(tool, true); };
-  });
   // What is read on the way up pushes nothing out of its place.
   const place = useRef(null);
   const onMore = () => {

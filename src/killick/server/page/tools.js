@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { attempt, html, useMemo, useState } from "./base.js";
 import { Ask } from "./approval.js";
 import { brief, COMMANDS, KEPT, MANY, parsed, PATHS, quiet, textIn } from "./conversation.js";
-import { Picture, Run } from "./messages.js";
+import { Part, Run } from "./messages.js";
 import { Terminal } from "./terminal.js";
 
 const SAID = { "not started": "not run", denied: "denied", running: "running", finished: "done", failed: "failed", unknown: "outcome unknown", "cut off": "cut off" };
@@ -78,14 +78,16 @@ export function Tree({ name, value, depth = 0 }) {
 
 // -- one call -------------------------------------------------------------------------------------
 
-const mediaIn = (result) => (Array.isArray(result?.content) ? result.content.filter((one) => one.type === "image") : []);
+const mediaIn = (result) => (Array.isArray(result?.content) ? result.content.filter((one) => one.type === "image" || one.type === "file") : []);
 const textOfResult = (result) => (typeof result.content === "string" ? result.content : result.content.filter((one) => one.type === "text").map((one) => one.text).join("\n"));
 
 function Inside({ tool, message, talk }) {
   const value = useMemo(() => parsed(tool.arguments), [tool.arguments]);
   const command = textIn(value, COMMANDS);
   const change = useMemo(() => changeOf(value), [value]);
-  const result = tool.result ? textOfResult(tool.result) : null;
+  const media = mediaIn(tool.result);
+  const said = tool.result ? textOfResult(tool.result) : null;
+  const result = said === "" && media.length ? null : said;
   const tree = useMemo(() => (result && result.length <= KEPT && /^\s*[[{]/.test(result) ? parsed(result) : undefined), [result]);
   const whole = async (field) => {
     const all = await attempt(() => api.tool(talk.id, message.id, tool.call_id));
@@ -98,7 +100,7 @@ function Inside({ tool, message, talk }) {
     ${command !== undefined && tool.output === null && result === null && html`<pre class="terminal"><span class="command">${command}</span></pre>`}
     ${tool.output !== null && !same && html`<p class="what">Output</p><${Terminal} text=${tool.output} from=${tool.output_from ?? 0} total=${tool.output_chars} live=${live} command=${command} onAll=${() => whole("output")} />`}
     ${result !== null && html`${command === undefined && html`<p class="what">Result</p>`}${tree !== undefined && tree !== null ? html`<div class="tree"><${Tree} value=${tree} /></div>` : html`<${Terminal} text=${result || "empty"} total=${tool.result_chars} keep="start" command=${tool.output === null || same ? command : undefined} onAll=${() => whole("result")} />`}`}
-    ${mediaIn(tool.result).map((part) => html`<${Picture} part=${part} />`)}
+    ${media.map((part) => html`<${Part} part=${part} />`)}
     ${tool.state === "unknown" && !tool.settled && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
     ${tool.settled && html`<p class="settled">It ${tool.settled.outcome === "did_not_run" ? "did not run" : "ran"}, as a ${tool.settled.by} found out.${tool.settled.evidence ? ` ${tool.settled.evidence}` : ""}</p>`}
   </div>`;
@@ -119,7 +121,7 @@ export function Tool({ tool, message, over, talk }) {
       <summary onClick=${(event) => { event.preventDefault(); setOpen(!shown); }}><code>${tool.name}</code><span class="brief">${brief(tool.arguments)}</span><span class=${`state ${state.replace(/ .*/, "")}`}>${words}</span></summary>
       ${shown && html`<${Inside} tool=${tool} message=${message} talk=${talk} />`}
     </details>
-    ${state === "asked" && talk.may && html`<${Ask} tool=${tool} onDecide=${talk.onDecide} onAlways=${talk.onAlways} />`}
+    ${state === "asked" && talk.may && html`<${Ask} tool=${tool} onDecide=${talk.onDecide} />`}
   </div>`;
 }
 

@@ -106,6 +106,7 @@ class StreamCore:
         self._open: Literal["text", "reasoning"] | None = None
         self._length = 0
         self._calls: dict[str, _Call] = {}
+        self._first_at_us: int | None = None
         self._cut: str | None = None
         self.error: str | None = None
         self.state: State = "streaming"
@@ -203,7 +204,9 @@ class StreamCore:
     ) -> Callable[[EngineState], Receipt | Over]:
         turn = self.turn
         state: Literal["complete", "partial"] = "complete" if why is None else "partial"
-        after = msgspec.structs.replace(self.ended, turn_id=turn.claim.turn_id, error=why)
+        after = msgspec.structs.replace(
+            self.ended, turn_id=turn.claim.turn_id, error=why, first_at_us=self._first_at_us
+        )
         at = turn.runtime.clock()
         return lambda engine: ops.end_message(
             engine, turn.key, turn.claim, self.id, state, buffer, after, at
@@ -275,6 +278,8 @@ class StreamCore:
             self._tell(call_id, call)
 
     def _hand_over(self, buffer: StreamBuffer, delta: e.Delta, size: int) -> None:
+        if self._first_at_us is None:
+            self._first_at_us = self.turn.runtime.clock()
         buffer.add(delta, size)
         if self.kept is not None:
             self.kept.append(delta)

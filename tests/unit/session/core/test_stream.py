@@ -1,5 +1,6 @@
 """What a stream tells of its calls, how it is cut off, and where its parts end."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,3 +136,27 @@ def test_a_turn_that_nobody_has_told_of_the_stop_is_completed(session: Session) 
         turn.record(Message("assistant", [Text("Yes.")]))
         session.stop()
     assert [info.status for info in session.turns()] == ["completed"]
+
+
+def ended_calls(session: Session) -> list[e.ModelCallEnded]:
+    bodies = [entry.body for entry in session.entries()]
+    return [body for body in bodies if isinstance(body, e.ModelCallEnded)]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_end_of_a_call_says_when_its_first_piece_came(tmp_path: Path, broken: bool) -> None:
+    now = [1_000]
+    with Store(tmp_path / "work.db", clock=lambda: now[0]) as store:
+        session = store.create_session()
+        with contextlib.suppress(KeyboardInterrupt), session.turn("go") as turn:
+            with turn.stream():
+                pass
+            with turn.stream() as reply:
+                now[0] = 2_000
+                reply.reasoning("Hm. ")
+                now[0] = 3_000
+                reply.text("Yes.")
+                now[0] = 4_000
+                if broken:
+                    raise KeyboardInterrupt
+        assert [call.first_at_us for call in ended_calls(session)] == [None, 2_000]
