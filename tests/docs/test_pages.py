@@ -55,6 +55,19 @@ def test_python_blocks_run(page: Path, tmp_path: Path, provider: dict[str, str])
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.crash
+def test_the_first_page_can_be_followed_block_by_block(
+    tmp_path: Path, provider: dict[str, str]
+) -> None:
+    """A person pastes a block, runs the file, pastes the next, and runs it again."""
+    written = blocks(DOCS / "how-to" / "record-my-own-loop.md", "python")
+    program = tmp_path / "loop.py"
+    for count in (1, 2, 4, len(written), len(written)):
+        program.write_text("\n".join(written[:count]), encoding="utf-8")
+        done = run([sys.executable, str(program)], tmp_path, provider)
+        assert (done.returncode, done.stderr) == (0, ""), count
+
+
 def _python_for(page: Path) -> str:
     peers = ROOT / ".peersvenv" / "bin" / "python"
     if page != FRAMEWORKS:
