@@ -41,6 +41,7 @@ class Editor:
         self.updates: list[dict[str, Any]] = []
         self.watch: Callable[[dict[str, Any]], None] = lambda _update: None
         self.allows = True
+        self.chooses = "allow"
         self.asked: list[dict[str, Any]] = []
         self.answers = asyncio.Event()
         self.answers.set()
@@ -62,7 +63,7 @@ class Editor:
     ) -> RequestPermissionResponse:
         self.asked.append(tool_call.model_dump(by_alias=True, exclude_none=True, mode="json"))
         await self.answers.wait()
-        kind = "allow" if self.allows else "reject"
+        kind = self.chooses if self.allows else "reject"
         chosen = next(each for each in options if each.kind.startswith(kind))
         outcome = AllowedOutcome(outcome="selected", option_id=chosen.option_id)
         return RequestPermissionResponse(outcome=outcome)

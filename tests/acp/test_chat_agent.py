@@ -122,6 +122,24 @@ async def test_what_needs_a_person_is_asked_at_the_editor(store: Path, server: S
 
 
 @in_a_loop
+async def test_a_call_that_is_always_allowed_is_asked_about_once(
+    store: Path, server: Scripted
+) -> None:
+    one = ("write_file", {"path": "kelp.txt", "content": "brown"})
+    other = ("write_file", {"path": "kelp.txt", "content": "green"})
+    for call in (one, one, other):
+        server.scripts += [calling(call), said("Written.")]
+    async with talking(store, server) as (editor, connection, _):
+        session = await begin(connection, store)
+        editor.chooses = "allow_always"
+        assert await ask(connection, session) == "end_turn"
+        assert await ask(connection, session, "Again.") == "end_turn"
+        assert len(editor.asked) == 1
+        assert await ask(connection, session, "Green.") == "end_turn"
+        assert len(editor.asked) == 2
+
+
+@in_a_loop
 async def test_a_cancelled_answer_is_kept_as_far_as_it_came(store: Path, server: Scripted) -> None:
     server.scripts += [begun("Large ", "brown")]
     async with talking(store, server) as (editor, connection, _):

@@ -118,3 +118,43 @@ def test_calls_that_waited_when_the_chat_was_killed(
     written = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert written == {"a.txt": "one", "b.txt": long}
     assert terminal.leave() == 0
+
+
+def test_always_is_for_this_call_and_more_than_that_is_written_out(
+    chat: Chat, server: Scripted, session: Session
+) -> None:
+    """It holds in the next chat too; what is allowed for a whole tool ends with its chat."""
+
+    def ask(name: str) -> None:
+        call = ("write_file", {"path": name, "content": "one"})
+        server.scripts.extend([calling(call), said(f"I wrote {name}.")])
+        terminal.enter("Write it.")
+
+    terminal = chat("--resume")
+    terminal.shows("/help lists")
+    ask("a.txt")
+    terminal.shows("[y]es [n]o [a]lways this call")
+    terminal.enter("a")
+    terminal.shows("I wrote a.txt.")
+    assert terminal.leave() == 0
+
+    terminal = chat("--resume")
+    terminal.shows("/help lists")
+    head = session.entries()[-1].seq
+    ask("a.txt")
+    until(session, ended, after=head)
+    ask("b.txt")
+    terminal.shows('Run write_file {"path": "b.txt"')
+    terminal.enter("all")
+    terminal.shows("'every write_file' lets every call of write_file run until you leave")
+    terminal.enter("every write_file")
+    terminal.shows("I wrote b.txt.")
+    ask("c.txt")
+    terminal.shows("I wrote c.txt.")
+    assert terminal.leave() == 0
+    decided = [entry.body for entry in session.entries() if entry.kind == "approval_decided"]
+    assert [body.by for body in decided if isinstance(body, e.ApprovalDecided)] == [
+        "chat",
+        "always",
+        "chat",
+    ]

@@ -35,7 +35,8 @@ from acp.schema import (
     StopReason,
 )
 
-from killick.agent.agent import Agent, pending_approvals
+from killick.agent.agent import Agent
+from killick.agent.approvals import allow_always, decide_allowed
 from killick.errors import KillickError, SessionNotFound, TurnStopped
 from killick.model import entries as e
 from killick.model.causes import Cause
@@ -62,6 +63,7 @@ _KINDS: Final = {
 }
 _OPTIONS: Final = (
     PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
+    PermissionOption(option_id="always", name="Always, exactly this call", kind="allow_always"),
     PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
 )
 
@@ -292,12 +294,12 @@ class EditorAgent:
 
     async def _ask(self, session: AsyncSession, asked: e.ApprovalAsked) -> None:
         """Ask the person, and record the decision; one that was made elsewhere stays."""
-        waiting = await pending_approvals(session)
-        call = next((each.call for each in waiting if each.asked.id == asked.id), None)
-        if call is None:
+        waiting = await decide_allowed(session)
+        pending = next((each for each in waiting if each.asked.id == asked.id), None)
+        if pending is None:
             return
         call_id = f"{asked.message_id}/{asked.call_id}"
-        about = {"toolCallId": call_id, **_about(call)}
+        about = {"toolCallId": call_id, **_about(pending.call)}
         request = RequestPermissionRequest.model_validate(
             {"sessionId": session.id, "toolCall": about, "options": list(_OPTIONS)}
         )
@@ -306,9 +308,11 @@ class EditorAgent:
         )
         if isinstance(answer.outcome, AllowedOutcome):
             with contextlib.suppress(KillickError):  # another person was faster, or it is over
-                await session.decide_approval(
-                    asked, approved=answer.outcome.option_id == "allow", by="editor"
-                )
+                chosen = answer.outcome.option_id
+                if chosen == "always":
+                    await allow_always(session, pending, "editor")
+                approved = chosen in ("allow", "always")
+                await session.decide_approval(asked, approved=approved, by="editor")
 
 
 class AnswerFailed(KillickError):

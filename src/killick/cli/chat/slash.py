@@ -242,5 +242,5 @@ COMMANDS: Final[dict[str, Slash]] = {
     "search": Slash("find messages of all sessions", _search, idle=False, takes="WORDS"),
     "help": Slash("this list", _help, idle=False),
     "quit": Slash("leave; everything is kept", _leave, idle=False),
-    "exit": Slash("leave; everything is kept", _leave, idle=False),
+    "exit": Slash("as /quit", _leave, idle=False),
 }

@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { address, attempt, follows, fullTime, html, IconButton, shortTime, titleOf, toast, useEffect } from "./base.js";
 import { Ask } from "./approval.js";
+import { brief } from "./conversation.js";
 import { lines, look, nameOf, told, WORDS } from "./needs.js";
 
 function act(work) { return () => attempt(async () => { await work(); await look(); }); }
@@ -22,7 +23,7 @@ function Line({ line, may }) {
     <header><b>${WORDS[line.kind] ?? line.kind}</b><a href=${path} onClick=${(event) => follows(event, path)}>${titleOf(line.session)}</a><time title=${fullTime(line.session.updated_at)}>${shortTime(line.session.updated_at)}</time></header>
     ${line.words && html`<p>${line.words}</p>`}
     ${tool && may && html`<${Ask} tool=${tool} onDecide=${decide} />`}
-    ${line.unknown.map((one) => html`<div class="doubt" key=${one.call_id}><span><code>${one.name}</code> <span class="brief">${one.arguments.slice(0, 300)}</span></span>
+    ${line.unknown.map((one) => html`<div class="doubt" key=${one.call_id}><span><code>${one.name}</code> <span class="brief">${brief(one.arguments)}</span></span>
       <small>It was started and no result came. Look at what it would have changed, then say what you found.</small>
       ${may && html`<span class="push"><button type="button" class="button small" onClick=${settle(one, "ran")}>It ran</button><button type="button" class="button small" onClick=${settle(one, "did_not_run")}>It did not run</button></span>`}</div>`)}
     ${may && line.kind === "turn_ended" && line.turn_id && html`<div class="push"><button type="button" class="button small" onClick=${goOn}>Continue</button></div>`}
