@@ -5,8 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
+PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
+
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers adapters corpus lab docs dist recording pictures lock clean
+.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers adapters extras corpus lab docs dist recording pictures lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,13 +37,14 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
-bench: $(STAMP) $(PEERS) .adaptersvenv/openai_agents/.setup-done .adaptersvenv/langgraph/.setup-done  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
+bench: $(STAMP) $(PEERS) $(PEERED:%=.adaptersvenv/%/.setup-done)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)
 	@$(BIN)/python -m benchmarks.growth $(ARGS)
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 	@.adaptersvenv/openai_agents/bin/python -m benchmarks.adapters openai_agents
 	@.adaptersvenv/langgraph/bin/python -m benchmarks.adapters langchain
+	@for name in google_adk agent_framework strands; do .adaptersvenv/$$name/bin/python -m benchmarks.adapters $$name; done
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for a quarter of an hour
 	@$(BIN)/python -m torture
@@ -78,7 +81,6 @@ pictures: $(STAMP)  ## draw the documents' pictures anew, from docs/pictures
 lab: $(STAMP)  ## run the real agents, break them off, go on in every other; writes docs/agents.md
 	@$(BIN)/python -m tests.lab $(ARGS)
 
-PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
 # Other frameworks would quarrel with our lock, so they get an environment of their own.
 peers: $(STAMP) .peersvenv/.setup-done $(PEERED:%=.adaptersvenv/%/.setup-done)  ## interrupt the same agent in other frameworks; writes docs/peers.md
 	@$(BIN)/python -m peers $(ARGS)
@@ -104,6 +106,9 @@ adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui
 		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
 	done; \
 	$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py tests/server/test_ag_ui.py $(ARGS) || failed=1; exit $$failed
+
+extras: $(STAMP)  ## install each framework's extra into a fresh environment, and import its adapter
+	@$(BIN)/python requirements/extras.py $(ARGS)
 
 # The client of AG-UI is a package of node's; without npm its test is skipped.
 .adaptersvenv/ag_ui/.setup-done: requirements/adapters/ag_ui.json

@@ -1,4 +1,4 @@
-"""Record starts and results of a turn's tools as a framework reports them, on both faces.
+"""Record starts and results of a turn's tools as a framework reports them.
 
 A framework tells of a tool by the id of its call. Some models give none, and then the framework
 mints one, or tells an empty one: the call is found by its name and arguments among those that are
@@ -9,14 +9,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from killick.adapters.shared_store import session_of
 from killick.errors import ToolAlreadyStarted, TurnEnded
 from killick.model import entries as e
 from killick.model.messages import Json, Message, ToolCall, ToolResult
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncTool, AsyncTurn
 from killick.session.core.session import Content
-from killick.session.sync import Session
-from killick.session.sync_blocks import Tool, Turn, plain
+from killick.session.sync_blocks import plain
 
 
 class OpenCalls:
@@ -101,7 +101,7 @@ def undecided(entries: list[e.Entry], turn_id: str, call_id: str) -> e.ApprovalA
 
 
 class ToolJournal:
-    """Starts and results of one turn, asynchronous.
+    """Starts and results of one turn.
 
     `of` is the turn that this one continues: its calls may be started here.
 
@@ -117,7 +117,7 @@ class ToolJournal:
 
     @property
     def session(self) -> AsyncSession:
-        return AsyncSession(self.turn._core.session)
+        return session_of(self.turn)
 
     async def start(self, call_id: str, name: str = "", arguments: Any = None) -> str:
         """Record that a tool starts, durably; returns the id under which its call is recorded.
@@ -176,79 +176,3 @@ class ToolJournal:
             await self.turn.record(Message(role="tool", parts=(result,)))
         except TurnEnded:
             await self.session.finish_tool(self.turn.id, call_id, content, is_error=is_error)
-
-
-class BlockingToolJournal:
-    """Starts and results of one turn, synchronous.
-
-    If interrupted: a tool that was started has its result, or its outcome is unknown.
-    """
-
-    def __init__(self, turn: Turn, *, of: str | None = None) -> None:
-        self.turn = turn
-        self.calls = OpenCalls()
-        self._of = of
-        self._running: dict[str, Tool] = {}
-        self._resumed: set[str] = set()
-
-    @property
-    def session(self) -> Session:
-        return Session(self.turn._core.session)
-
-    def start(self, call_id: str, name: str = "", arguments: Any = None) -> str:
-        """Record that a tool starts, durably; returns the id under which its call is recorded.
-
-        Raises CallNotFound if the model made no such call.
-        """
-        made_here = self.calls.find(call_id, name, arguments)
-        own = made_here or call_id
-        tool = self.turn.tool(own, of=None if made_here is not None else self._of)
-        try:
-            tool.begin()
-        except ToolAlreadyStarted:
-            if made_here is not None or self._of is None:
-                raise
-            self._resumed.add(own)  # it waited for a person in the middle, and runs again
-            return own
-        self.calls.begin(own)
-        self._running[own] = tool
-        return own
-
-    def finish(
-        self, call_id: str, content: Content, *, is_error: bool = False, structured: Json = None
-    ) -> None:
-        """Record the result of a tool that was started; of one that was not, as an answer."""
-        own = self.calls.find(call_id) or call_id
-        tool = self._running.pop(own, None)
-        if own in self._resumed and self._of is not None:
-            self._resumed.discard(own)
-            self.session.finish_tool(
-                self._of, own, content, is_error=is_error, structured=structured
-            )
-            return
-        if tool is None:
-            self.answer(own, content, is_error=is_error)
-            return
-        self.calls.close(own)
-        tool.finish(content, is_error=is_error, structured=structured)
-        tool.end()
-
-    def leave(self, call_id: str, error: BaseException) -> None:
-        """Record that an exception left a tool: a failure is its result, a cancellation is not."""
-        own = self.calls.find(call_id) or call_id
-        tool = self._running.pop(own, None)
-        if tool is not None:
-            self.calls.close(own)
-            tool.end(error)
-
-    def answer(self, call_id: str, content: Content, *, is_error: bool = False) -> None:
-        """Record what the model is told of a call that no tool ran for."""
-        if call_id not in self.calls or self.calls.is_running(call_id):
-            return
-        self.calls.close(call_id)
-        kept = content if isinstance(content, str) else tuple(content)
-        result = ToolResult(call_id, kept, is_error=is_error)
-        try:
-            self.turn.record(Message(role="tool", parts=(result,)))
-        except TurnEnded:
-            self.session.finish_tool(self.turn.id, call_id, content, is_error=is_error)

@@ -84,7 +84,7 @@ class DeltaApplier:
                 if isinstance(action, MediaPiece):
                     yield action
                 else:
-                    self._apply(action)
+                    self.apply(action)
 
     def feed_response(self, response: Any) -> Iterator[MediaPiece]:
         """Record one whole response."""
@@ -103,7 +103,7 @@ class DeltaApplier:
             if isinstance(action, MediaPiece):
                 yield action
             else:
-                self._apply(action)
+                self.apply(action)
         if self._reader.cut is not None:
             self._reply.cut_off(self._reader.cut)
         elif not self._reader.ended:
@@ -129,7 +129,8 @@ class DeltaApplier:
         except (LookupError, TypeError, ValueError, AttributeError):
             return [unsent(self._kind.provider, event=event)]
 
-    def _apply(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
+        """Write one action that needs no blob; what is refused is kept as opaque data."""
         try:
             self._write(action)
         except InvalidEntry as refused:

@@ -7,7 +7,6 @@ is recorded into a session of its own, if that agent has a recorder too.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from agent_framework import (
@@ -30,39 +29,20 @@ from killick.adapters.agent_framework.contents import (
     text_of,
     usage_of,
 )
-from killick.adapters.shared_store import open_child
-from killick.adapters.tool_journal import ToolJournal, undecided
+from killick.adapters.run_scopes import RunContext, RunningTool, RunScope
 from killick.errors import KillickError
-from killick.model.messages import File, Image, Message, Text, ToolCall
+from killick.model.messages import Message, ToolCall
 from killick.session.aio_blocks import AsyncStream, AsyncTurn
 
 Next = Callable[[], Awaitable[None]]
 
 
-class _Scope:
-    """One session that is recorded into: the run's own, or that of an agent inside of a tool."""
+class _Scope(RunScope):
+    """One session that is recorded into."""
 
     def __init__(self, turn: AsyncTurn, *, of: str | None = None) -> None:
-        self.turn = turn
-        self.of = of
-        self.tools = ToolJournal(turn, of=of)
-        self.children: dict[str, _Scope] = {}
-        self._failed: tuple[int, str] | None = None
+        super().__init__(turn, of=of)
         self._decided: set[str] = set()
-
-    def stream(self, facts: dict[str, Any]) -> AsyncStream:
-        """Return the next request as a block; after one that failed it is a retry."""
-        attempt, first = self._failed or (0, None)
-        reply = self.turn.stream(**facts, attempt=attempt + 1, retry_of=first)
-        self._failed = (attempt + 1, first or reply.model_call_id)
-        return reply
-
-    async def end(self, reply: AsyncStream, error: BaseException | None) -> None:
-        """End an answer, and remember its calls."""
-        await reply.end(error)
-        if error is None:
-            self._failed = None
-            self.tools.calls.add(reply.tool_calls)
 
     async def catch_up(self, results: list[Content]) -> None:
         """Record what a model is told of calls that no tool ran for: an unknown tool, a refusal."""
@@ -74,20 +54,15 @@ class _Scope:
                 failed = result.exception is not None
                 await self.tools.answer(own, text, is_error=failed)
             elif self.of is not None and call_id not in self._decided:
-                await self._decide(call_id, approved=False)  # it would have been started
-
-    async def _decide(self, call_id: str, *, approved: bool) -> None:
-        session = self.tools.session
-        self._decided.add(call_id)
-        asked = undecided(await session.entries(), self.of or self.turn.id, call_id)
-        if asked is not None:
-            await session.decide_approval(asked, approved=approved)
+                self._decided.add(call_id)
+                await self.decide(call_id, approved=False)  # it would have been started
 
     async def start(self, context: FunctionInvocationContext) -> str:
         """Record that a tool starts, durably; returns the id under which its call is recorded."""
         call_id, name = str(context.metadata.get("call_id") or ""), context.function.name
         if context.metadata.get("approval_response") is not None:
-            await self._decide(call_id, approved=True)
+            self._decided.add(call_id)
+            await self.decide(call_id, approved=True)
         made = self.tools.calls.find(call_id, name, context.arguments)
         if made is None and self.of is None:
             made = self.tools.calls.find(call_id, name)  # middleware may have changed arguments
@@ -98,54 +73,23 @@ class _Scope:
             self.tools.calls.add([call])
         return await self.tools.start(made or call_id, name, context.arguments)
 
-    async def finish(self, call_id: str, value: Any) -> None:
-        """Record what a tool returned, with the images and files in it."""
+    async def finish_value(self, call_id: str, value: Any) -> None:
+        """Record what a tool returned."""
         text, structured = text_of(value)
-        shown: list[Text | Image | File] = [Text(text)] if text else []
-        for content in value if isinstance(value, list) else ():
-            held = data_of(content) if isinstance(content, Content) else None
-            if held is not None:
-                kind = Image if held[1].startswith("image/") else File
-                shown.append(kind(await self.turn.put_blob(held[0]), held[1]))
-        if any(isinstance(part, Image | File) for part in shown):
-            await self.tools.finish(call_id, shown)
-        else:
-            await self.tools.finish(call_id, text, structured=structured)
-
-    async def end_child(self, call_id: str, error: BaseException | None) -> None:
-        child = self.children.pop(call_id, None)
-        if child is not None:
-            await child.turn.end(error)
+        contents = value if isinstance(value, list) else ()
+        held = (data_of(content) for content in contents if isinstance(content, Content))
+        media = [data for data in held if data is not None]
+        await self.finish(call_id, text, media=media, structured=structured)
 
 
-_recorded: ContextVar[_Scope | None] = ContextVar("killick_agent_framework_scope", default=None)
-_inside: ContextVar[tuple[_Scope, str] | None] = ContextVar(
-    "killick_agent_framework_tool", default=None
-)
-
-
-def recorded_turn(session_id: str) -> str | None:
-    """Return the id of the turn of this session that the runs of this context belong to."""
-    around = _inside.get()
-    scope = _recorded.get() if around is None else None
-    if scope is None or scope.tools.session.id != session_id:
-        return None
-    return scope.turn.id
+_context: RunContext[_Scope] = RunContext("agent_framework", _Scope)
+recorded_turn = _context.recorded_turn
 
 
 async def _scope(messages: Any = None) -> _Scope | None:
     """Return where this is recorded; an agent inside of a tool may be new."""
-    around = _inside.get()
-    if around is None:
-        return _recorded.get()
-    outer, call_id = around
-    if call_id not in outer.children:
-        if messages is None:
-            return None  # inside of a tool that has asked no model
-        session = await open_child(outer.turn, call_id)
-        turn = await session.turn(last_prompt(messages)).begin()
-        outer.children[call_id] = _Scope(turn)
-    return outer.children[call_id]
+    prompt = None if messages is None else lambda: last_prompt(messages)
+    return await _context.scope(_context.inside.get(), prompt)
 
 
 class Recorder:
@@ -169,13 +113,8 @@ class Recorder:
 
         If interrupted: it writes nothing itself.
         """
-        scope = _recorded.set(_Scope(turn, of=of))
-        inside = _inside.set(None)
-        try:
+        with _context.recording(turn, of=of):
             yield
-        finally:
-            _inside.reset(inside)
-            _recorded.reset(scope)
 
     async def pause(self, response: Any) -> bool:
         """Record that a run waits for a person; False if it does not wait.
@@ -186,7 +125,7 @@ class Recorder:
 
         If interrupted: call it again; what was asked is asked once.
         """
-        scope = _recorded.get()
+        scope = _context.outermost
         requests = [
             request.function_call
             for request in getattr(response, "user_input_requests", None) or ()
@@ -194,12 +133,9 @@ class Recorder:
         ]
         if scope is None or not requests:
             return False
-        asked = {question.call_id for question in await scope.tools.session.approvals()}
-        made = {call.id: call.arguments for call in scope.tools.calls}
-        for call in requests:
-            own = scope.tools.calls.find(str(call.call_id or ""), call.name, call.arguments)
-            if own is not None and own not in asked:
-                await scope.turn.ask_approval(own, made[own])
+        calls = scope.tools.calls
+        found = [calls.find(str(c.call_id or ""), c.name, c.arguments) for c in requests]
+        await scope.ask(call_id for call_id in found if call_id is not None)
         await scope.turn.end(cause="terminated")
         return True
 
@@ -269,7 +205,7 @@ class _Tools(FunctionMiddleware):
             return
         try:
             call_id = await scope.start(context)
-            inside = _inside.set((scope, call_id))
+            inside = _context.inside.set(RunningTool(scope, call_id))
         except KillickError as error:
             raise MiddlewareFailure(f"the store failed: {error}") from error
         try:
@@ -282,10 +218,10 @@ class _Tools(FunctionMiddleware):
             await _left(scope, call_id, error)
             raise
         finally:
-            _inside.reset(inside)
+            _context.inside.reset(inside)
         try:
-            await scope.end_child(call_id, None)
-            await scope.finish(call_id, context.result)
+            await scope.end_child(call_id)
+            await scope.finish_value(call_id, context.result)
         except KillickError as error:
             raise MiddlewareFailure(f"the store failed: {error}") from error
 

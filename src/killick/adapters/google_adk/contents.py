@@ -10,12 +10,14 @@ from google.genai import types
 from killick.adapters.tool_journal import content_of
 from killick.model.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.model.messages import plain as as_text
+from killick.recorders.actions import ReasoningPiece, TextPiece
 from killick.recorders.apply import DeltaApplier
 from killick.recorders.model_call import call_settings, kind_of
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncStream, AsyncTurn
 from killick.session.sync_blocks import plain
 
+_OF_TEXT: Final = frozenset({"text", "thought"})
 OURS: Final = "google-adk"
 """The source of messages that its session service was handed."""
 
@@ -41,14 +43,18 @@ class ResponseApplier:
         self._turn = turn
         self._reply = reply
         self._applier = DeltaApplier(kind_of("gemini"), reply)
-        self._streamed = {True: "", False: ""}
+        self._pieces: dict[bool, list[str]] = {True: [], False: []}
 
     async def add(self, response: Any) -> None:
         """Write one chunk. Calls wait for the response that has them whole."""
         for part in _parts(response):
             if part.function_call is None and part.text:
-                self._streamed[bool(part.thought)] += part.text
-                await self._feed({"content": {"parts": [_dumped(part)]}})
+                self._pieces[bool(part.thought)].append(part.text)
+                if part.model_fields_set <= _OF_TEXT:  # nothing that the reader would look for
+                    text = as_text(part.text)
+                    self._applier.apply(ReasoningPiece(text) if part.thought else TextPiece(text))
+                else:
+                    await self._feed({"content": {"parts": [_dumped(part)]}})
 
     async def end(self, response: Any, call_ids: dict[str, str]) -> None:
         """Write what did not come in pieces, and the facts of the answer.
@@ -83,11 +89,11 @@ class ResponseApplier:
 
     def _rest(self, text: str, *, thought: bool) -> str:
         """Return what of a text was not streamed."""
-        streamed = self._streamed[thought]
+        streamed = "".join(self._pieces[thought])
         if streamed.startswith(text):
-            self._streamed[thought] = streamed[len(text) :]
+            self._pieces[thought] = [streamed[len(text) :]]
             return ""
-        self._streamed[thought] = ""
+        self._pieces[thought] = []
         return text.removeprefix(streamed) if streamed else text
 
     async def _feed(self, candidate: dict[str, Any], **beside: Any) -> None:

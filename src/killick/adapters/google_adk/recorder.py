@@ -8,7 +8,6 @@ runs: it is recorded into a session of its own.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from google.adk.flows.llm_flows.functions import generate_client_function_call_id
@@ -23,22 +22,18 @@ from killick.adapters.google_adk.contents import (
     request_facts,
     told,
 )
-from killick.adapters.shared_store import open_child
-from killick.adapters.tool_journal import ToolJournal, undecided
+from killick.adapters.run_scopes import RunContext, RunningTool, RunScope
 from killick.model.messages import Message, ToolCall
 from killick.session.aio_blocks import AsyncStream, AsyncTurn
 from killick.session.sync_blocks import plain
 
 
-class _Scope:
-    """One session that is recorded into: the run's own, or that of an agent inside of a tool."""
+class _Scope(RunScope):
+    """One session that is recorded into; agents may run in it side by side."""
 
     def __init__(self, turn: AsyncTurn, *, of: str | None = None) -> None:
-        self.turn = turn
-        self.of = of
-        self.tools = ToolJournal(turn, of=of)
+        super().__init__(turn, of=of)
         self.replies: dict[str, tuple[AsyncStream, ResponseApplier]] = {}
-        self.children: dict[str, _Scope] = {}
         self.waiting: set[str] = set()
         self.unknown: set[str] = set()
         self.failed: dict[str, tuple[int, str]] = {}
@@ -74,23 +69,27 @@ class _Scope:
         """Return the id under which a call of an agent's is recorded."""
         return self._known_as.get((key, call_id), call_id)
 
-    async def end(self, key: str) -> None:
-        """End an answer, and remember its calls."""
+    async def end_of(self, key: str) -> None:
+        """End the answer of an agent, and remember its calls."""
         self.failed.pop(key, None)
         reply, _ = self.replies.pop(key)
-        await reply.end()
-        self.tools.calls.add(reply.tool_calls)
+        await self.end(reply)
         self._ending.pop(key, None)
 
 
-_recorded: ContextVar[_Scope | None] = ContextVar("killick_adk_scope", default=None)
-_inside: ContextVar[tuple[_Scope, str] | None] = ContextVar("killick_adk_tool", default=None)
+_context: RunContext[_Scope] = RunContext("adk", _Scope)
 
 
 def recorded_session() -> str | None:
     """Return the id of the session that the runs of this context are recorded into."""
-    scope = _recorded.get()
+    scope = _context.outermost
     return None if scope is None else scope.tools.session.id
+
+
+async def _scope(contents: Any = None) -> _Scope | None:
+    """Return where this is recorded; an agent inside of a tool may be new."""
+    prompt = None if contents is None else lambda: last_prompt(contents)
+    return await _context.scope(_context.inside.get(), prompt)
 
 
 class Recorder(BasePlugin):
@@ -112,42 +111,23 @@ class Recorder(BasePlugin):
 
         If interrupted: it writes nothing itself.
         """
-        scope = _recorded.set(_Scope(turn, of=of))
-        inside = _inside.set(None)
-        try:
+        with _context.recording(turn, of=of):
             yield
-        finally:
-            _inside.reset(inside)
-            _recorded.reset(scope)
-
-    async def _scope(self, contents: Any = None) -> _Scope | None:
-        """Return where this is recorded; an agent inside of a tool may be new."""
-        around = _inside.get()
-        if around is None:
-            return _recorded.get()
-        outer, call_id = around
-        if call_id not in outer.children:
-            if contents is None:
-                return None  # inside of a tool that has asked no model
-            session = await open_child(outer.turn, call_id)
-            turn = await session.turn(last_prompt(contents)).begin()
-            outer.children[call_id] = _Scope(turn)
-        return outer.children[call_id]
 
     # -- models ----------------------------------------------------------------------------------
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        scope = await self._scope(llm_request.contents)
+        scope = await _scope(llm_request.contents)
         if scope is None:
             return
         key = _agent_key(callback_context)
         if key in scope.replies:  # a callback of the agent's answered in the model's place
-            await scope.end(key)
+            await scope.end_of(key)
         scope.facts[key] = request_facts(llm_request)
         await scope.begin(key)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        scope = await self._scope()
+        scope = await _scope()
         key = _agent_key(callback_context)
         if scope is None or key not in scope.facts:
             return
@@ -156,12 +136,12 @@ class Recorder(BasePlugin):
             await applier.add(llm_response)
             return
         await applier.end(llm_response, scope.name_calls(key, llm_response))
-        await scope.end(key)
+        await scope.end_of(key)
 
     async def on_model_error_callback(
         self, *, callback_context: Any, llm_request: Any, error: Exception
     ) -> None:
-        scope = await self._scope()
+        scope = await _scope()
         key = _agent_key(callback_context)
         if scope is not None and key in scope.replies:
             reply, _ = scope.replies.pop(key)
@@ -172,7 +152,7 @@ class Recorder(BasePlugin):
     # -- tools -----------------------------------------------------------------------------------
 
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
-        scope = await self._scope()
+        scope = await _scope()
         if scope is None or not tool_context.function_call_id:
             return
         call_id = scope.own(_agent_key(tool_context), tool_context.function_call_id)
@@ -187,7 +167,7 @@ class Recorder(BasePlugin):
         if not await _may_run(scope, call_id, tool, tool_args, tool_context):
             return
         own = await scope.tools.start(call_id, tool.name, tool_args)
-        _inside.set((scope, own))
+        _context.inside.set(RunningTool(scope, own))
 
     async def after_tool_callback(
         self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
@@ -197,7 +177,8 @@ class Recorder(BasePlugin):
             return
         if (tool.is_long_running or getattr(tool, "_defers_response", False)) and not result:
             return  # its response comes later, from elsewhere
-        await self._end_child(scope, call_id, None)
+        _context.inside.set(None)
+        await scope.end_child(call_id)
         text, structured = told(result)
         await scope.tools.finish(call_id, text, is_error=is_failure(result), structured=structured)
 
@@ -206,21 +187,16 @@ class Recorder(BasePlugin):
     ) -> None:
         scope, call_id = _around(tool_context)
         if scope is not None and call_id not in scope.unknown:
-            await self._end_child(scope, call_id, error)
+            _context.inside.set(None)
+            await scope.end_child(call_id, error)
             await scope.tools.leave(call_id, error)
-
-    async def _end_child(self, scope: _Scope, call_id: str, error: BaseException | None) -> None:
-        _inside.set(None)
-        child = scope.children.pop(call_id, None)
-        if child is not None:
-            await child.turn.end(error)
 
     # -- what no callback tells ------------------------------------------------------------------
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> None:
         """Record the response of a call that was answered from elsewhere."""
-        scope = _recorded.get()
-        if scope is None or scope.of is None or _inside.get() is not None:
+        scope = _context.outermost
+        if scope is None or scope.of is None or _context.inside.get() is not None:
             return
         for part in user_message.parts or ():
             answer = part.function_response
@@ -232,7 +208,7 @@ class Recorder(BasePlugin):
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Record what a model is told of calls that no tool ran for."""
-        scope = await self._scope()
+        scope = await _scope()
         if scope is None or event.partial:
             return
         for answer in event.get_function_responses():
@@ -245,8 +221,8 @@ class Recorder(BasePlugin):
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """End a turn that waits for a person, as interrupted: it is not complete."""
-        scope = _recorded.get()
-        if scope is not None and scope.waiting and _inside.get() is None:
+        scope = _context.outermost
+        if scope is not None and scope.waiting and _context.inside.get() is None:
             await scope.turn.end(cause="terminated")
 
 
@@ -263,29 +239,26 @@ async def _may_run(
     """
     if await tool.check_require_confirmation(tool_args, tool_context) is not True:
         return True
-    confirmation, session = tool_context.tool_confirmation, scope.tools.session
+    confirmation = tool_context.tool_confirmation
     if confirmation is None:
         scope.waiting.add(call_id)
-        if call_id not in {question.call_id for question in await session.approvals()}:
-            made = {call.id: call.arguments for call in scope.tools.calls}
-            await scope.turn.ask_approval(call_id, made.get(call_id, ""))
+        await scope.ask([call_id])
         return False
-    asked = undecided(await session.entries(), scope.of or scope.turn.id, call_id)
-    if asked is not None:  # who ran this answered the ADK, not `session.decide_approval`
-        await session.decide_approval(asked, approved=bool(confirmation.confirmed))
+    # Who ran this answered the ADK, not `session.decide_approval`.
+    await scope.decide(call_id, approved=bool(confirmation.confirmed))
     return bool(confirmation.confirmed)
 
 
 def _around(tool_context: Any) -> tuple[_Scope | None, str]:
     """Return the scope that this call was started in, and its id."""
     key, given = _agent_key(tool_context), tool_context.function_call_id or ""
-    around = _inside.get()
-    scope = _recorded.get()
+    around = _context.inside.get()
+    scope = _context.outermost
     if around is not None:
-        own = around[0].own(key, given)
-        if around[1] == own:
-            return around[0], own
-        scope = around[0].children.get(around[1])  # inside of another tool: its agent's
+        own = around.scope.own(key, given)
+        if around.call_id == own:
+            return around.scope, own
+        scope = around.scope.children.get(around.call_id)  # inside of another tool: its agent's
     return scope, given if scope is None else scope.own(key, given)
 
 
@@ -311,6 +284,6 @@ class JournalContext(BasePlugin):
         super().__init__(name)
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        scope = _recorded.get()
-        if scope is not None and _inside.get() is None:
+        scope = _context.outermost
+        if scope is not None and _context.inside.get() is None:
             llm_request.contents = await history(scope.tools.session)

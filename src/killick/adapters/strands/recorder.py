@@ -7,14 +7,13 @@ is recorded into a session of its own, if that agent has a recorder too.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 from strands.hooks import AfterToolCallEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelStage
 from strands.plugins import Plugin
 
-from killick.adapters.shared_store import open_child
+from killick.adapters.run_scopes import RunContext, RunningTool, RunScope
 from killick.adapters.strands.contents import (
     PieceApplier,
     last_prompt,
@@ -22,36 +21,16 @@ from killick.adapters.strands.contents import (
     shown,
     told,
 )
-from killick.adapters.tool_journal import ToolJournal, undecided
 from killick.errors import KillickError
-from killick.model.messages import File, Image, Message, Text, ToolCall
-from killick.session.aio_blocks import AsyncStream, AsyncTurn
+from killick.model.messages import Message, ToolCall
+from killick.session.aio_blocks import AsyncTurn
 
 
-class _Scope:
-    """One session that is recorded into: the run's own, or that of an agent inside of a tool."""
+class _Scope(RunScope):
+    """One session that is recorded into."""
 
-    def __init__(self, turn: AsyncTurn, *, of: str | None = None) -> None:
-        self.turn = turn
-        self.of = of
-        self.tools = ToolJournal(turn, of=of)
-        self.children: dict[str, _Scope] = {}
-        self.failure: KillickError | None = None
-        """Why the store failed: Strands makes a tool's result of an exception around a tool."""
-        self._failed: tuple[int, str] | None = None
-
-    def stream(self, facts: dict[str, Any]) -> AsyncStream:
-        """Return the next request as a block; after one that failed it is a retry."""
-        attempt, first = self._failed or (0, None)
-        reply = self.turn.stream(**facts, attempt=attempt + 1, retry_of=first)
-        self._failed = (attempt + 1, first or reply.model_call_id)
-        return reply
-
-    async def end(self, reply: AsyncStream) -> None:
-        """End an answer, and remember its calls."""
-        self._failed = None
-        await reply.end()
-        self.tools.calls.add(reply.tool_calls)
+    failure: KillickError | None = None
+    """Why the store failed: Strands makes a tool's result of an exception around a tool."""
 
     async def start(self, tool_use: Any) -> str:
         """Record that a tool starts, durably; returns the id under which its call is recorded."""
@@ -72,70 +51,26 @@ class _Scope:
         names = {call.id: call.name for call in self.tools.calls}
         return self.tools.calls.is_running(own) or names.get(own) != name
 
-    async def finish(self, call_id: str, result: Any) -> None:
-        """Record what a tool returned, with the images and documents in it."""
+    async def finish_result(self, call_id: str, result: Any) -> None:
+        """Record what a tool returned."""
         text, structured = told(result)
         failed = result.get("status") == "error"
-        held = shown(result)
-        if not held:
-            await self.tools.finish(call_id, text, is_error=failed, structured=structured)
-            return
-        parts: list[Text | Image | File] = [Text(text)] if text else []
-        for data, media_type in held:
-            kind = Image if media_type.startswith("image/") else File
-            parts.append(kind(await self.turn.put_blob(data), media_type))
-        await self.tools.finish(call_id, parts, is_error=failed)
-
-    async def decide(self, call_id: str, *, approved: bool) -> None:
-        """Record what a person answered to Strands, if it is not recorded yet."""
-        session = self.tools.session
-        asked = undecided(await session.entries(), self.of or self.turn.id, call_id)
-        if asked is not None:
-            await session.decide_approval(asked, approved=approved)
-
-    async def end_child(self, call_id: str) -> None:
-        child = self.children.pop(call_id, None)
-        if child is not None:
-            await child.turn.end()
+        await self.finish(
+            call_id, text, media=shown(result), is_error=failed, structured=structured
+        )
 
 
-class _Running(NamedTuple):
-    """A tool that runs in this context."""
-
-    scope: _Scope
-    call_id: str
-    agent: Any
-    given: str
-    outer: "_Running | None"
-
-
-_recorded: ContextVar[_Scope | None] = ContextVar("killick_strands_scope", default=None)
-_inside: ContextVar[_Running | None] = ContextVar("killick_strands_tool", default=None)
-
-
-def recorded_turn(session_id: str) -> str | None:
-    """Return the id of the turn of this session that the runs of this context belong to."""
-    scope = _recorded.get() if _inside.get() is None else None
-    if scope is None or scope.tools.session.id != session_id:
-        return None
-    return scope.turn.id
+_context: RunContext[_Scope] = RunContext("strands", _Scope)
+recorded_turn = _context.recorded_turn
 
 
 async def _scope(agent: Any, messages: Any = None) -> _Scope | None:
     """Return where an agent is recorded; one inside of a tool may be new."""
-    around = _inside.get()
+    around = _context.inside.get()
     while around is not None and around.agent is agent:
         around = around.outer  # its own tool, which is over
-    if around is None:
-        return _recorded.get()
-    outer, call_id = around.scope, around.call_id
-    if call_id not in outer.children:
-        if messages is None:
-            return None  # inside of a tool that has asked no model
-        session = await open_child(outer.turn, call_id, title=getattr(agent, "name", None))
-        turn = await session.turn(last_prompt(messages)).begin()
-        outer.children[call_id] = _Scope(turn)
-    return outer.children[call_id]
+    prompt = None if messages is None else lambda: last_prompt(messages)
+    return await _context.scope(around, prompt, title=getattr(agent, "name", None))
 
 
 class Recorder(Plugin):
@@ -164,13 +99,8 @@ class Recorder(Plugin):
 
         If interrupted: it writes nothing itself.
         """
-        scope = _recorded.set(_Scope(turn, of=of))
-        inside = _inside.set(None)
-        try:
+        with _context.recording(turn, of=of):
             yield
-        finally:
-            _inside.reset(inside)
-            _recorded.reset(scope)
 
     async def pause(self, result: Any) -> bool:
         """Record that a run waits for a person; False if it does not wait.
@@ -181,14 +111,12 @@ class Recorder(Plugin):
 
         If interrupted: call it again; what was asked is asked once.
         """
-        scope = _recorded.get()
+        scope = _context.outermost
         if scope is None or result.stop_reason != "interrupt":
             return False
-        asked = {question.call_id for question in await scope.tools.session.approvals()}
-        for call in scope.tools.calls:
-            about = any(f":{call.id}:" in interrupt.id for interrupt in result.interrupts or ())
-            if about and call.id not in asked and not scope.tools.calls.is_running(call.id):
-                await scope.turn.ask_approval(call.id, call.arguments)
+        about = [interrupt.id for interrupt in result.interrupts or ()]
+        waiting = [call.id for call in scope.tools.calls if any(f":{call.id}:" in i for i in about)]
+        await scope.ask(i for i in waiting if not scope.tools.calls.is_running(i))
         await scope.turn.end(cause="terminated")
         return True
 
@@ -230,24 +158,24 @@ async def _record_tool(context: Any, next_fn: Any) -> AsyncIterator[Any]:
             scope.failure = failure
             raise
         given = _of(context.tool_use)[0]
-        _inside.set(_Running(scope, own, context.agent, given, _inside.get()))
+        _context.inside.set(RunningTool(scope, own, context.agent, given, _context.inside.get()))
     async for event in next_fn(context):
         yield event
 
 
 def _is_again(context: Any) -> bool:
     """Return whether this call runs already: a hook asked for it to run once more."""
-    around = _inside.get()
+    around = _context.inside.get()
     return around is not None and _is_of(around, context.agent, context.tool_use)
 
 
-def _is_of(around: _Running, agent: Any, tool_use: Any) -> bool:
+def _is_of(around: RunningTool[_Scope], agent: Any, tool_use: Any) -> bool:
     return around.agent is agent and around.given == _of(tool_use)[0]
 
 
 async def _after_tool(event: AfterToolCallEvent[Any]) -> None:
     """Record a tool's result, or what the model is told of a call that no tool ran for."""
-    around = _inside.get()
+    around = _context.inside.get()
     scope = await _scope(event.agent)
     if around is not None and _is_of(around, event.agent, event.tool_use):
         scope = around.scope
@@ -261,9 +189,9 @@ async def _after_tool(event: AfterToolCallEvent[Any]) -> None:
         return  # it runs again
     try:
         if around is not None:
-            _inside.set(around.outer)
+            _context.inside.set(around.outer)
             await scope.end_child(around.call_id)
-            await scope.finish(around.call_id, event.result)
+            await scope.finish_result(around.call_id, event.result)
         else:
             await _answer(scope, event)
     except KillickError as failure:
