@@ -137,84 +137,108 @@ async def _ask(url: str, number: str, chunks: int, rate: float = RATE) -> list[f
     return behind
 
 
-async def _streams(url: str, count: int, chunks: int) -> list[float]:
-    found = await asyncio.gather(*(_ask(url, f"{count}/{n}", chunks) for n in range(count)))
+async def _streams(url: str, count: int, chunks: int, name: str) -> list[float]:
+    found = await asyncio.gather(*(_ask(url, f"{name} {n}", chunks) for n in range(count)))
     return [value for behind in found for value in behind]
 
 
-async def _requests(url: str, count: int) -> float:
-    """Return the median of how long a request with one chunk takes, in milliseconds."""
-    took = []
-    for number in range(count):
+_TURNS = 10
+"""Prompts of one conversation: the first makes a session, the others go on with it."""
+
+
+class _Conversation:
+    """Asks one prompt after another, with all that was said before."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._host, _, self._port = url.removeprefix("http://").partition(":")
+        self._name = name
+        self._said: list[dict[str, str]] = []
+
+    async def ask(self) -> float:
+        """Ask once; how long the first words took, in milliseconds."""
+        self._said.append({"role": "user", "content": f"{self._name}/{len(self._said)}"})
+        wanted = {"messages": self._said, "stream": True, "chunks": 1, "rate": 1_000, "model": "m"}
+        body = json.dumps(wanted).encode()
         began = time.perf_counter()
-        await _ask_one(url, number)
-        took.append((time.perf_counter() - began) * 1_000)
-    return statistics.median(took)
+        reader, writer = await asyncio.open_connection(self._host, int(self._port))
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self._host}\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        seen, took = b"", 0.0
+        while b"[DONE]" not in seen:
+            seen += await reader.read(65_536)
+            if not took and STAMP.search(seen):
+                took = (time.perf_counter() - began) * 1_000
+        writer.close()
+        words = "".join(f"t{stamp.decode()} " for stamp in STAMP.findall(seen))
+        self._said.append({"role": "assistant", "content": words})
+        return took
 
 
-async def _ask_one(url: str, number: int) -> None:
-    """Ask and wait for the first byte of the answer's body."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    said = {"role": "user", "content": f"first {number}"}
-    body = json.dumps({"messages": [said], "stream": True, "chunks": 1, "model": "m"}).encode()
-    writer.write(
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
-    seen = b""
-    while not STAMP.search(seen):
-        seen += await reader.read(65_536)
-    writer.close()
-
-
-def _commit_ms(folder: Path) -> float:
-    """Return the median of one commit of a turn's beginning on this disk."""
-    took = []
-    with Store(folder / "commit.db") as store:
-        session = store.create_session()
-        for number in range(200):
-            turn = session.turn(f"prompt {number}")
-            began = time.perf_counter()
-            turn.begin()
-            took.append((time.perf_counter() - began) * 1_000)
-            turn.end()
-    return statistics.median(took)
+async def _first_words(urls: dict[str, str], count: int, folder: Path) -> dict[str, object]:
+    """Ask directly and through each proxy in turn; beside each time, a commit on this disk."""
+    first: dict[str, list[float]] = {name: [] for name in urls}
+    later: dict[str, list[float]] = {name: [] for name in urls}
+    commits: list[float] = []
+    async with AsyncStore(folder / "commit.db") as store:
+        session = await store.create_session()
+        for number in range(count // _TURNS):
+            talks = {name: _Conversation(url, f"{name} {number}") for name, url in urls.items()}
+            for place in range(_TURNS):
+                for name, talk in talks.items():
+                    (later if place else first)[name].append(await talk.ask())
+                turn = session.turn(f"prompt {number}/{place}")
+                began = time.perf_counter()
+                await turn.begin()
+                commits.append((time.perf_counter() - began) * 1_000)
+                await turn.end()
+    added = [r - p for r, p in zip(later["recording"], later["plain"], strict=True)]
+    added_first = [r - p for r, p in zip(first["recording"], first["plain"], strict=True)]
+    commit = statistics.median(commits)
+    return {
+        "commit_ms": round(commit, 3),
+        "first_words_ms": {name: round(statistics.median(took), 3) for name, took in later.items()},
+        "added_ms": round(statistics.median(added), 3),
+        "added_besides_the_commit_ms": round(statistics.median(added) - commit, 3),
+        "added_to_a_new_conversation_ms": round(statistics.median(added_first), 3),
+    }
 
 
 def measure(streams: int, seconds: float, requests: int, folder: Path) -> dict[str, object]:
-    """Measure directly, through a proxy that records nothing, and through one that records."""
-    figures: dict[str, object] = {
-        "commit_ms": round(_commit_ms(folder), 3), "streams": streams, "seconds": seconds,
-        "rate": RATE, "load": os.getloadavg(),
-    }  # fmt: skip
-    chunks = int(seconds * RATE)
-    with _process("--model") as (_, model):
-        for name, record in (("direct", None), ("plain", "no"), ("recording", "yes")):
-            with contextlib.ExitStack() as stack:
-                pid, url = 0, model
-                store = folder / f"{name}.db"
-                if record is not None:
-                    started = _process("--proxy", model, str(store), record)
-                    pid, url = stack.enter_context(started)
-                first = asyncio.run(_requests(url, requests))
-                before = _cpu_seconds(pid) if pid else 0.0
-                memory = _resident_mb(pid) if pid else 0.0
-                behind = sorted(asyncio.run(_streams(url, streams, chunks)))
-                figures[name] = {
-                    "first_byte_ms_p50": round(first, 3),
-                    "behind_ms_p50": round(statistics.median(behind), 3),
-                    "behind_ms_p99": round(behind[int(len(behind) * 0.99)], 3),
-                    "chunks": len(behind),
-                    "cpu_us_per_chunk": pid
-                    and round((_cpu_seconds(pid) - before) / len(behind) * 1e6, 1),
-                    "resident_mb": pid and [round(memory, 1), round(_resident_mb(pid), 1)],
-                }
-    figures["stored_chunks"] = _stored(folder / "recording.db")
-    return figures
+    """Measure directly, through a proxy that records nothing, and through one that records.
+
+    All three run at once and are asked in turns, so that a busy machine is busy for all.
+    """
+    chunks = int(seconds / _BLOCKS * RATE)
+    store = folder / "recording.db"
+    with contextlib.ExitStack() as stack:
+        _, model = stack.enter_context(_process("--model"))
+        plain = stack.enter_context(_process("--proxy", model, str(folder / "plain.db"), "no"))
+        recording = stack.enter_context(_process("--proxy", model, str(store), "yes"))
+        urls = {"direct": model, "plain": plain[1], "recording": recording[1]}
+        pids = {"plain": plain[0], "recording": recording[0]}
+        figures = asyncio.run(_first_words(urls, requests, folder))
+        behind: dict[str, list[float]] = {name: [] for name in urls}
+        before = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+        for block in range(_BLOCKS):
+            for name, url in urls.items():
+                behind[name] += asyncio.run(_streams(url, streams, chunks, f"{name} {block}"))
+        for name, values in behind.items():
+            values.sort()
+            figures[name] = {
+                "behind_ms_p50": round(statistics.median(values), 3),
+                "behind_ms_p99": round(values[int(len(values) * 0.99)], 3),
+                "chunks": len(values),
+            }
+        for name, pid in pids.items():
+            spent = (_cpu_seconds(pid) - before[name]) / len(behind[name]) * 1e6
+            figures[f"{name}_cpu_us_per_chunk"] = round(spent, 1)
+            figures[f"{name}_resident_mb"] = round(_resident_mb(pid), 1)
+    figures["stored_chunks"] = _stored(store)
+    return {"streams": streams, "seconds": seconds, "rate": RATE, **figures,
+            "load": os.getloadavg()}  # fmt: skip
 
 
+_BLOCKS = 4
 _ANSWER_SECONDS = 60
 
 

@@ -33,8 +33,6 @@ CELLS = [
 ]
 WITHOUT_RESULTS = ("sub", "wait")
 _FINISH = "finish"
-_OLD = ("killick", "pydantic_ai", "pydantic_ai_saving")
-"""Subjects that have no tool to approve, no agent inside and no failing tool yet."""
 _DROPS_IDLESS = ("strands", "strands_killick")
 """Subjects whose framework drops a call without an id, and asks the model again without end."""
 
@@ -57,8 +55,6 @@ class Seen(NamedTuple):
 
 
 def cells(name: str) -> list[tuple[str, str]]:
-    if name in _OLD:
-        return [cell for cell in CELLS if cell[0] in ("par", "seq", "str")]
     if name in _DROPS_IDLESS:
         return [cell for cell in CELLS if cell[0] != "noid"]
     return CELLS

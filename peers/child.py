@@ -12,8 +12,9 @@ import sys
 from collections.abc import Awaitable
 from pathlib import Path
 
+from peers.case import Case, Tools
 from peers.provider import Provider
-from peers.subjects import SUBJECTS, Case, Tools
+from peers.subjects import SUBJECTS
 
 CHUNKS = 10
 """Pieces of a text that were shown before it is interrupted."""

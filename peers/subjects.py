@@ -5,62 +5,13 @@ imported where they are used: each runs in a process of its own.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from peers.provider import Provider, said
-
-Shown = Callable[[str], None]
-
-
-class Tools:
-    """Two tools that return and one that hangs."""
-
-    def __init__(self, on_middle: Callable[[], None], *, second_fails: bool = False) -> None:
-        self._on_middle = on_middle
-        self._second_fails = second_fails
-        self._returned = asyncio.Semaphore(0)
-
-    def all(self) -> tuple[Callable[[], Awaitable[str]], ...]:
-        return self.t1, self.t2, self.t3
-
-    async def t1(self) -> str:
-        """The first."""
-        self._returned.release()
-        return "result-1"
-
-    async def t2(self) -> str:
-        """The second."""
-        self._returned.release()
-        if self._second_fails:
-            raise ValueError("boom")
-        return "result-2"
-
-    async def t3(self) -> str:
-        """The third."""
-        for _ in range(2):
-            await self._returned.acquire()
-        self._on_middle()
-        await asyncio.Event().wait()
-        return "never"
-
-    async def t4(self) -> str:
-        """The fourth, which a person must approve."""
-        return "never"
-
-
-class Case(NamedTuple):
-    """What a subject is given: where it may keep things, whom it asks, and who is told."""
-
-    folder: Path
-    provider: Provider
-    tools: Tools
-    shown: Shown
-
-
-Subject = Callable[[Case, str], Awaitable[None]]
+from peers import pydantic
+from peers.case import Case, Subject
+from peers.provider import said
 
 
 async def openai_agents(case: Case, prompt: str) -> None:
@@ -166,69 +117,6 @@ async def _run_graph(
         if chunk.type == "AIMessageChunk":
             case.shown(str(chunk.content))
     return await graph.aget_state(config)
-
-
-async def pydantic_ai(case: Case, prompt: str) -> None:
-    """Its history, saved when a run is over, as its documents show."""
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
-
-    agent, handler = _pydantic_agent(case)
-    file = case.folder / "history.json"
-    before = ModelMessagesTypeAdapter.validate_json(file.read_bytes()) if file.exists() else None
-    result = await agent.run(prompt, message_history=before, event_stream_handler=handler)
-    file.write_bytes(result.all_messages_json())
-
-
-async def pydantic_ai_saving(case: Case, prompt: str) -> None:
-    """Its history, saved however a run ends, and mended before it is used again."""
-    from pydantic_ai import capture_run_messages
-    from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
-
-    agent, handler = _pydantic_agent(case)
-    file = case.folder / "history.json"
-    before = ModelMessagesTypeAdapter.validate_json(file.read_bytes()) if file.exists() else []
-    with capture_run_messages() as messages:
-        try:
-            await agent.run(
-                prompt, message_history=repair_messages(before), event_stream_handler=handler
-            )
-        finally:
-            file.write_bytes(ModelMessagesTypeAdapter.dump_json(messages))
-
-
-async def killick(case: Case, prompt: str) -> None:
-    """The same agent, recorded by Killick's adapter."""
-    from killick import AsyncStore
-    from killick.adapters.pydantic_ai import Recorder, history
-
-    agent, handler = _pydantic_agent(case)
-    async with AsyncStore(case.folder / "work.db") as store:
-        session = await store.create_session(id="session")
-        async with session.turn(prompt) as turn:
-            await agent.run(
-                message_history=await history(session),
-                event_stream_handler=handler,
-                capabilities=[Recorder(turn)],
-            )
-
-
-def _pydantic_agent(case: Case) -> Any:
-    from pydantic_ai import Agent
-    from pydantic_ai.messages import PartDeltaEvent, TextPartDelta
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    made = OpenAIProvider(base_url=case.provider.url, api_key="none")
-    agent = Agent(OpenAIChatModel("m", provider=made))
-    for tool in case.tools.all():
-        agent.tool_plain(tool)
-
-    async def handler(_: Any, events: Any) -> None:
-        async for event in events:
-            if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                case.shown(event.delta.content_delta)
-
-    return agent, handler
 
 
 async def google_adk(case: Case, prompt: str) -> None:
@@ -433,21 +321,32 @@ class Peer(NamedTuple):
     run: Subject
 
 
+_PYDANTIC = ("pydantic-ai-slim",)
+_HARNESS = ("pydantic-ai-harness",)
 _FRAMEWORK = ("agent-framework-core",)
 _GRAPH = ("langgraph", "langchain", "langchain-core")
 SUBJECTS: dict[str, Peer] = {
-    "killick": Peer("pydantic-ai with Killick", ("pydantic-ai-slim",), ".peersvenv", killick),
+    "killick": Peer("pydantic-ai with Killick", _PYDANTIC, ".peersvenv", pydantic.killick),
     "pydantic_ai": Peer(
-        "pydantic-ai, history saved after the run",
-        ("pydantic-ai-slim",),
-        ".peersvenv",
-        pydantic_ai,
+        "pydantic-ai, history saved after the run", _PYDANTIC, ".peersvenv", pydantic.pydantic_ai
     ),
     "pydantic_ai_saving": Peer(
         "pydantic-ai, history saved in `finally`",
-        ("pydantic-ai-slim",),
+        _PYDANTIC,
         ".peersvenv",
-        pydantic_ai_saving,
+        pydantic.pydantic_ai_saving,
+    ),
+    "step_persistence": Peer(
+        "pydantic-ai, StepPersistence",
+        _HARNESS,
+        ".adaptersvenv/pydantic_ai",
+        pydantic.step_persistence,
+    ),
+    "step_persistence_interrupted": Peer(
+        "pydantic-ai, StepPersistence, its rescue points mended",
+        _HARNESS,
+        ".adaptersvenv/pydantic_ai",
+        pydantic.step_persistence_interrupted,
     ),
     "openai_agents_killick": Peer(
         "openai-agents with Killick",

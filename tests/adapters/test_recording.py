@@ -60,6 +60,36 @@ def test_without_streams_each_request_is_its_own(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_an_agent_inside_of_a_tool_is_a_session_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Look.") as turn:
+                recorder = Recorder(turn)
+                inner = Agent(FunctionModel(stream_function=one_look))
+                outer = Agent(FunctionModel(stream_function=one_look))
+
+                @inner.tool_plain
+                def look() -> str:
+                    return "seen"
+
+                async def ask(ctx: RunContext[object]) -> str:
+                    async with recorder.subagent(ctx.tool_call_id, "Help me.") as inside:
+                        return (await inner.run("Help me.", capabilities=[inside])).output
+
+                outer.tool(name="look")(ask)
+                await outer.run(message_history=await history(session), capabilities=[recorder])
+            (child,) = await store.sessions(parent=session.id)
+            assert (child.type, child.extra) == ("subagent", {"call_id": "c1"})
+            inside = await store.session(child.id)
+            roles = [message.role for message in await inside.messages()]
+            assert roles == ["user", "assistant", "tool", "assistant"]
+            assert [one.status for one in await inside.turns()] == ["completed"]
+            assert roles == [message.role for message in await session.messages()]
+
+    asyncio.run(main())
+
+
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x09\0\0\0\x09"
 PICTURE = BinaryContent(PNG, media_type="image/png")
 

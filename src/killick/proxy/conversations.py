@@ -402,7 +402,7 @@ class Conversations:
         about: dict[str, Any] = {
             "title": _title(request),
             "type": session_type,
-            "project": await asyncio.to_thread(_project, _folder(request)),
+            "project": await _project_of(request),
             "parent": above,
         }
         extra: dict[str, object] = {"proxy": marks}
@@ -414,6 +414,8 @@ class Conversations:
             )
         if session.head > 1:  # another process was faster
             return await self._add(family, session)
+        if self._listed is not None and family.name is None and family.source is None:
+            self._listed.setdefault(first, []).insert(0, session.id)  # found again when let go of
         thread = Thread(session)
         family.threads.append(thread)
         return thread
@@ -676,10 +678,13 @@ def _folder(request: ModelRequest) -> str | None:
     return None
 
 
-def _project(folder: str | None) -> Project | None:
+async def _project_of(request: ModelRequest) -> Project | None:
+    folder = _folder(request)
+    return None if folder is None else await asyncio.to_thread(_project, folder)
+
+
+def _project(folder: str) -> Project:
     """Return the project of a folder: the nearest above it that git knows."""
-    if folder is None:
-        return None
     directory = Path(folder)
     for above in (directory, *directory.parents):
         if (above / ".git").exists():

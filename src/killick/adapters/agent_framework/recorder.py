@@ -134,8 +134,8 @@ class Recorder:
         if scope is None or not requests:
             return False
         calls = scope.tools.calls
-        found = [calls.find(str(c.call_id or ""), c.name, c.arguments) for c in requests]
-        await scope.ask(call_id for call_id in found if call_id is not None)
+        waiting = [calls.find(str(c.call_id or ""), c.name, c.arguments) for c in requests]
+        await scope.ask(call_id for call_id in waiting if call_id is not None)
         await scope.turn.end(cause="terminated")
         return True
 

@@ -45,11 +45,12 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
 
 from killick.adapters.pydantic_ai.parts import PartApplier
+from killick.adapters.shared_store import open_child
 from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model import entries as e
 from killick.model.effects import Effect, effect_of_hints
-from killick.model.messages import File, Image, Json, Message, Text, ToolCall, ToolResult
+from killick.model.messages import File, Image, Json, Message, Prompt, Text, ToolCall, ToolResult
 from killick.session.aio import AsyncSession
 from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
 from killick.session.core.session import Content
@@ -92,6 +93,21 @@ class Recorder(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         return _RecordedModel(model, self)
+
+    @asynccontextmanager
+    async def subagent(
+        self, call_id: str | None, prompt: Prompt, *, title: str | None = None
+    ) -> "AsyncIterator[Recorder]":
+        """Record the run of an agent inside of a tool, in a session of its own.
+
+        A block in the tool, with the id of its call, `ctx.tool_call_id`; it gives the recorder for
+        the inner run.
+
+        If interrupted: what came is in that session, whose turn has its ending.
+        """
+        session = await open_child(self.turn, call_id or "", title=title)
+        async with session.turn(prompt) as turn:
+            yield Recorder(turn, streaming=self._streaming)
 
     # -- model calls ---------------------------------------------------------------------------
 
