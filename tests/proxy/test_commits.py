@@ -38,7 +38,7 @@ def test_a_request_waits_for_one_commit_and_the_first_of_a_conversation_for_two(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with AsyncStore(tmp_path / "s.db") as store:
+        async with AsyncStore(tmp_path / "s.db", indexing=False) as store:
             conversations = Conversations(store, abandon_seconds=60)
             said: list[Any] = [{"role": "user", "content": "Hello."}]
             first = await commits(
@@ -64,7 +64,7 @@ def test_a_request_waits_for_one_commit_and_the_first_of_a_conversation_for_two(
 
 def test_a_conversation_that_was_let_go_of_is_found_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with AsyncStore(tmp_path / "s.db") as store:
+        async with AsyncStore(tmp_path / "s.db", indexing=False) as store:
             conversations = Conversations(store, abandon_seconds=60)
             said: list[Any] = [{"role": "user", "content": "Hello."}]
             answer = event({"content": "Hi."}), event({}, "stop")
