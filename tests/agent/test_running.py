@@ -158,3 +158,26 @@ def test_always_is_for_this_call_and_more_than_that_is_written_out(
         "always",
         "chat",
     ]
+
+
+def test_what_is_said_to_a_running_turn_is_in_its_next_request(
+    chat: Chat, server: Scripted, session: Session, tmp_path: Path
+) -> None:
+    """Behind the tool's result, as the person's words, and in the same turn."""
+    going = tmp_path / "go"
+    command = f"echo waiting; while [ ! -e {going} ]; do sleep 0.05; done"
+    server.scripts.extend([calling(("run_command", {"command": command})), said("Both.")])
+    terminal = chat("--resume", "--allow", "run_command")
+    terminal.shows("/help lists")
+    terminal.enter("Check the build.")
+    until_printed(session)
+    terminal.enter("/steer also check the tests")
+    until(session, lambda body: isinstance(body, e.PromptWaiting))
+    going.touch()
+    until(session, ended)
+    terminal.shows("Both.")
+    *_, result, steered = server.requests[-1]["messages"]
+    assert (result["role"], steered["role"]) == ("tool", "user")
+    assert "also check the tests" in str(steered["content"])
+    assert len(session.turns()) == 1
+    assert terminal.leave() == 0

@@ -72,3 +72,22 @@ def test_a_prompt_that_is_removed_while_it_answers_is_never_asked(
     expect(page.locator(".message.assistant").last).to_contain_text("w99")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     assert page.locator(".message.user").all_inner_texts() == ["count 100 0.02"]
+
+
+def test_words_for_the_answer_that_runs_are_told_at_its_next_step(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve()
+    session_id = server.create()
+    page = open_page(server, f"/s/{session_id}")
+    ask(page, "listen")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.get_by_label("Your message").fill("also check the tests")
+    page.get_by_role("button", name="Tell it now").click()
+    expect(page.locator(".message.assistant").last).to_have_text(
+        re.compile("I was told: also check the tests")
+    )
+    expect(page.locator(".queue")).to_have_count(0)
+    assert page.locator(".message.user").all_inner_texts() == ["listen", "also check the tests"]
+    (turn,) = server.get(f"/api/sessions/{session_id}/transcript")["turns"]
+    assert turn["status"] == "completed", "it is one turn"

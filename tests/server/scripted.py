@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from killick import AsyncStore, File, Image, Message, Text, Usage
-from killick.model.entries import ApprovalDecided
+from killick.model.entries import ApprovalDecided, PromptWaiting
 from killick.server.auth import Tokens
 from killick.server.launch import serve
 from killick.server.log import configure
@@ -92,6 +92,18 @@ async def hang(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> No
     async with turn.stream(provider="scripted", model="waiter") as reply:
         reply.text("I wait ")
         await asyncio.Event().wait()
+
+
+async def listen(session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
+    """Waits until it is told something while it runs, and says it back."""
+    async with turn.stream(provider="scripted", model="listener") as reply:
+        reply.text("I listen ")
+    async for item in session.follow():
+        if isinstance(getattr(item, "body", None), PromptWaiting):
+            break
+    taken = await turn.steering()
+    async with turn.stream(provider="scripted", model="listener") as reply:
+        reply.text(f"I was told: {taken[0].text}")
 
 
 async def cling(_session: AsyncSession, turn: AsyncTurn, _words: list[str]) -> None:
@@ -202,6 +214,7 @@ ACTS: dict[str, Act] = {
     "work": work,
     "ask": ask,
     "hang": hang,
+    "listen": listen,
     "cling": cling,
     "fail": fail,
     "say": say,

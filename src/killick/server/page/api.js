@@ -100,6 +100,7 @@ export const api = {
   sent: (id, call, format) => ask("GET", `${one(id)}/calls/${encodeURIComponent(call)}${query({ format })}`),
   settle: (id, fields) => ask("POST", `${one(id)}/settle`, fields),
   turn: (id, fields, key) => ask("POST", `${one(id)}/turns`, fields, key ? { "Idempotency-Key": key } : {}),
+  steer: (id, prompt, key) => ask("POST", `${one(id)}/steer`, { prompt }, { "Idempotency-Key": key }),
   stop: (id, turn_id) => ask("POST", `${one(id)}/stop`, { turn_id, reason: "on the web page" }),
   withdraw: (id, prompt) => ask("DELETE", `${one(id)}/queue/${encodeURIComponent(prompt)}`),
   decide: (id, asked, approved, always = false) => ask("POST", `${one(id)}/approvals/${encodeURIComponent(asked.id)}`, { approved, always, arguments_hash: asked.arguments_hash }),

@@ -266,7 +266,7 @@ export class Conversation {
         }
         break;
       case "prompt_queued":
-        if (!this.queued.value.some((one) => one.id === body.id)) this.queued.value = [...this.queued.value, { id: body.id, text: textOf(body.parts) }];
+        if (!this.queued.value.some((one) => one.id === body.id)) this.queued.value = [...this.queued.value, { id: body.id, text: textOf(body.parts), steers: body.steers }];
         break;
       case "prompt_taken":
       case "prompt_withdrawn":

@@ -88,23 +88,23 @@ function Queue({ queued, running, onSend, onRemove }) {
   return html`<section class="queue" aria-label="Waiting prompts">
     <header><span role="status">${running ? "Asked when this answer is complete" : queued.length > 1 ? "These were not asked yet" : "This was not asked yet"}</span>
       ${!running && html`<button type="button" class="button small" onClick=${onSend}>Send now</button>`}</header>
-    <ul>${queued.map((one) => html`<li key=${one.id}><span>${one.text}</span><${IconButton} name="close" label=${`Remove: ${one.text.slice(0, 60)}`} onClick=${() => onRemove(one)} /></li>`)}</ul>
+    <ul>${queued.map((one) => html`<li key=${one.id}><span>${one.text}${running && one.steers === running ? html` <small>told at its next step</small>` : ""}</span><${IconButton} name="close" label=${`Remove: ${one.text.slice(0, 60)}`} onClick=${() => onRemove(one)} /></li>`)}</ul>
   </section>`;
 }
 
-function Composer({ id, running, queued, onAsk, onStop, onQueued, onRemove }) {
+function Composer({ id, running, queued, onAsk, onSteer, onStop, onQueued, onRemove }) {
   const box = useRef(null);
   const [text, setText] = useState(drafts.get(id));
   useEffect(() => { if (matchMedia("(min-width: 821px)").matches) box.current?.focus(); }, []);
   const type = (value) => { setText(value); drafts.set(id, value); };
-  const send = async () => {
+  const send = async (give = onAsk) => {
     const words = text.trim();
     if (!words) return;
     type("");
-    if (!(await onAsk(words))) type([text, drafts.get(id)].filter(Boolean).join("\n"));
+    if (!(await give(words))) type([text, drafts.get(id)].filter(Boolean).join("\n"));
   };
   const key = (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(running && onSteer && (event.ctrlKey || event.metaKey) ? onSteer : onAsk); }
     if (event.key === "Escape" && running) { event.preventDefault(); onStop(); }
   };
   return html`<div class="below"><div>
@@ -114,7 +114,8 @@ function Composer({ id, running, queued, onAsk, onStop, onQueued, onRemove }) {
       <label class="away" for="prompt">Your message</label>
       <textarea id="prompt" ref=${box} rows="1" placeholder=${running ? "Say what comes next; it waits" : "Ask something"} value=${text} onInput=${(event) => type(event.target.value)} onKeyDown=${key}></textarea>
       ${running && html`<button type="button" class="button stop" onClick=${onStop}><i aria-hidden="true"></i>Stop</button>`}
-      ${(!running || text.trim()) && html`<button type="button" class="button primary" disabled=${!text.trim()} onClick=${send}>${running ? "Queue" : "Send"}</button>`}
+      ${running && onSteer && text.trim() && html`<button type="button" class="button" title="Tell the answer that runs, before its next step (Ctrl Enter)" onClick=${() => send(onSteer)}>Tell it now</button>`}
+      ${(!running || text.trim()) && html`<button type="button" class="button primary" disabled=${!text.trim()} onClick=${() => send()}>${running ? "Queue" : "Send"}</button>`}
     </div>
     <div class="hint"><span><kbd>Enter</kbd> sends, <kbd>Shift Enter</kbd> is a new line${running ? html`, <kbd>Esc</kbd> stops` : ""}</span><span>${model.value ?? ""}</span></div>
   </div></div>`;
@@ -227,7 +228,7 @@ function Open({ conversation }) {
     place.current = null;
     if (!pinned.current) box.current.scrollTop += at.first.getBoundingClientRect().top - at.top;
   }, [items]);
-  const onAsk = async (prompt) => {
+  const give = (sends) => async (prompt) => {
     toEnd();
     if (route.value.seq) go(address(conversation.id), { replace: true });
     // The same words after a failure are the same prompt: it may have arrived all the same.
@@ -235,12 +236,14 @@ function Open({ conversation }) {
     return attempt(async () => {
       // Nobody answers here: it is said above the field, in so many words, and need not be said twice.
       if (lacks.value) { refused.value += 1; return false; }
-      await conversation.ask({ prompt, if_busy: "queue" }, sending.current.key);
+      await sends(prompt, sending.current.key);
       sending.current = null;
       reload();
       return true;
     });
   };
+  const onAsk = give((prompt, key) => conversation.ask({ prompt, if_busy: "queue" }, key));
+  const onSteer = give((prompt, key) => api.steer(conversation.id, prompt, key));
   const waits = running && !items.some((held) => held.now.state === "streaming" || held.now.tools.some((tool) => tool.state === "running" || tool.approval));
   return html`<${Head} conversation=${conversation} session=${detail.session} />
     <${Lost} when=${conversation.connection.value === "lost"} />
@@ -251,7 +254,7 @@ function Open({ conversation }) {
       ${conversation.undoable.value !== null && !running && talk.may && html`<div class="ending" role="note"><span class="why">What came after is out of view.</span><span class="push"><button type="button" class="button small" onClick=${() => attempt(async () => { await api.undo(conversation.id); back.undo(conversation.id); conversation.redraft.value += 1; })}>Undo</button></span></div>`}
     </div></div>
     ${away && html`<button type="button" class="button small jump" onClick=${toEnd}><${Icon} name="down" />To the end</button>`}
-    ${may.value === "write" && html`<${Composer} key=${`${conversation.id}/${conversation.redraft.value}`} id=${conversation.id} running=${running} queued=${conversation.queued.value} onAsk=${onAsk} onStop=${() => attempt(() => conversation.stop())} onQueued=${() => attempt(async () => { toEnd(); await conversation.ask({ prompt: null }, newKey()); })} onRemove=${(one) => attempt(() => api.withdraw(conversation.id, one.id))} />`}
+    ${may.value === "write" && html`<${Composer} key=${`${conversation.id}/${conversation.redraft.value}`} id=${conversation.id} running=${running} queued=${conversation.queued.value} onAsk=${onAsk} onSteer=${onSteer} onStop=${() => attempt(() => conversation.stop())} onQueued=${() => attempt(async () => { toEnd(); await conversation.ask({ prompt: null }, newKey()); })} onRemove=${(one) => attempt(() => api.withdraw(conversation.id, one.id))} />`}
     <div class="away" role="status" aria-live="polite">${running ? "Answering" : "Ready"}</div>`;
 }
 
