@@ -18,6 +18,7 @@ from killick import (
     TurnStopped,
     UsageError,
 )
+from killick.stores.memory import MemoryDisk
 from tests.bad_input.helpers import calling, is_usable, nothing_stored, saying, texts, until
 
 
@@ -192,3 +193,15 @@ def test_a_stop_for_a_turn_that_is_over_does_not_stop_the_next(session: Session)
         second.record(saying("it goes on"))
     assert second.status == "completed"
     assert "stop_asked" not in [entry.kind for entry in session.entries()]
+
+
+def test_a_turn_whose_store_was_closed_is_left_quietly() -> None:
+    """Closing has ended it as interrupted; the block that is left has nothing more to write."""
+    disk = MemoryDisk()
+    store = Store(disk.open())
+    session = store.create_session()
+    with session.turn("go"):
+        store.close()
+    with Store(disk.open()) as again:
+        (turn,) = again.session(session.id).turns()
+        assert (turn.status, turn.cause) == ("interrupted", "terminated")

@@ -105,3 +105,10 @@ def test_a_claim_when_nothing_runs_is_refused() -> None:
 def test_a_claim_with_an_old_fence_is_refused_as_stale() -> None:
     with pytest.raises(StaleFence, match="fence 2"):
         checks.check_claim(turn_after(), turn_id="another", fence=1, newest_fence=2)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_does_not_have_is_refused_and_no_other(value: float) -> None:
+    checks.check_json({"a": [1.5, -0.0, 1e300]}, "note")
+    with pytest.raises(InvalidEntry, match="which JSON does not have"):
+        checks.check_json({"a": [1.5, value]}, "note")

@@ -327,3 +327,22 @@ def test_a_process_outside_this_container_is_said_to_be() -> None:
 
 def test_the_lock_file_may_be_read_by_its_owner_only(lock: LockFile, path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_generation_is_synced_after_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves the old one, and a log of its own is taken for another file's."""
+    synced: list[int | None] = []
+    lock = LockFile.open(tmp_path / "lock")
+    real = os.fsync
+
+    def sync(fd: int) -> None:
+        real(fd)
+        synced.append(lock.generation())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    for generation in (7, 7, None, 8):
+        lock.set_generation(generation)
+    lock.close()
+    assert synced == [7, None, 8]
