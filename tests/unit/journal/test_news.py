@@ -24,6 +24,16 @@ def test_a_failed_turn_waits_and_a_completed_one_does_not() -> None:
     assert not lines_of(None, e.TurnEnding(turn_id="t", status="completed"))[0].waits
 
 
+def test_a_limit_that_was_reached_waits_in_place_of_the_ending() -> None:
+    body = e.TurnEnding(
+        turn_id="t", status="failed", reason="r", cause="failed", error_type="LimitReached"
+    )
+    assert lines_of(None, body) == [
+        Line("turn_ended", "failed"),
+        Line("limit_reached", "failed", waits=True),
+    ]
+
+
 def test_another_turn_s_unknown_outcome_is_not_told_with_this_ending() -> None:
     turn = TurnState(1, e.TurnStarted(turn_id="t", fence=1, holder="h"))
     turn.apply(2, e.ToolCalled(turn_id="t", message_id="m", call_id="c", name="pay"))
