@@ -36,7 +36,7 @@ def test_a_file_is_brought_up_to_date(path: Path) -> None:
         assert store.session("ses_before").messages()[-1].text == "Yes."
         assert store.counts()["deltas"] == 0
         assert store.check_file() == []
-    assert path.with_name("store.db-backup-5").exists()
+    assert not path.with_name("store.db-backup-5").exists()
 
 
 def test_streams_share_rows_in_it_from_then_on(path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_file_is_brought_up_to_date(tmp_path: Path) -> None:
     path.write_bytes(unpack("store.db.gz"))
     with Store(path) as store:
         check(store)
-    assert path.with_name("store.db-backup-4").exists()
+    assert not path.with_name("store.db-backup-4").exists()
 
 
 def test_older_versions_may_not_open_a_file_any_more(

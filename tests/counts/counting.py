@@ -5,7 +5,7 @@ The search index is brought up between appends, whenever the store is idle, and 
 The store opens its file by path, so what it does is seen from below: a VFS that counts is made
 the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
 process, which is why this runs in one of its own:
-`python counting.py FOLDER lone|many|crowd|paths`.
+`python counting.py FOLDER lone|many|crowd|paths|erase`.
 """
 
 import gc
@@ -60,6 +60,7 @@ class _CountingFile(apsw.VFSFile):
         # A page of the log is written as its header of 24 bytes, then itself.
         if len(data) >= 512:
             counts[f"{self._kind} pages"] += 1
+        counts["bytes"] += len(data)
         super().xWrite(data, offset)
 
 
@@ -215,6 +216,29 @@ def one_turn(session: Session, number: int, cost_of: Callable[[str], Any]) -> No
         session.messages(last=1)
 
 
+def erase(folder: Path) -> dict[str, Any]:
+    """Erasing one session of a store that is there: bytes written, and the longest transaction."""
+    with Store(folder / "counted.db", indexing=False) as store:
+        counts.clear()
+        statements.clear()
+        receipt = store.erase_session("copy_00000007")
+        return {**counts, "verified": receipt.verified, "log": _longest_commit()}
+
+
+def _longest_commit() -> int:
+    """The most statements between two commits of one connection."""
+    by_connection: dict[int, list[str]] = {}
+    for connection, text in statements:
+        by_connection.setdefault(id(connection), []).append(text)
+    lengths = [0]
+    for texts in by_connection.values():
+        length = 0
+        for text in texts:
+            length = 0 if text == "COMMIT" else length + 1
+            lengths.append(length)
+    return max(lengths)
+
+
 def _profile(_frame: object, event: str, _argument: object) -> None:
     if event == "call":
         counts["calls"] += 1
@@ -223,5 +247,5 @@ def _profile(_frame: object, event: str, _argument: object) -> None:
 if __name__ == "__main__":
     vfs = _CountingVfs()
     apsw.connection_hooks.append(_trace)
-    what = {"lone": lone, "many": many, "crowd": crowd, "paths": paths}[sys.argv[2]]
+    what = {"lone": lone, "many": many, "crowd": crowd, "paths": paths, "erase": erase}[sys.argv[2]]
     print(json.dumps(what(Path(sys.argv[1]))))

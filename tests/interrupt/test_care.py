@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from killick import Message, Store, Text
-from killick.stores.sqlite.database import Gate
+from killick.stores.sqlite.connection import Gate
 from tests.interrupt.tracing import Interrupter
 
 Where = Callable[[FrameType, str], bool]

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from killick import Message, SearchDamaged, Store, Text
-from tests.search.test_index import erase, eventually
+from tests.search.test_index import eventually
 
 SESSIONS = 5
 
@@ -142,7 +142,7 @@ def test_erasing_is_not_kept_from_a_session_by_a_damaged_index(path: Path) -> No
     fill(path)
     run("UPDATE search_words_data SET block = x'ffffffffffffffffffffffff'")(path)
     with Store(path, indexing=False) as store:
-        erase(store, "s1", tidy=False)
+        store.erase_session("s1")
         hits = store.search("needle")
         assert (len(hits), hits.behind) == (SESSIONS - 1, 0)
 

@@ -14,7 +14,6 @@ from killick.search.port import Batch
 from killick.stores import engine as ops
 from killick.stores.engine.state import EngineState, Op
 from killick.stores.sqlite import SqliteDatabase
-from killick.stores.sqlite.search import SqliteIndex
 from killick.stores.writer import SliceSchedule, Writer
 
 
@@ -194,7 +193,7 @@ def test_a_session_that_was_erased_while_a_slice_was_prepared_stays_erased(path:
         runtime = store._core.runtime()
         with runtime.database.reading() as reader:
             batch = read_batch(reader)
-        erase(store, "gone")
+        store.erase_session("gone")
         op = runtime.writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=60)))
         assert op.wait(10)
         op.result()
@@ -253,6 +252,10 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
     connection.execute("DELETE FROM meta WHERE name = 'store'")
     for index in ("due", "held", "by_project", "interrupted", "pinned", "uncounted"):
         connection.execute(f"DROP INDEX sessions_{index}")
+    for index in ("erasures_by_id", "erasures_unfinished", "blob_references_by_session"):
+        connection.execute(f"DROP INDEX {index}")
+    for column in ("base", "base_seq"):
+        connection.execute(f"ALTER TABLE erasures DROP COLUMN {column}")
     for column in ("holder", "due", "due_us", "imported", "link", "uncounted"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
     connection.execute("ALTER TABLE entries DROP COLUMN link")
@@ -286,26 +289,6 @@ def test_a_renumbered_table_is_gone_through_again_and_nothing_is_lost_or_doubled
     assert raw(path, "SELECT count(*) FROM search_documents WHERE session > 1") == [(3,)]
 
 
-def erase(store: Store, session_id: str, *, tidy: bool = True) -> None:
-    """What erasing a session does with the index and the journal, in one transaction."""
-
-    def apply(tx: SqliteIndex) -> None:
-        key = tx.connection.execute(
-            "SELECT key FROM sessions WHERE id = ?", (session_id.encode(),)
-        ).get
-        assert isinstance(key, int)
-        tx.unindex(key)
-        tx.connection.execute("DELETE FROM entries WHERE session = ?", (key,))
-        tx.connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
-        if tidy:
-            tx.tidy_index()
-
-    writer = store._core.runtime().writer
-    op = writer.submit(Op(lambda engine: apply(engine.tx)))  # type: ignore[arg-type]
-    assert op.wait(10)
-    op.result()
-
-
 @pytest.mark.parametrize("substrings", [False, True])
 def test_the_words_of_an_erased_session_are_gone_from_the_file(
     path: Path, substrings: bool
@@ -316,13 +299,9 @@ def test_the_words_of_an_erased_session_are_gone_from_the_file(
         say(store, "zyxsecret and more", "zyxsecret again", session_id="gone")
         say(store, "kept as well", session_id="last")
         assert len(store.search("zyxsecret")) == 2
-        erase(store, "gone")
+        store.erase_session("gone")
         assert len(store.search("zyxsecret")) == 0
         assert len(store.search("kept")) == 2
-    connection = apsw.Connection(str(path))
-    connection.execute("VACUUM")
-    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    connection.close()
     assert b"zyx" not in path.read_bytes()
     with Store(path) as store:
         assert [hit.session_id for hit in store.search("kept")] == ["last", "first"]
@@ -338,7 +317,7 @@ def test_after_erasing_the_newest_session_new_entries_are_indexed(
         say(store, "needle second", session_id="second")
         if indexed:
             store.search("needle")
-        erase(store, "second")
+        store.erase_session("second")
         say(store, "needle third", session_id="third")
         added = store.session("third").head
         if indexed:
@@ -352,7 +331,7 @@ def test_erasing_the_only_session_leaves_an_index_that_works(path: Path) -> None
     with Store(path, indexing=False) as store:
         say(store, "needle")
         store.search("needle")
-        erase(store, "s")
+        store.erase_session("s")
         assert (len(store.search("needle")), store.search("needle").behind) == (0, 0)
         say(store, "needle again", session_id="t")
         assert len(store.search("needle")) == 1

@@ -138,7 +138,7 @@ CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "sto
 CORE_LINES = 32_400
 """It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups;
 the rest is for runs that finish: settlements, due work, steering, the feed, limits, links; and 400
-for reads whose cost does not grow with the store."""
+for reads whose cost does not grow with the store, 850 for erasing and migrating without a lock."""
 
 
 def lines(name: str) -> int:

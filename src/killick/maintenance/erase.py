@@ -15,6 +15,7 @@ from killick.errors import (
     SessionAmbiguous,
     SessionDamaged,
     StoreError,
+    UsageError,
 )
 from killick.journal import checks
 from killick.journal.chain import LinkedEntry
@@ -34,7 +35,7 @@ from killick.maintenance.prove import ExpectedLink, Verified, linked_entries, pr
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo, moment
 from killick.session.core.figures import check_sums, rebuild_sums
-from killick.session.core.queries import Progress, rebuild_search
+from killick.session.core.queries import Progress, empty_index, rebuild_search
 from killick.session.core.session import find_row, info_of, not_found, read_deltas
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow, read, work, write
@@ -44,7 +45,7 @@ from killick.stores.contract import BackupReceipt, Listing, Reader, SessionRow
 from killick.stores.engine.session_ops import has_forks
 
 FRAGMENTS_MAX: Final = 64
-"""Each costs one pass over the file."""
+"""Each costs one pass over each copy of the store."""
 
 _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]{12,48}')
 """What JSON writes as it is, long enough to be told from anything else."""
@@ -109,12 +110,21 @@ UNVERIFIED: Final = (
 """What no search of the store's files can tell."""
 
 
+VERIFY_LATER: Final = (
+    "look whether bytes are left: 'killick verify --erased', or store.verify_erased()"
+)
+"""For a caller who does not wait for that."""
+
+
 class Erasure(msgspec.Struct, frozen=True):
     """A report on what was erased, and on what was looked at to be sure.
 
-    `remaining` counts, for each file of the store, pieces of the erased text that still stand
-    there. `unverified` is what cannot be looked at from here. `verified` is None where the store's
-    own files cannot be: on a server, whose operator is told in `to_do` what is left.
+    `verified` is True if no byte is left in `files` that no stored row accounts for: `pages` were
+    looked at, and `cleared` bytes set to zero. It is None until the file was read, and where the
+    store's own files cannot be looked at: on a server, whose operator is told in `to_do` what is
+    left. `remaining` counts, for each copy of the store beside it, pieces of the erased text that
+    stand there, out of `pieces` that were looked for. `unverified` is what cannot be looked at from
+    here. `store` tells this store from others.
     """
 
     sessions: tuple[str, ...]
@@ -126,6 +136,9 @@ class Erasure(msgspec.Struct, frozen=True):
     verified: bool | None
     unverified: tuple[str, ...] = UNVERIFIED
     to_do: tuple[str, ...] = ()
+    store: int = 0
+    pages: int = 0
+    cleared: int = 0
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -164,53 +177,84 @@ class CareCore:
 
     # -- erasing -------------------------------------------------------------------------------
 
-    def erase(self, session_id: str, *, forks: bool) -> Flow[Erasure]:
+    def erase(self, session_id: str, *, forks: bool, verify: bool) -> Flow[Erasure]:
         """Remove sessions for good, then see that nothing of them is left in any file."""
         runtime, tenant = self._runtime, self._runtime.tenant
-        doomed = yield from read(lambda reader: _doomed(reader, tenant, session_id, forks=forks))
-        if doomed is None:  # its rows are gone, but it was interrupted before its bytes were
-            return (yield from self._scrub((session_id,), 0, 0, None))
-        rows, needles = doomed
-        at = runtime.clock()
+        copies = yield from work(lambda database: database.copies())
+        doomed = yield from read(
+            lambda reader: _doomed(reader, tenant, session_id, forks=forks, pieces=bool(copies))
+        )
+        if doomed is None:  # it was interrupted before its bytes were gone
+            return (yield from self._finish((session_id,), None, verify=verify))
+        at, rows = runtime.clock(), doomed.rows
         keys = [row.key for row in rows]
-        entries, blobs = yield from write(lambda engine: ops.erase(engine, keys, at))
-        for key in keys:
-            runtime.verified.pop(key, None)
-        return (yield from self._scrub(tuple(row.id for row in rows), entries, blobs, needles))
+        yield from work(lambda database: database.check_room(keys))
+        gone = yield from write(lambda engine: ops.erase(engine, keys, at))
+        for row in rows:
+            runtime.verified.pop(row.key, None)
+        ids = tuple(row.id for row in rows)
+        return (yield from self._finish(ids, doomed.pieces, gone, verify=verify))
 
-    def _scrub(
-        self, sessions: tuple[str, ...], entries: int, blobs: int, pieces: list[bytes] | None
+    def verify_erased(self, session_id: str | None, receipt: Erasure | None) -> Flow[Erasure]:
+        """Look again whether anything is left of what was erased, and finish what was not.
+
+        Raises UsageError for a session that was not erased, and for a receipt of another store.
+        """
+        tenant = self._runtime.tenant
+        sessions = yield from read(
+            lambda reader: _erased_sessions(reader, tenant, session_id, receipt)
+        )
+        files = () if receipt is None else receipt.files
+        return (yield from self._finish(sessions, None, files=files))
+
+    def _finish(
+        self,
+        sessions: tuple[str, ...],
+        pieces: list[bytes] | None,
+        gone: tuple[int, int] = (0, 0),
+        *,
+        verify: bool = True,
+        files: tuple[str, ...] = (),
     ) -> Flow[Erasure]:
-        """Without pieces to look for, a file that was not written anew cannot be judged."""
-        try:
-            yield from write(lambda engine: ops.tidy_index(engine))
-        except SearchDamaged:
-            yield from rebuild_search(self._store, substrings=None, progress=None)
-        needles, tenant = pieces or [], self._runtime.tenant
+        """Remove the rows that are left of erased sessions, and clear what no row accounts for.
+
+        Without pieces to look for, a copy beside the store cannot be judged. If interrupted: the
+        receipts say that it is not done, and this may be done again.
+        """
+        tenant = self._runtime.tenant
+        store = yield from read(lambda reader: reader.store_number())
         waiting = yield from read(lambda reader: reader.unscrubbed(tenant))
-        emptied = yield from work(lambda database: database.scrub(), exclusive=True)
-        traces = yield from work(lambda database: database.find_traces(needles))
-        copies = [file for file in traces.files if _is_backup(file)]
-        remaining: dict[str, int] = {}
-        for file, which in traces.found.items():
-            if not _is_backup(file):  # another session may hold the same text
-                which = yield from read(lambda reader, w=which: _unexplained(reader, w))  # type: ignore[misc]
-            if which:
-                remaining[file] = len(which)
-        verified = emptied if not remaining and not (copies and pieces is None) else False
+        entries, blobs = gone
+        for key in (yield from read(lambda reader: reader.half_erased(tenant))):
+            more = True
+            while more:
+                step = yield from _erase_rows(key)
+                entries, blobs, more = entries + step[0], blobs + step[1], step[2]
+        if not verify:
+            return Erasure(
+                sessions, entries, blobs, (), 0, {}, None, to_do=(VERIFY_LATER,), store=store
+            )
+        swept = yield from work(lambda database: database.sweep(files), exclusive=True)
+        copies = yield from work(lambda database: database.find_traces(pieces or []))
+        remaining = {file: len(which) for file, which in copies.found.items()}
+        unknown = copies.files if pieces is None else ()
+        verified = swept.clean if not remaining and not unknown else False
         if verified is not False:  # the rest of a server's is not ours to do, or to look at
-            at, gone = self._runtime.clock(), sessions if copies else waiting
-            yield from write(lambda engine: ops.scrubbed(engine, tenant, gone, at))
+            at, done = self._runtime.clock(), sessions if copies.files else waiting
+            yield from write(lambda engine: ops.scrubbed(engine, tenant, done, at))
         return Erasure(
             sessions=sessions,
             entries=entries,
             blobs=blobs,
-            files=traces.files,
-            pieces=len(needles),
+            files=(*swept.files, *copies.files),
+            pieces=len(pieces or ()),
             remaining=remaining,
             verified=verified,
-            unverified=(*UNVERIFIED, *traces.unverified, *(copies if pieces is None else ())),
-            to_do=traces.to_do,
+            unverified=(*UNVERIFIED, *swept.unverified, *unknown),
+            to_do=swept.to_do,
+            store=store,
+            pages=swept.pages,
+            cleared=swept.cleared,
         )
 
     # -- retention -----------------------------------------------------------------------------
@@ -252,7 +296,7 @@ class CareCore:
             done.append((yield from self._try_to_remove(removal)))
         erased = tuple(each.session_id for each in done if each.done and each.action == "erase")
         if erased:
-            yield from self._scrub(erased, 0, 0, None)
+            yield from self._finish(erased, None)
         return done
 
     def _try_to_remove(self, removal: Removal) -> Flow[Removal]:
@@ -406,22 +450,53 @@ def _rows(reader: Reader, tenant: str, session_id: str) -> list[SessionRow]:
     return [reader.origin(key) for key in reversed(keys)]
 
 
+def _erase_rows(key: int) -> Flow[tuple[int, int, bool]]:
+    """Take one step; a search index that its words cannot be taken out of is begun anew."""
+    try:
+        return (yield from write(lambda engine: ops.erase_rows(engine, key)))
+    except SearchDamaged:
+        yield from empty_index()
+    return 0, 0, True
+
+
+class _Doomed(msgspec.Struct, frozen=True):
+    """Sessions that are about to be erased, and pieces of their texts."""
+
+    rows: list[SessionRow]
+    pieces: list[bytes]
+
+
 def _doomed(
-    reader: Reader, tenant: str, session_id: str, *, forks: bool
-) -> tuple[list[SessionRow], list[bytes]] | None:
+    reader: Reader, tenant: str, session_id: str, *, forks: bool, pieces: bool
+) -> _Doomed | None:
     if reader.find_key(tenant, session_id) is None and session_id in reader.unscrubbed(tenant):
         return None
     rows = _rows(reader, tenant, session_id)
     if len(rows) > 1 and not forks:
         raise has_forks(session_id, reader, [row.key for row in rows[:-1]])
     bodies, blobs = list[e.Body](), list[bytes]()
-    for row in rows:
+    for row in rows if pieces else ():
         entries, _ = readable(reader, row)
         bodies += [entry.body for entry in entries]
         bodies += _streaming(reader, row.key, entries)
         names = {name for entry in entries for name in blobs_of(entry.body)}
         blobs += [data for name in sorted(names) if (data := reader.blob(tenant, name)) is not None]
-    return rows, fragments(bodies, blobs)
+    return _Doomed(rows, fragments(bodies, blobs))
+
+
+def _erased_sessions(
+    reader: Reader, tenant: str, session_id: str | None, receipt: Erasure | None
+) -> tuple[str, ...]:
+    """Return the sessions of a receipt, or this one, or all whose erasure is not finished."""
+    if receipt is not None and receipt.store != reader.store_number():
+        raise UsageError("the receipt is not of this store; nothing was looked at")
+    if receipt is None and session_id is None:
+        return tuple(reader.unscrubbed(tenant))
+    sessions = receipt.sessions if receipt is not None else (session_id or "",)
+    for each in sessions:
+        if not reader.was_erased(tenant, each):
+            raise UsageError(f"session {each!r} was not erased from this store")
+    return sessions
 
 
 def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.Body]:
@@ -430,16 +505,6 @@ def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.B
         if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
             deltas = tuple(read_deltas(reader, key, entry.seq))
             yield e.LateText(turn_id="", message_id="", deltas=deltas)
-
-
-def _is_backup(file: str) -> bool:
-    """A copy of the store as it was before it was migrated; nothing is ever removed from one."""
-    return "-backup-" in file
-
-
-def _unexplained(reader: Reader, needles: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Those that no row which is left accounts for."""
-    return tuple(needle for needle in needles if not reader.holds(needle))
 
 
 # -- retention -------------------------------------------------------------------------------------

@@ -36,14 +36,28 @@ class Upkeep:
         """
         return self._run(self._care.resolve(text))
 
-    def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+    def erase_session(
+        self, session_id: str, *, forks: bool = False, verify: bool = True
+    ) -> Erasure:
         """Remove a session for good, and see that nothing of it is left in the store's files.
 
         Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
-        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
-        erasing it again makes sure of the bytes.
+        The whole file is read afterwards, while others write; without `verify` that is left to
+        `verify_erased`. If interrupted: it exists, or nothing finds it any more and erasing it
+        again finishes it.
         """
-        return self._run(self._care.erase(session_id, forks=forks))
+        return self._run(self._care.erase(session_id, forks=forks, verify=verify))
+
+    def verify_erased(
+        self, session_id: str | None = None, *, receipt: Erasure | None = None
+    ) -> Erasure:
+        """Look again whether bytes of erased sessions are left, and clear them.
+
+        Of this session, those of a receipt, or all whose erasure is not finished. Raises UsageError
+        for one that was not erased, and for a receipt of another store. If interrupted: call it
+        again.
+        """
+        return self._run(self._care.verify_erased(session_id, receipt))
 
     def clean_up(
         self,
@@ -183,14 +197,28 @@ class AsyncUpkeep:
         """
         return await self._run(self._care.resolve(text))
 
-    async def erase_session(self, session_id: str, *, forks: bool = False) -> Erasure:
+    async def erase_session(
+        self, session_id: str, *, forks: bool = False, verify: bool = True
+    ) -> Erasure:
         """Remove a session for good, and see that nothing of it is left in the store's files.
 
         Raises SessionHasForks unless `forks` says that they go too, SessionBusy while a turn runs.
-        Takes time: the file is written anew. If interrupted: it exists, or its rows are gone and
-        erasing it again makes sure of the bytes.
+        The whole file is read afterwards, while others write; without `verify` that is left to
+        `verify_erased`. If interrupted: it exists, or nothing finds it any more and erasing it
+        again finishes it.
         """
-        return await self._run(self._care.erase(session_id, forks=forks))
+        return await self._run(self._care.erase(session_id, forks=forks, verify=verify))
+
+    async def verify_erased(
+        self, session_id: str | None = None, *, receipt: Erasure | None = None
+    ) -> Erasure:
+        """Look again whether bytes of erased sessions are left, and clear them.
+
+        Of this session, those of a receipt, or all whose erasure is not finished. Raises UsageError
+        for one that was not erased, and for a receipt of another store. If interrupted: call it
+        again.
+        """
+        return await self._run(self._care.verify_erased(session_id, receipt))
 
     async def clean_up(
         self,

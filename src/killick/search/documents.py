@@ -155,13 +155,29 @@ def read_batch(reader: SearchedJournal, limit: int = SLICE_ENTRIES) -> Batch:
     return Batch(reader.index_mark(), [(entry, _made(reader, entry)) for entry in waiting])
 
 
+def document_of(reader: SearchedJournal, key: int, seq: int) -> Document | None:
+    """Make the document of the entry with this seq again, as it was indexed. Raises SessionDamaged.
+
+    What came after the entry does not count.
+    """
+    for entry in reader.entries(key, after=seq - 1, through=seq):
+        return document(entry, lambda identity: _earlier(reader.find_entry(key, identity), seq))
+    return None
+
+
+def _earlier(entry: e.Entry | None, seq: int) -> e.Entry | None:
+    return entry if entry is not None and entry.seq <= seq else None
+
+
 def _made(reader: SearchedJournal, unindexed: Unindexed) -> Document | None:
     """Make an entry's document; a damaged entry has none, and others are not kept from theirs."""
     entry, key = unindexed.entry, unindexed.key
     if entry is None:
         return None
     try:
-        made = document(entry, lambda identity: reader.find_entry(key, identity))
+        made = document(
+            entry, lambda identity: _earlier(reader.find_entry(key, identity), entry.seq)
+        )
     except SessionDamaged:
         return None
     return made if made is not None and (made.text or made.reasoning) else None

@@ -142,17 +142,6 @@ class SearchTransaction(SearchReader, Protocol):
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         """Move the mark behind these, which come in the order in which they were found."""
 
-    def unindex(self, key: int) -> None:
-        """Take a session's documents out of the index: for erasing it, in the same transaction.
-
-        Call it before the session's entries are removed. A damaged index is emptied instead, if
-        the transaction can still do that; otherwise rebuild it, then erase. The words are in the
-        file until `tidy_index` and a VACUUM.
-        """
-
-    def tidy_index(self) -> None:
-        """Rewrite the whole index without what was taken out of it."""
-
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         """Empty the index; all entries are then unindexed.
 

@@ -121,10 +121,15 @@ class Uncounted(msgspec.Struct, frozen=True):
 class Traces(msgspec.Struct, frozen=True):
     """The files in which bytes that should be gone were looked for, and the bytes found in each.
 
-    `unverified` names the parts of this database that cannot be looked at from here, and `to_do`
-    says what its operator does about them.
+    `clean` is True if no byte is left in the store's own files that no row accounts for, False if
+    others kept it from being so, None where they cannot be looked at; `pages` were looked at and
+    `cleared` bytes set to zero. `unverified` names the parts of this database that cannot be looked
+    at from here, and `to_do` says what its operator does about them.
     """
 
+    clean: bool | None = None
+    pages: int = 0
+    cleared: int = 0
     files: tuple[str, ...] = ()
     found: dict[str, tuple[bytes, ...]] = {}
     unverified: tuple[str, ...] = ()
@@ -314,6 +319,10 @@ class Reader(SearchReader, Protocol):
         """Return the link of an entry, the session's own or inherited; None if it has none."""
         ...
 
+    def half_erased(self, tenant: str) -> list[int]:
+        """Return erased sessions of which rows may be left, forks before what they are made of."""
+        ...
+
     def was_erased(self, tenant: str, session_id: str) -> bool:
         """True if there is a receipt that says so."""
         ...
@@ -368,10 +377,6 @@ class Reader(SearchReader, Protocol):
 
     def news_of(self, key: int) -> list[Told]:
         """Return a session's lines, in order."""
-        ...
-
-    def holds(self, fragment: bytes) -> bool:
-        """True if any row that is left holds these bytes. Reads everything."""
         ...
 
     def blob(self, tenant: str, digest: str) -> bytes | None: ...
@@ -470,15 +475,20 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """
         ...
 
-    def erase_session(self, key: int) -> int:
-        """Remove everything of a session but its blobs; return how many entries there were."""
+    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+        """Take a session away and leave a receipt; return how many entries and blobs are gone.
+
+        Its other rows may be left for `erase_rows`: nothing finds them any more.
+        """
         ...
 
-    def drop_loose_blobs(self, key: int) -> int:
-        """Remove the blobs that this session alone refers to, and its references; count them."""
+    def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
+        """Remove rows of a session that was taken away, until it is `over`.
+
+        Returns how many entries and blobs are gone, and whether any may be left.
+        """
         ...
 
-    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None: ...
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         """Note that what was erased of this session is gone from the file too."""
         ...
@@ -566,15 +576,23 @@ class Database(Protocol):
         """Make every index anew from its table."""
         ...
 
-    def scrub(self) -> bool | None:
-        """Clear removed bytes from free space; False when another process prevents it.
+    def copies(self) -> tuple[str, ...]:
+        """Return the names of older copies beside the store, out of which nothing is erased."""
+        ...
 
-        None where only the operator of a server can, and the store cannot look.
+    def check_room(self, keys: Sequence[int]) -> None:
+        """Raise StoreDegraded if there is no room on the disk to erase these sessions."""
+        ...
+
+    def sweep(self, files: Sequence[str] = ()) -> Traces:
+        """Clear every byte that no row accounts for, in steps between which others write.
+
+        `files` were the store's when something was erased, where that says what is left to do.
         """
         ...
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        """Look for bytes in every file of the store, however they got there."""
+        """Look for bytes in the copies beside the store."""
         ...
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:

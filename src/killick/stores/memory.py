@@ -270,6 +270,9 @@ class MemoryReader(MemorySearch, MemorySums, LineageReader):
         at = seq - self._reach(key)[0] - 1
         return rows[at][3] if 0 <= at < len(rows) else None
 
+    def half_erased(self, tenant: str) -> list[int]:
+        return []
+
     def was_erased(self, tenant: str, session_id: str) -> bool:
         return any(erasure[:2] == [tenant, session_id] for erasure in self._disk.erasures)
 
@@ -320,10 +323,6 @@ class MemoryReader(MemorySearch, MemorySums, LineageReader):
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         flushes = self._disk.deltas.get((key, seq), {})
         return [(n, decode_deltas(flushes[n])) for n in sorted(flushes) if n > after]
-
-    def holds(self, fragment: bytes) -> bool:
-        bodies = [body for rows in self._disk.entries.values() for _, _, body, _ in rows]
-        return any(fragment in body for body in bodies)
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
         stored = self._disk.blobs.get((tenant, digest))
@@ -459,8 +458,8 @@ class MemoryTransaction(MemoryReader):
         )
         return True
 
-    def erase_session(self, key: int) -> int:
-        disk = self._disk
+    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+        disk, key = self._disk, row.key
         entries = len(disk.entries[key])
         self._pop(disk.rows, [key])
         self._pop(disk.entries, [key])
@@ -471,13 +470,19 @@ class MemoryTransaction(MemoryReader):
         self._pop(disk.news, [at for at, (of, _) in disk.news.items() if of == key])
         order, disk.order = disk.order, [name for name in disk.order if name[0] != key]
         self.undo.append(partial(setattr, disk, "order", order))
-        return entries
+        disk.erasures.append([row.tenant, row.id, at_us, False])
+        self.undo.append(disk.erasures.pop)
+        return entries, self._drop_loose_blobs(key)
+
+    def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
+        """Do nothing: a session goes as a whole here."""
+        return 0, 0, False
 
     def _pop(self, table: dict[Any, Any], names: Sequence[Any]) -> None:
         for name in names:
             self.undo.append(partial(table.__setitem__, name, table.pop(name)))
 
-    def drop_loose_blobs(self, key: int) -> int:
+    def _drop_loose_blobs(self, key: int) -> int:
         mine = {blob for blob, session in self._disk.references if session == key}
         shared = {blob for blob, session in self._disk.references if session != key}
         self._pop(self._disk.blobs, sorted(mine - shared))
@@ -485,10 +490,6 @@ class MemoryTransaction(MemoryReader):
             self._disk.references.discard((blob, key))
             self.undo.append(partial(self._disk.references.add, (blob, key)))
         return len(mine - shared)
-
-    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
-        self._disk.erasures.append([row.tenant, row.id, at_us, False])
-        self.undo.append(self._disk.erasures.pop)
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         for erasure in self._disk.erasures:
@@ -600,11 +601,17 @@ class MemoryDatabase:
     def reindex(self) -> None:
         """Do nothing: there is no index."""
 
-    def scrub(self) -> bool:
-        return True
+    def copies(self) -> tuple[str, ...]:
+        return ()
+
+    def check_room(self, keys: Sequence[int]) -> None:
+        """Do nothing: erasing takes no room."""
+
+    def sweep(self, files: Sequence[str] = ()) -> Traces:
+        return Traces(clean=True)
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        return Traces()
+        return Traces(clean=True)
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         raise UsageError("a store in memory has no file to copy")

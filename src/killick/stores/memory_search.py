@@ -66,12 +66,6 @@ class MemorySearch:
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         """Do nothing: there is no mark."""
 
-    def unindex(self, key: int) -> None:
-        """Do nothing: only what is on the disk is found."""
-
-    def tidy_index(self) -> None:
-        """Do nothing: nothing is left behind."""
-
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         """Do nothing: there is no index."""
 

@@ -70,9 +70,15 @@ class Failpoints:
     def reindex(self) -> None:
         self._database.reindex()
 
-    def scrub(self) -> bool | None:
+    def copies(self) -> tuple[str, ...]:
+        return self._database.copies()
+
+    def check_room(self, keys: Sequence[int]) -> None:
+        self._database.check_room(keys)
+
+    def sweep(self, files: Sequence[str] = ()) -> Traces:
         self.step()
-        return self._database.scrub()
+        return self._database.sweep(files)
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         return self._database.find_traces(needles)

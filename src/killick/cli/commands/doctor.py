@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+import msgspec
 
 from killick.cli.invocation import (
     IN_PART,
@@ -81,19 +82,31 @@ def _finding(finding: Finding) -> list[OutputLine]:
     ("killick verify", "prove that no stored entry was changed, removed, reordered or cut"),
     ("killick verify --json > links.json", "keep the newest links, somewhere else"),
     ("killick verify --expect links.json", "compare with the links that were kept"),
+    ("killick verify --erased", "look again whether bytes of erased sessions are left"),
 )
+@click.argument("what", required=False, metavar="[ID | FILE]")
 @click.option(
     "--expect",
     type=click.File("rb"),
     metavar="FILE",
     help="Compare with the links that an earlier 'verify --json' printed.",
 )
-def verify(invocation: Invocation, *, expect: BinaryIO | None) -> int:
+@click.option("--erased", is_flag=True, help="Look for bytes of erased sessions instead.")
+def verify(
+    invocation: Invocation, *, what: str | None, expect: BinaryIO | None, erased: bool
+) -> int:
     """Prove journals by their links. Exit code 3 says that something does not fit.
 
     Reads only, and stops no session. Who can write the store can make new links: keep what --json
     prints elsewhere, and compare with --expect.
+
+    --erased finishes erasures that were interrupted or not looked at, and clears what is left of
+    them in the store's file. Exit code 2 says that a session was not erased from this store.
     """
+    if erased:
+        return _verify_erased(invocation, what, with_links=expect is not None)
+    if what is not None:
+        raise click.UsageError("an ID or a receipt is given with --erased only")
     from killick.maintenance.verify import read_expected
     from killick.maintenance.verify import verify as prove
 
@@ -184,11 +197,14 @@ def restore_backup(invocation: Invocation, backup: str) -> None:
 @session_argument
 @click.option("--forks", is_flag=True, help="Also what is made of it: its forks.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) -> int:
+@click.option("--no-verify", is_flag=True, help="Leave looking at the file to 'verify --erased'.")
+def erase(
+    invocation: Invocation, session_id: str, *, forks: bool, yes: bool, no_verify: bool
+) -> int:
     """Remove a session for good. This cannot be undone; 'delete' can.
 
-    The store's files are searched afterwards. Exit code 3 says that something was still found.
-    On PostgreSQL they cannot be searched: it says what is left to do on the server.
+    The store's file is read afterwards, and bytes that no session accounts for are cleared. Exit
+    code 3 says that something is left. On PostgreSQL it says what is left to do on the server.
     """
     with invocation.open() as store:
         try:
@@ -197,8 +213,34 @@ def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) ->
             full_id = session_id  # its rows may be gone and its bytes not; else this raises again
         else:
             invocation.confirm(f"Erase {full_id} for good?", yes=yes)
-        receipt = store.erase_session(full_id, forks=forks)
-    invocation.answer(receipt, *_erased(receipt))
+        receipt = store.erase_session(full_id, forks=forks, verify=not no_verify)
+    return _answer_erased(invocation, receipt, "erased ")
+
+
+def _verify_erased(invocation: Invocation, what: str | None, *, with_links: bool) -> int:
+    if with_links:
+        raise click.UsageError("--erased looks for bytes, --expect for links; give one of them")
+    with invocation.open() as store:
+        if what is not None and Path(what).is_file():
+            receipt = store.verify_erased(receipt=_read_receipt(Path(what)))
+        else:
+            receipt = store.verify_erased(what)
+    if not receipt.sessions:
+        invocation.note("no erasure waits to be verified; the file was looked at all the same")
+    return _answer_erased(invocation, receipt, "looked again at ")
+
+
+def _read_receipt(file: Path) -> Erasure:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Erasure)
+    except (OSError, msgspec.DecodeError) as error:
+        raise click.UsageError(
+            f"{file} is not what 'killick erase --json' prints: {error}"
+        ) from error
+
+
+def _answer_erased(invocation: Invocation, receipt: Erasure, verb: str) -> int:
+    invocation.answer(receipt, *_erased(receipt, verb))
     if receipt.verified is not False:
         return 0
     complain(_not_gone(receipt))
@@ -206,21 +248,28 @@ def erase(invocation: Invocation, session_id: str, *, forks: bool, yes: bool) ->
 
 
 def _not_gone(receipt: Erasure) -> str:
-    again = f"then 'killick erase {receipt.sessions[-1]}' checks again"
+    again = "then 'killick verify --erased' looks again"
     if receipt.remaining:
         return f"erased, but still found in {', '.join(receipt.remaining)}: remove that, {again}"
+    copies = [name for name in receipt.unverified if name in receipt.files]
+    if copies:
+        return f"erased, but it may be in {', '.join(copies)}: remove that, {again}"
     return f"erased, but another process keeps the log of the store open: let it end, {again}"
 
 
-def _erased(receipt: Erasure) -> list[OutputLine]:
+def _erased(receipt: Erasure, verb: str) -> list[OutputLine]:
     text = (
-        f"erased {', '.join(receipt.sessions)}: {receipt.entries:,} entries, "
+        f"{verb}{', '.join(receipt.sessions) or 'the file'}: {receipt.entries:,} entries, "
         f"{counted(receipt.blobs, 'blobs')}"
     )
-    files = ", ".join(receipt.files)
-    checked = f"searched {files} for {counted(receipt.pieces, 'pieces')} of it"
+    checked = (
+        f"looked at {receipt.pages:,} pages in {', '.join(receipt.files)} and cleared "
+        f"{receipt.cleared:,} bytes that no session accounts for"
+    )
+    if receipt.pieces:
+        checked += f"; searched copies for {counted(receipt.pieces, 'pieces')} of it"
     if receipt.verified is None:
-        checked = "not verified: the rows are gone, and no file of the server was searched"
+        checked = "not verified: the rows are gone, and no file was looked at"
     unknown = "cannot be checked from here: " + "; ".join(receipt.unverified)
     left = [line(f"left to do: {each}") for each in receipt.to_do]
     return [line(text), line(checked, "dim"), line(unknown, "dim"), *left]

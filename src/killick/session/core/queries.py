@@ -468,15 +468,20 @@ def _tell(error: SearchDamaged) -> Flow[None]:
         return
 
 
+def empty_index(*, substrings: bool | None = None) -> Flow[None]:
+    """Begin the index anew, also one that is too damaged to be taken apart."""
+    try:
+        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings))
+    except SearchDamaged:
+        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings, forget=True))
+
+
 def rebuild_search(
     opening: StoreOpening, *, substrings: bool | None, progress: Progress | None
 ) -> Flow[int]:
     """Make the index anew, in slices between which others write; how many entries there were."""
     runtime = opening.runtime()
-    try:
-        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings))
-    except SearchDamaged:
-        yield from write(lambda engine: ops.reset_index(engine, substrings=substrings, forget=True))
+    yield from empty_index(substrings=substrings)
     total = behind = yield from read(lambda reader: reader.index_behind())
     try:
         while behind:

@@ -51,6 +51,7 @@ rewind = session_ops.rewind
 undo = session_ops.undo
 delete_session = session_ops.delete_session
 erase = session_ops.erase
+erase_rows = session_ops.erase_rows
 scrubbed = session_ops.scrubbed
 rebuild = session_ops.rebuild
 import_entries = import_ops.import_entries
@@ -62,7 +63,6 @@ collect_blobs = session_ops.collect_blobs
 index = session_ops.index
 reset_index = session_ops.reset_index
 index_is_damaged = session_ops.index_is_damaged
-tidy_index = session_ops.tidy_index
 
 # The sums by day.
 count_sessions = sum_ops.count_sessions

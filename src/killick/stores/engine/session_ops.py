@@ -5,6 +5,7 @@ They need no fence. Any process may carry them out while a turn runs, but for re
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,9 @@ from killick.stores.contract import Reader, SessionRow, Transaction, check_doubt
 from killick.stores.engine.state import EngineState, Receipt
 from killick.stores.engine.sum_ops import discount
 from killick.stores.engine.turn_ops import close_turn, interrupted, session_busy
+
+_ERASE_SECONDS: Final = 0.015
+"""About how long a step of an erasure takes; then other writers have their turn."""
 
 
 def create_session(
@@ -131,7 +135,10 @@ def delete_session(
 def erase(
     engine: EngineState, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
 ) -> tuple[int, int]:
-    """Remove sessions for good, forks first; return how many entries and blobs are gone."""
+    """Take sessions away for good, forks first; return how many entries and blobs are gone.
+
+    `erase_rows` removes the rest.
+    """
     engine.need(keys)
     rows = [_erasable(engine, key) for key in keys]
     for row in rows:
@@ -142,13 +149,16 @@ def erase(
     discount(engine, keys)
     entries = blobs = 0
     for row in rows:
-        engine.tx.unindex(row.key)
-        count = engine.tx.erase_session(row.key)
-        blobs += engine.tx.drop_loose_blobs(row.key)
-        engine.tx.note_erasure(row, count, at_us)
+        gone = engine.tx.erase_session(row, at_us)
         engine.forget(row.key)
-        entries += count
+        entries, blobs = entries + gone[0], blobs + gone[1]
     return entries, blobs
+
+
+def erase_rows(engine: EngineState, key: int) -> tuple[int, int, bool]:
+    """Remove rows of a session that was taken away, for a moment; True at last if some are left."""
+    end = time.monotonic() + _ERASE_SECONDS
+    return engine.tx.erase_rows(key, lambda: time.monotonic() >= end)
 
 
 def _erasable(engine: EngineState, key: int) -> SessionRow:
@@ -201,11 +211,6 @@ def reset_index(engine: EngineState, *, substrings: bool | None, forget: bool = 
 def index_is_damaged(engine: EngineState, reason: str) -> None:
     """Tell every process that the index must be rebuilt."""
     engine.tx.index_is_damaged(reason)
-
-
-def tidy_index(engine: EngineState) -> None:
-    """Remove the rest of erased documents from the search index. Raises SearchDamaged."""
-    engine.tx.tidy_index()
 
 
 def _check_unchanged(row: SessionRow, as_of_us: int | None) -> None:

@@ -426,12 +426,27 @@ class PostgresDatabase:
             finally:
                 line.close()
 
-    def scrub(self) -> bool | None:
-        """Return None: removed rows stay in the server's files until it writes over them."""
-        return None
+    def copies(self) -> tuple[str, ...]:
+        return ()
+
+    def check_room(self, keys: Sequence[int]) -> None:
+        """Do nothing: a server that has no room refuses the transaction."""
+
+    def sweep(self, files: Sequence[str] = ()) -> Traces:
+        """See which files the server keeps the store in: removed rows stay in them.
+
+        VACUUM (FULL) gives every table and index new ones. If none of those that the store had when
+        something was erased is in use, that is done.
+        """
+        with self.reading() as reader:
+            now = tuple(name for (name,) in reader.fetch(self._sql.server_files))
+        done = bool(files) and not set(files) & set(now)
+        left = (_UNVERIFIED, _TO_DO)
+        unverified, to_do = (each[1:] if done else each for each in left)
+        return Traces(files=now, unverified=unverified, to_do=to_do)
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
-        return Traces(unverified=_UNVERIFIED, to_do=_TO_DO)
+        return Traces()
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         """Raises UsageError: the server does it."""

@@ -607,13 +607,12 @@ SELECT at_us FROM killick.erasures WHERE tenant = %(tenant)s AND session = %(ses
 UPDATE killick.erasures SET scrubbed_at_us = %(at_us)s
 WHERE scrubbed_at_us IS NULL AND tenant = %(tenant)s AND id = %(id)s;
 
--- holds --
--- Look for bytes in everything that is stored, to check that they were erased.
-SELECT EXISTS (SELECT 1 FROM killick.entries WHERE position(%(fragment)s::bytea IN body) > 0)
-    OR EXISTS (SELECT 1 FROM killick.deltas WHERE position(%(fragment)s::bytea IN body) > 0)
-    OR EXISTS (SELECT 1 FROM killick.blobs WHERE position(%(fragment)s::bytea IN data) > 0)
-    OR EXISTS (SELECT 1 FROM killick.sessions
-               WHERE position(%(fragment)s::bytea IN about) > 0 OR position(%(fragment)s::bytea IN id) > 0);
+-- server_files --
+-- Name the files that tables and indexes of the store lie in, and the tables of their long values.
+SELECT DISTINCT pg_relation_filepath(part) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT c.oid UNION ALL SELECT c.reltoastrelid UNION ALL
+                    SELECT indexrelid FROM pg_index WHERE indrelid IN (c.oid, c.reltoastrelid)) AS parts (part)
+WHERE n.nspname = 'killick' AND c.relkind = 'r' AND part <> 0 ORDER BY 1;
 
 -- counts --
 -- Count what the store holds.

@@ -185,13 +185,10 @@ class PostgresIndex(PostgresSearch):
         reached = {**columns([*last]), "seqs": [*last.values()]}
         self.send(self._sql.save_indexed, reached)
 
-    def unindex(self, key: int) -> None:
+    def _unindex(self, key: int) -> None:
         self.send(self._sql.drop_documents, of(key))
         self.send(self._sql.drop_all_words, of(key))
         self.send(self._sql.drop_all_substrings, of(key))
-
-    def tidy_index(self) -> None:
-        """Do nothing: the server's own vacuum does it."""
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         self.take_time()

@@ -447,8 +447,10 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
         self._changed(key)
         return True
 
-    def erase_session(self, key: int) -> int:
+    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+        key = row.key
         self.take_time()
+        self._unindex(key)
         entries: int = self.fetch_one(self._sql.count_of, of(key))[0]
         sql = self._sql
         erased = (sql.erase_entries, sql.erase_deltas, sql.erase_news)
@@ -456,9 +458,18 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
             self.send(erasing, of(key))
         self.send(sql.erase_id, of(key))
         self.send(sql.erase_session, of(key))
-        return entries
+        blobs = self._drop_loose_blobs(key)
+        noted = of(key, id=to_bytes(row.id), entries=entries, at_us=at_us)
+        self.send(sql.note_erasure, noted)
+        if self.evidence is None:
+            self.evidence = Evidence(sql.has_erasure, of(key), at_us)
+        return entries, blobs
 
-    def drop_loose_blobs(self, key: int) -> int:
+    def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
+        """Do nothing: a session goes as a whole here, and locks no other."""
+        return 0, 0, False
+
+    def _drop_loose_blobs(self, key: int) -> int:
         blobs = self.fetch(self._sql.own_blobs, of(key))
         self.send(self._sql.drop_references, of(key))
         return self._drop_blobs(blobs)
@@ -471,12 +482,6 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
         self.fetch(self._sql.lock_blobs, wanted)
         self.writes += 1
         return len(self.fetch(self._sql.drop_blobs, {**wanted, "holders": holders}))
-
-    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
-        noted = of(row.key, id=to_bytes(row.id), entries=entries, at_us=at_us)
-        self.send(self._sql.note_erasure, noted)
-        if self.evidence is None:
-            self.evidence = Evidence(self._sql.has_erasure, of(row.key), at_us)
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         erased = {"tenant": tenant_number(tenant), "id": to_bytes(session_id), "at_us": at_us}

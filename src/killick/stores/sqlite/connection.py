@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EACCES, EPERM, EROFS
@@ -29,8 +30,85 @@ _SQLITE_OLDEST: Final = 3_051_003
 
 _CHECKPOINT_PAGES: Final = 4_000
 
+_FORK_WAIT_SECONDS: Final = 5.0
+
 LOG_BYTES: Final = 64 * 1024 * 1024
 """The log's file is cut to this when it begins anew: a slow reader may have let it grow."""
+
+
+class Gate:
+    """Lets fork() happen only while no thread is inside SQLite.
+
+    A child that was forked while another thread held one of SQLite's own mutexes would wait for it
+    for ever, because that thread does not exist there.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
+        self._inside = 0
+        self._visitors: set[int] = set()
+        self._shut = False
+
+    def enter(self) -> None:
+        """Enter on the writer thread, which nothing interrupts."""
+        with self._mutex:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._mutex:
+            self._inside -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Enter on a thread that may be interrupted anywhere, so it is named, not counted.
+
+        A thread that was interrupted on its way in or out, and is still taken for inside, is not
+        after its next visit, nor when it is the thread that forks.
+        """
+        thread = threading.get_ident()
+        self._come_in(thread)
+        try:
+            yield
+        finally:
+            self._go_out(thread)
+
+    def _come_in(self, thread: int) -> None:
+        with self._mutex:
+            while self._shut:
+                self._changed.wait()
+            self._visitors.add(thread)
+
+    def _go_out(self, thread: int) -> None:
+        with self._mutex:
+            self._visitors.discard(thread)
+            if self._shut:
+                self._changed.notify_all()
+
+    def shut(self) -> None:
+        with self._changed:
+            self._shut = True
+            self._visitors.discard(threading.get_ident())
+            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
+
+    def _is_empty(self) -> bool:
+        return not self._inside and not self._visitors
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+    def reset(self) -> None:
+        """Begin anew in the child, which has no other threads."""
+        self.__init__()  # type: ignore[misc]
+
+
+gate: Final = Gate()
 
 
 def check_library(version: int | None = None) -> None:
@@ -55,6 +133,7 @@ def connect(
         connection.pragma("query_only", 1)
         return connection
     connection.pragma("synchronous", durability.upper())
+    connection.pragma("secure_delete", 1)  # deleted rows and freed pages are zero at once
     # Four times SQLite's default: pages that change often are then copied back less often.
     connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
     connection.pragma("journal_size_limit", LOG_BYTES)

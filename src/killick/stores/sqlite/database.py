@@ -1,8 +1,8 @@
 """The SQLite store: its connections and its one transaction helper; nothing is decided here."""
 
 import contextlib
+import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +31,7 @@ from killick.stores.sqlite.connection import (
     check_library,
     check_name,
     connect,
+    gate,
     inode,
     is_writable,
     opening,
@@ -48,87 +49,18 @@ from killick.stores.sqlite.generation import (
     restoring,
 )
 from killick.stores.sqlite.lockfile import LockFile, locker_of
-from killick.stores.sqlite.migrate import bring_up_to_date, check_format, stored_version
+from killick.stores.sqlite.migrate import (
+    Copier,
+    bring_up_to_date,
+    check_format,
+    is_behind,
+    stored_version,
+)
 from killick.stores.sqlite.packs import PackCache, has_packs
 from killick.stores.sqlite.rows import SqliteReader, SqliteTransaction
+from killick.stores.sqlite.sweep import Sweeper
 
 _READERS_IDLE: Final = 4
-_FORK_WAIT_SECONDS: Final = 5.0
-
-
-class Gate:
-    """Lets fork() happen only while no thread is inside SQLite.
-
-    A child that was forked while another thread held one of SQLite's own mutexes would wait for it
-    for ever, because that thread does not exist there.
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
-        self._inside = 0
-        self._visitors: set[int] = set()
-        self._shut = False
-
-    def enter(self) -> None:
-        """Enter on the writer thread, which nothing interrupts."""
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._mutex:
-            self._inside -= 1
-            if self._shut:
-                self._changed.notify_all()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Enter on a thread that may be interrupted anywhere, so it is named, not counted.
-
-        A thread that was interrupted on its way in or out, and is still taken for inside, is not
-        after its next visit, nor when it is the thread that forks.
-        """
-        thread = threading.get_ident()
-        self._come_in(thread)
-        try:
-            yield
-        finally:
-            self._go_out(thread)
-
-    def _come_in(self, thread: int) -> None:
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._visitors.add(thread)
-
-    def _go_out(self, thread: int) -> None:
-        with self._mutex:
-            self._visitors.discard(thread)
-            if self._shut:
-                self._changed.notify_all()
-
-    def shut(self) -> None:
-        with self._changed:
-            self._shut = True
-            self._visitors.discard(threading.get_ident())
-            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
-
-    def _is_empty(self) -> bool:
-        return not self._inside and not self._visitors
-
-    def open(self) -> None:
-        with self._changed:
-            self._shut = False
-            self._changed.notify_all()
-
-    def reset(self) -> None:
-        """Begin anew in the child, which has no other threads."""
-        self.__init__()  # type: ignore[misc]
-
-
-gate: Final = Gate()
 
 
 @contextmanager
@@ -178,6 +110,7 @@ class _Writing:
         try:
             if failed is None:
                 self._tx.save_links()
+                self._tx.drop_folded()
                 database.commit(connection)
         except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
             failed = caught
@@ -433,10 +366,39 @@ class SqliteDatabase:
         with self._alone_writing() as connection:
             connection.execute("REINDEX")
 
-    def scrub(self) -> bool:
-        """If interrupted: the file is as it was, or written anew; nothing that is left is lost."""
+    def copies(self) -> tuple[str, ...]:
+        return tuple(file.name for file in maintain.copies(self.path))
+
+    def check_room(self, keys: Sequence[int]) -> None:
+        with self.reading() as reader:
+            size = sum(map(reader.size_of, keys))
+        maintain.check_room(self.path, size)
+
+    def sweep(self, files: Sequence[str] = ()) -> Traces:
+        """If interrupted: some bytes are cleared, and every row is as it was."""
+        self._recover_lost_pages()
+        check_same(self._path, self._inode)
+        with gate(), translated(f"clearing {self.path}"):
+            connect_one = functools.partial(self._connect, writable=True)
+            swept = Sweeper(self.path, connect_one, self._having_turn, self._wait_seconds).run()
+        names = (self.path.name, f"{self.path.name}-wal")
+        if swept is None:
+            return Traces(clean=False, files=names)
+        clean = not swept.damaged
+        return Traces(clean=clean, pages=swept.pages, cleared=swept.cleared, files=names)
+
+    def _recover_lost_pages(self) -> None:
+        """Write the file anew if pages in it belong to no table: a search index was given up.
+
+        If interrupted: the file is as it was, or written anew; nothing that is stored is lost.
+        """
+        lost = "FROM meta WHERE name = 'lost_pages'"
+        with self._alone() as connection:
+            if not connection.execute(f"SELECT 1 {lost}").get:
+                return
         with self._alone_writing() as connection:
-            return maintain.scrub(connection)
+            connection.execute("VACUUM")
+            connection.execute(f"DELETE {lost}")
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         with gate(), translated(f"reading {self.path}"):
@@ -450,12 +412,16 @@ class SqliteDatabase:
     @contextmanager
     def _alone_writing(self) -> Iterator[apsw.Connection]:
         """Yield a connection with the turn to write; other writers wait meanwhile."""
+        with self._having_turn(), self._alone(writable=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _having_turn(self) -> Iterator[None]:
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} or its folder may not be written by this user")
         self._lock.acquire_turn(self._wait_seconds)
         try:
-            with self._alone(writable=True) as connection:
-                yield connection
+            yield
         finally:
             self._lock.release_turn()
 
@@ -482,20 +448,35 @@ class SqliteDatabase:
 
     def _open_writer(self) -> None:
         assert self._lock is not None
-        self._lock.acquire_turn(self._wait_seconds)
-        try:
-            with gate(), translated(f"opening {self.path}"):
-                self._connect_writer(self._lock)
-            self.holder = self._lock.take_holder()
-        except BaseException:
-            self._discard_writer()
-            raise
-        finally:
-            self._lock.release_turn()
+        with contextlib.ExitStack() as turn:
+            turn.enter_context(self._having_turn())
+            try:
+                with gate(), translated(f"opening {self.path}"):
+                    copy = self._connect_writer(self._lock, turn)
+                self.holder = self._lock.take_holder()
+            except BaseException:
+                self._discard_writer()
+                raise
+        if copy is not None and self._is_sound():
+            copy.unlink(missing_ok=True)
 
-    def _connect_writer(self, lock: LockFile) -> None:
+    def _is_sound(self) -> bool:
+        """Look at a file that was migrated, with no lock; the copy of before is needed if not."""
+        with self._alone() as connection:
+            return maintain.check(connection, quick=True) == []
+
+    def _copy_first(self, version: int, turn: contextlib.ExitStack) -> Path:
+        """Copy the file before it is migrated; the turn is given back meanwhile."""
+        turn.close()
+        connect_one = functools.partial(self._connect, writable=True)
+        return Copier(self.path, connect_one, self._having_turn, self._wait_seconds).run(
+            version, turn
+        )
+
+    def _connect_writer(self, lock: LockFile, turn: contextlib.ExitStack) -> Path | None:
         """Open the file, if its log is its own; with the turn to write.
 
+        Returns the copy of before a migration, if it was migrated.
         The lock file has the generation before anything is added to the log.
         If interrupted: it has the file's, or none, or there is no log.
         """
@@ -515,12 +496,16 @@ class SqliteDatabase:
         self._writer = self._connect(writable=True)
         if left:
             self._copy_back(self._writer)
+        behind = is_behind(self._writer, self.path)
+        copy = None if behind is None else self._copy_first(behind, turn)
+        check_same(self._path, self._inode)
         bring_up_to_date(self._writer, self.path)
         self.unfolded = has_packs(self._writer)
         if generation is None:
             lock.set_generation(read_generation(self.path))
         elif alone:
             self._settle_header(self._writer, lock, new=generation != (written or 0))
+        return copy
 
     def _settle_header(self, connection: apsw.Connection, lock: LockFile, *, new: bool) -> None:
         """Give a new file a generation of its own; see that a file is written through a log.

@@ -1,7 +1,8 @@
-"""Looking after a store's file: checks, backups, and making sure that erased bytes are gone."""
+"""Look after a store's file: checks, backups, room on its disk, copies beside it."""
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,15 +19,20 @@ _PAGES_A_STEP: Final = 4_096
 _CHECK_CACHE_KIB: Final = 64 * 1024
 """A check looks every row of an index up in its table, in any order: pages are needed again."""
 
+_ROOM_BYTES: Final = 16 * 1024 * 1024
+"""What the log of an erasure may take, beside the erased rows themselves."""
+
 Progress = Callable[[int, int], None]
 """Called with how much is done, of how much."""
 
 
-def check(connection: apsw.Connection) -> list[str]:
+def check(connection: apsw.Connection, *, quick: bool = False) -> list[str]:
     """Return what SQLite finds wrong with the file; nothing when it is sound.
 
     Each table is checked apart: a damaged page of one ends its check and hides nothing of others.
+    A quick check does not compare tables with their indexes.
     """
+    pragma = "quick_check" if quick else "integrity_check"
     connection.pragma("cache_size", -_CHECK_CACHE_KIB)
     try:
         tables = [name for (name,) in connection.execute(_TABLES)]
@@ -35,7 +41,7 @@ def check(connection: apsw.Connection) -> list[str]:
     lines: dict[str, None] = {}
     for table in tables:
         try:
-            for (text,) in connection.execute(f"PRAGMA integrity_check('{table}')"):
+            for (text,) in connection.execute(f"PRAGMA {pragma}('{table}')"):
                 lines.update(dict.fromkeys(str(text).splitlines()))
         except apsw.Error as error:
             lines[f"{table}: {error}"] = None
@@ -45,28 +51,30 @@ def check(connection: apsw.Connection) -> list[str]:
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 
-def scrub(connection: apsw.Connection) -> bool:
-    """Write the file anew without free space, and empty its log; False if others keep the log.
-
-    If interrupted: the file is as it was, or written anew; nothing that is stored is lost.
-    """
-    connection.execute("VACUUM")
-    try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.BusyError:
-        return False
-    return True
+def copies(path: Path) -> list[Path]:
+    """Return copies beside the store: of before a migration or a restore, or made by hand."""
+    kinds = ("backup", "replaced")
+    return [file for kind in kinds for file in sorted(path.parent.glob(f"{path.name}-{kind}-*"))]
 
 
 def find_traces(path: Path, needles: Sequence[bytes]) -> Traces:
-    """Return the files of the store in which these bytes still stand."""
-    copies = (path.parent.glob(f"{path.name}-{kind}-*") for kind in ("backup", "replaced"))
-    files = [path, Path(f"{path}-wal"), *(file for names in copies for file in sorted(names))]
-    there = [file for file in files if file.exists() and file.stat().st_size]
+    """Return the copies of a store in which these bytes stand."""
+    there = [file for file in copies(path) if file.stat().st_size]
     by_file = {file.name: _find(file, needles) for file in there}
     return Traces(
         files=tuple(by_file), found={name: tuple(which) for name, which in by_file.items() if which}
     )
+
+
+def check_room(path: Path, size: int) -> None:
+    """Raise StoreDegraded if the disk cannot hold the log of an erasure of so many bytes."""
+    needed = _ROOM_BYTES + 4 * size
+    free = shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise StoreDegraded(
+            f"nothing was erased: that needs {needed:,} bytes on the disk of {path}, and "
+            f"{free:,} are free; make room, then try again"
+        )
 
 
 def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:

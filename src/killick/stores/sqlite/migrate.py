@@ -1,30 +1,39 @@
 """Forward-only numbered migrations, each in one transaction with its record.
 
 The store keeps two numbers: `version`, the newest migration it has, and `oldest`, the oldest
-version of the code that may open it. Only the second one refuses. A backup is made before the
-first migration of an existing store. All of it runs while this process has the turn to write.
+version of the code that may open it. Only the second one refuses. An existing store is copied
+before its first migration, while others write, and migrated with the turn to write; the copy is
+removed when the migrated file was checked.
 """
 
+import os
+import secrets
 import time
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import apsw
 
-from killick.errors import SessionDamaged, StoreNewer, StoreNotOurs, StoreReadOnly
+from killick.errors import SessionDamaged, StoreBusy, StoreNewer, StoreNotOurs, StoreReadOnly
 from killick.stores.engine.session_ops import save_derived
 from killick.stores.sql import Migration, build, numbered
+from killick.stores.sqlite.frozen import DatabaseFile, FrozenFile
 from killick.stores.sqlite.generation import new_generation, renew
 from killick.stores.sqlite.rows import SqliteTransaction
 
 APPLICATION_ID: Final = 0x484C4446
 """'HLDF' in the header of the file, so that a store can be told from any other database."""
 
-OLDEST: Final = 8
+OLDEST: Final = 9
 """The oldest version of this code that may open what this version writes."""
 
 _DERIVES: Final = frozenset({2})
 """Migrations that add something which is derived from the journals, by the newest one's tables."""
+
+_REINDEXES: Final = frozenset({9})
+"""Migrations with which the search index is made anew."""
 
 
 def migrations() -> list[Migration]:
@@ -44,8 +53,6 @@ def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
         return
     if at == 0:
         _claim(connection)
-    else:
-        _back_up(connection, Path(f"{path}-backup-{at}"))
     for migration in pending:
         _apply(connection, migration)
 
@@ -78,6 +85,12 @@ def stored_version(connection: apsw.Connection, path: Path) -> int:
     return int(stored["version"])
 
 
+def is_behind(connection: apsw.Connection, path: Path) -> int | None:
+    """Return the version of a store that lacks a migration; None for a new or a current one."""
+    at = stored_version(connection, path)
+    return at if 0 < at < len(migrations()) else None
+
+
 def check_format(connection: apsw.Connection, path: Path) -> None:
     """Refuse a store that may only be read and lacks a migration: statements would not find it.
 
@@ -97,6 +110,8 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
         connection.execute(migration.sql)
         if migration.number in _DERIVES:
             connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('derive', 1)")
+        if migration.number in _REINDEXES:
+            SqliteTransaction(connection, lambda _: True).reset_index(substrings=None)
         if migration.number == len(migrations()):
             _rebuild_if_needed(connection)
         connection.execute(
@@ -131,13 +146,62 @@ def _rebuild_if_needed(connection: apsw.Connection) -> None:
             continue
 
 
-def _back_up(connection: apsw.Connection, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    copy = apsw.Connection(str(target))
-    target.chmod(0o600)
-    try:
-        with copy.backup("main", connection, "main") as backup:
-            backup.step()
-        renew(copy)
-    finally:
-        copy.close()
+class Copier(FrozenFile):
+    """Copies a store's file before it is migrated, while others write."""
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Callable[[], apsw.Connection],
+        turn: Callable[[], AbstractContextManager[None]],
+        wait_seconds: float,
+    ) -> None:
+        super().__init__(path, connect, turn, wait_seconds)
+        self._copy: BinaryIO | None = None
+
+    def run(self, version: int, turn: ExitStack) -> Path:
+        """Return a copy of the file as it is now, and leave the turn to write with the caller.
+
+        Raises StoreBusy if others read old pages in the log until time was over. If interrupted:
+        the store is as it was, and a part of a copy may lie beside it.
+        """
+        target = Path(f"{self._path}-backup-{version}")
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            with (
+                closing(DatabaseFile(self._path)) as file,
+                open(partial, "xb", opener=_private) as self._copy,
+            ):
+                if not self.visit(file, turn):
+                    raise StoreBusy(
+                        f"{self._path} is to be migrated, and another process keeps its log: let "
+                        "it finish reading, or end it, then try again"
+                    )
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        with closing(apsw.Connection(str(target))) as copy:
+            renew(copy)
+        return target
+
+    def _visit(self, file: DatabaseFile, pages: Collection[int] | None) -> None:
+        assert self._copy is not None
+        header = file.header()
+        if pages is None:
+            self._copy.seek(0)
+            for data in file.pieces(header):
+                self._copy.write(data)
+        else:
+            for number, data, _ in file.pages(header, pages):
+                self._copy.seek((number - 1) * header.page_size)
+                self._copy.write(data)
+        self._copy.truncate(header.pages * header.page_size)
+        self._copy.flush()
+        os.fsync(self._copy.fileno())
+
+    def _conclude(self, connection: apsw.Connection) -> None:
+        connection.execute("ROLLBACK")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -266,10 +266,11 @@ class SqliteFlushes(SqliteDeltas):
 
     writes: int
     _run: _Run | None = None
+    _folded: int | None = None
 
     def forget_packs(self) -> None:
         """Read again which packs there are: another process wrote, or this one rolled back."""
-        self._numbers = self._run = None
+        self._numbers = self._run = self._folded = None
 
     def put_deltas(self, flushes: Sequence[Flush]) -> None:
         if not flushes:
@@ -295,10 +296,17 @@ class SqliteFlushes(SqliteDeltas):
     def erase_deltas(self, key: int) -> None:
         """Remove what is left of a session's streams, and rewrite what it shares with others."""
         self.writes += 1
-        if self.pack_numbers():
+        if self._is_packed(key):
             self._run = None
             self.fold_deltas(at_once=True, without=key)
         self.connection.execute(SQL.erase_deltas, (key,))
+
+    def _is_packed(self, key: int) -> bool:
+        """Tell whether a pack holds a line of this session, also of a stream that has ended."""
+        own = b"%d," % key
+        return any(
+            pack.lost or any(name.startswith(own) for name in pack.lines) for pack in self._packs()
+        )
 
     def fold_deltas(self, *, at_once: bool = False, without: int | None = None) -> bool:
         """Fold streams out of the packs that were there when this began, some of them each time.
@@ -352,10 +360,26 @@ class SqliteFlushes(SqliteDeltas):
             if key != without and not self._is_dropped(key, seq):
                 self._mark_damaged(key, seq)
         self.writes += 1
-        self.connection.execute(SQL.drop_packs, (run.last,))
+        self._folded = run.last
         self.connection.execute(SQL.forget_dropped, (run.last,))
         left = [pack for pack in self.pack_numbers() if pack[0] > run.last]
         self._numbers, self._run = left, None
+
+    def drop_folded(self) -> None:
+        """Drop packs whose lines are rows now, as the last thing that a transaction does.
+
+        Their pages are not cleared: many packs would be written once more as zeros. Nothing in this
+        transaction uses these pages again, SQLite clears what it uses later, and an erasure
+        clears free pages.
+        """
+        if self._folded is None:
+            return
+        folded, self._folded = self._folded, None
+        self.connection.pragma("secure_delete", 0)
+        try:
+            self.connection.execute(SQL.drop_packs, (folded,))
+        finally:
+            self.connection.pragma("secure_delete", 1)
 
     def _mark_damaged(self, key: int, seq: int) -> None:
         """Keep in mind that a line of this stream was lost: its deltas cannot be read as whole."""

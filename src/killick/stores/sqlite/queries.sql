@@ -14,7 +14,8 @@ FROM sessions WHERE key = :key;
 
 -- base_of --
 -- Find the session that a fork's journal begins with.
-SELECT base, base_seq FROM sessions WHERE key = :key AND base IS NOT NULL;
+SELECT base, base_seq FROM sessions WHERE key = :key AND base IS NOT NULL
+UNION ALL SELECT base, base_seq FROM erasures WHERE key = :key AND base IS NOT NULL;
 
 -- forks_of --
 -- Find the forks of a session, before it is erased.
@@ -76,31 +77,44 @@ WHERE tenant = :tenant AND id >= :prefix AND id < :beyond ORDER BY id LIMIT :lim
 -- Find erased sessions whose bytes may still be in the file.
 SELECT id FROM erasures WHERE tenant = :tenant AND scrubbed_at_us IS NULL ORDER BY key;
 
+-- size_of --
+-- Measure a session before it is erased.
+SELECT ifnull((SELECT sum(length(body)) FROM entries WHERE session = :session), 0)
+     + ifnull((SELECT sum(length(data)) FROM blob_references JOIN blobs ON blobs.key = blob WHERE session = :session), 0);
+
+-- half_erased --
+-- Find erased sessions of which rows or bytes may be left; forks before what they are made of.
+SELECT key FROM erasures WHERE tenant = :tenant AND scrubbed_at_us IS NULL ORDER BY key DESC;
+
 -- erase_entries --
--- Erase a session: its journal.
-DELETE FROM entries WHERE session = :session;
+-- Erase a session: some of its journal.
+DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE session = :session LIMIT :limit);
 
 -- erase_deltas --
 -- Erase a session: what its streams have not folded yet.
 DELETE FROM deltas WHERE session = :session;
 
 -- erase_session --
--- Erase a session: its row, last.
+-- Erase a session: its row, first.
 DELETE FROM sessions WHERE key = :key;
 
--- own_blobs --
--- Find the blobs that only the session to be erased refers to.
-SELECT blob FROM blob_references AS mine WHERE session = :session
-AND NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = mine.blob AND session <> mine.session);
+-- blobs_of --
+-- Find blobs of a session that is being erased, and whether another refers to them.
+SELECT blob, EXISTS (SELECT 1 FROM blob_references AS other WHERE other.blob = mine.blob AND other.session <> mine.session)
+FROM blob_references AS mine WHERE mine.session = :session LIMIT 1;
 
--- drop_references --
--- Erase a session: its references to blobs.
-DELETE FROM blob_references WHERE session = :session;
+-- drop_reference --
+-- Erase a session: one reference to a blob.
+DELETE FROM blob_references WHERE blob = :blob AND session = :session;
 
 -- note_erasure --
 -- Leave a receipt of an erasure.
-INSERT INTO erasures (key, tenant, id, entries, at_us)
-VALUES (:key, :tenant, :id, :entries, :at_us);
+INSERT INTO erasures (key, tenant, id, entries, at_us, base, base_seq)
+VALUES (:key, :tenant, :id, 0, :at_us, :base, :base_seq);
+
+-- count_erased --
+-- Add to a receipt what was removed in this step.
+UPDATE erasures SET entries = entries + :entries WHERE key = :key;
 
 -- scrubbed --
 -- Note that the bytes of an erased session are gone from the file too.
@@ -451,14 +465,6 @@ WHERE NOT EXISTS (SELECT 1 FROM blob_references WHERE blob = blobs.key);
 -- Remove a blob that nothing refers to.
 DELETE FROM blobs WHERE key = :key;
 
--- holds --
--- Verify an erasure: look for bytes in every row that is left.
-SELECT EXISTS (SELECT 1 FROM entries WHERE instr(body, :fragment))
-    OR EXISTS (SELECT 1 FROM deltas WHERE instr(body, :fragment))
-    OR EXISTS (SELECT 1 FROM packs WHERE instr(body, :fragment))
-    OR EXISTS (SELECT 1 FROM blobs WHERE instr(data, :fragment))
-    OR EXISTS (SELECT 1 FROM sessions WHERE instr(about, :fragment) OR instr(id, :fragment));
-
 -- count_sessions --
 -- Count for `status` and tests.
 SELECT count(*) FROM sessions;
@@ -483,6 +489,11 @@ FROM search_state;
 -- row_of_entry --
 -- Check that the mark still names its entry. Answered by the index alone, so that damage to its page does not matter.
 SELECT rowid FROM entries WHERE session = :session AND seq = :seq;
+
+-- may_be_indexed --
+-- See that an entry is still there, and its session too: rows of an erased one go in steps.
+SELECT EXISTS (SELECT 1 FROM entries WHERE session = :session AND seq = :seq)
+   AND EXISTS (SELECT 1 FROM sessions WHERE key = :session);
 
 -- unindexed --
 -- Read the next entries to index. Rows are added at the end of the table, so their order is that of the commits.
@@ -526,23 +537,49 @@ WHERE number = :number;
 
 -- put_words --
 -- Index a document's words.
-INSERT OR REPLACE INTO search_words (rowid, text, reasoning) VALUES (:number, :text, :reasoning);
+INSERT INTO search_words (rowid, text, reasoning) VALUES (:number, :text, :reasoning);
 
 -- documents_of --
--- Find the documents of a session that is being erased.
-SELECT number FROM search_documents WHERE session = :session;
+-- Find the next documents of a session that is being erased.
+SELECT number, seq FROM search_documents WHERE session = :session LIMIT :limit;
 
 -- drop_words --
--- Remove a document from the index.
-DELETE FROM search_words WHERE rowid = :number;
+-- Remove a document's words from the index, where they stand.
+INSERT INTO search_words (search_words, rowid, text, reasoning)
+VALUES ('delete', :number, :text, :reasoning);
 
--- drop_documents --
--- Remove all documents of a session that is being erased.
-DELETE FROM search_documents WHERE session = :session;
+-- drop_document --
+-- Remove a document of a session that is being erased.
+DELETE FROM search_documents WHERE number = :number;
 
--- tidy_words --
--- Merge the index, so that nothing of removed documents stays in it.
-INSERT INTO search_words (search_words) VALUES ('optimize');
+-- separators --
+-- Find pages of the index that are found by the beginning of a word that is gone: of each segment the page it was in.
+WITH RECURSIVE segments (id) AS (
+    SELECT min(segid) FROM search_words_idx
+    UNION ALL
+    SELECT (SELECT min(segid) FROM search_words_idx WHERE segid > id) FROM segments WHERE id IS NOT NULL
+),
+words (word) AS (SELECT CAST('0' || value AS BLOB) FROM json_each(:words)),
+pages (segid, word, term) AS (
+    SELECT id, word, (SELECT term FROM search_words_idx WHERE segid = id AND term <= word
+                      ORDER BY term DESC LIMIT 1)
+    FROM segments CROSS JOIN words WHERE id IS NOT NULL
+)
+SELECT DISTINCT segid, term, (SELECT pgno >> 1 FROM search_words_idx AS page
+                              WHERE page.segid = pages.segid AND page.term = pages.term)
+FROM pages WHERE length(term) > 1 AND substr(word, 1, length(term)) = term;
+
+-- page_of_words --
+-- Read a page of the index, to see with which word it begins now.
+SELECT block FROM search_words_data WHERE id = (:segid << 37) + :pgno;
+
+-- drop_separator --
+-- Forget how a page of the index was found that is not there any more.
+DELETE FROM search_words_idx WHERE segid = :segid AND term = :term;
+
+-- move_separator --
+-- Find a page of the index by its first word from now on, and not by one that is gone.
+UPDATE search_words_idx SET term = :new WHERE segid = :segid AND term = :term;
 
 -- reach_of_session --
 -- Narrow a search in some sessions to the range of their documents.
@@ -556,12 +593,20 @@ INSERT INTO search_words (search_words) VALUES ('flush');
 -- create_substrings --
 -- Make the index of parts of words.
 CREATE VIRTUAL TABLE IF NOT EXISTS search_substrings USING fts5 (
-    text, reasoning, content='', contentless_delete=1, tokenize='trigram case_sensitive 1'
+    text, reasoning, content='', tokenize='trigram case_sensitive 1'
 );
+
+-- clear_deleted_words --
+-- Have words taken out where they stand when a document goes; the setting stays with the table.
+INSERT INTO search_words (search_words, rank) VALUES ('secure-delete', 1);
 
 -- search_schema --
 -- See which tables of the index exist, also when its state cannot be read.
 SELECT name FROM sqlite_schema WHERE name GLOB 'search_*' AND type = 'table' ORDER BY name;
+
+-- note_lost_pages --
+-- Note that pages are left which belong to no table: the file must be written anew before an erasure is complete.
+INSERT OR REPLACE INTO meta (name, value) VALUES ('lost_pages', 1);
 
 -- forget_search_schema --
 -- Forget an index that is too damaged to be dropped.

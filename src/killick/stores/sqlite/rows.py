@@ -44,6 +44,9 @@ from killick.stores.sqlite.search import SqliteIndex, SqliteSearch
 SQL: Final = load("killick.stores.sqlite")
 
 _EVERYTHING: Final = 2**62
+_ROWS_A_STEP: Final = 64
+"""Of a session that is erased, so many entries go between two looks at the clock."""
+
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 
 
@@ -248,6 +251,13 @@ class SqliteReader(SqliteSearch, SqliteDeltas, SqliteSums, LineageReader):
         assert link is None or isinstance(link, bytes)
         return link
 
+    def half_erased(self, tenant: str) -> list[int]:
+        return [key for (key,) in self._execute(SQL.half_erased, (to_bytes(tenant),))]
+
+    def size_of(self, key: int) -> int:
+        """Return how many bytes a session has, about, with blobs that others may refer to too."""
+        return self._count(SQL.size_of, key)
+
     def was_erased(self, tenant: str, session_id: str) -> bool:
         receipt = self._execute(SQL.was_erased, (to_bytes(tenant), to_bytes(session_id))).get
         return receipt is not None
@@ -319,9 +329,6 @@ class SqliteReader(SqliteSearch, SqliteDeltas, SqliteSums, LineageReader):
             Told(seq, number, Line(kind, cause, bool(waits)))
             for seq, number, kind, cause, waits in rows
         ]
-
-    def holds(self, fragment: bytes) -> bool:
-        return bool(self._execute(SQL.holds, (fragment,)).get)
 
     def blob(self, tenant: str, digest: str) -> bytes | None:
         data = self._execute(SQL.blob, (to_bytes(tenant), to_bytes(digest))).get
@@ -533,26 +540,41 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
         assert isinstance(data, bytes)
         return blob_key, zlib.crc32(data)
 
-    def erase_session(self, key: int) -> int:
-        self._write(SQL.erase_entries, (key,))
-        entries = self.connection.changes()
+    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+        key, names = row.key, (to_bytes(row.tenant), to_bytes(row.id))
+        self.links.pop(key, None)
+        for sql in (SQL.drop_labels, SQL.drop_usage, SQL.erase_news, SQL.erase_session):
+            self._write(sql, (key,))
+        self._write(SQL.note_erasure, (key, *names, at_us, row.base, row.base_seq))
+        return 0, 0
+
+    def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
+        while self.unindex(key, 1):
+            if over():
+                return 0, 0, True
         self.erase_deltas(key)
-        self._write(SQL.drop_labels, (key,))
-        self._write(SQL.drop_usage, (key,))
-        self._write(SQL.erase_news, (key,))
-        self._write(SQL.erase_session, (key,))
-        return entries
+        entries, more = 0, True
+        while more:
+            self._write(SQL.erase_entries, (key, _ROWS_A_STEP))
+            entries += self.connection.changes()
+            more = self.connection.changes() == _ROWS_A_STEP
+            if more and over():
+                break
+        self._write(SQL.count_erased, (entries, key))
+        return (entries, 0, True) if more else (entries, *self._erase_blobs(key, over))
 
-    def drop_loose_blobs(self, key: int) -> int:
-        mine: list[Any] = self._execute(SQL.own_blobs, (key,)).fetchall()
-        for (blob,) in mine:
-            self._write(SQL.drop_blob, (blob,))
-        self._write(SQL.drop_references, (key,))
-        return len(mine)
-
-    def note_erasure(self, row: SessionRow, entries: int, at_us: int) -> None:
-        names = (to_bytes(row.tenant), to_bytes(row.id))
-        self._write(SQL.note_erasure, (row.key, *names, entries, at_us))
+    def _erase_blobs(self, key: int, over: Callable[[], bool]) -> tuple[int, bool]:
+        """Remove a session's references, and blobs that no other session refers to."""
+        blobs = 0
+        while mine := self._execute(SQL.blobs_of, (key,)).fetchone():
+            blob, shared = mine
+            self._write(SQL.drop_reference, (blob, key))
+            if not shared:
+                self._write(SQL.drop_blob, (blob,))
+                blobs += 1
+            if over():
+                return blobs, True
+        return blobs, False
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))

@@ -6,20 +6,30 @@ raised as SearchDamaged, and all of it can be dropped and made again.
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
-from killick.errors import InvalidQuery, SearchDamaged
+from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged
 from killick.journal.codec import CodecError, decode_body, to_bytes
 from killick.model.entries import Entry
-from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
+from killick.search.documents import document_of
+from killick.search.port import (
+    Batch,
+    Document,
+    Lineage,
+    Made,
+    Search,
+    SearchedJournal,
+    Unindexed,
+)
 from killick.search.query import Either, Every, Phrase, Query
 from killick.search.words import indexed, unbroken
 from killick.stores.sql import load
+from killick.stores.sqlite.pages import number_at
 
 SQL: Final = load("killick.stores.sqlite")
 
@@ -29,6 +39,9 @@ _BATCH_BYTES: Final = 4 * 1024 * 1024
 """What a slice holds in memory, about: entries can be large."""
 
 _BY_RANK: Final = ("ORDER BY word.rowid", "ORDER BY word.rank, word.rowid")
+_Table = Callable[[str], str]
+"""Makes a statement about the table of words one about another."""
+
 _TABLES: Final = ("search_words", "search_substrings", "search_documents", "search_state")
 
 
@@ -155,7 +168,7 @@ class SqliteIndex(SqliteSearch):
         about = (document.seq, document.at_us, _ROLES.index(document.role))
         partial = document.state == "partial"
         with _damage():
-            if self.connection.execute(SQL.row_of_entry, (key, document.seq)).get is None:
+            if not self.connection.execute(SQL.may_be_indexed, (key, document.seq)).get:
                 return
             stored: Any = self.connection.execute(
                 SQL.find_document, (key, document.place)
@@ -165,14 +178,45 @@ class SqliteIndex(SqliteSearch):
                 number = self.connection.last_insert_rowid()
             elif stored[1] < document.seq:
                 number = stored[0]
+                self._drop_words(key, number, stored[1])
                 self._change(SQL.replace_document, (*about, partial, number))
             else:
                 return  # it is there, as it is or as something later made it
-            texts = (document.text, document.reasoning)
-            self._change(SQL.put_words, (number, *map(indexed, texts)))
-            if self._with_substrings():
-                folded = (unbroken(text) for text in texts)
-                self._change(_for_substrings(SQL.put_words), (number, *folded))
+            for table, texts in self._as_indexed(document):
+                self._change(table(SQL.put_words), (number, *texts))
+
+    def _as_indexed(self, document: Document) -> Iterator[tuple[_Table, tuple[str, str]]]:
+        """Yield, for each table of words, what it is given of a document."""
+        texts = (document.text, document.reasoning)
+        yield str, (indexed(texts[0]), indexed(texts[1]))
+        if self._with_substrings():
+            yield _for_substrings, (unbroken(texts[0]), unbroken(texts[1]))
+
+    def _drop_words(self, key: int, number: int, seq: int) -> None:
+        """Take a document's words out of the index: those of the entry that made it."""
+        try:
+            made = document_of(cast("SearchedJournal", self), key, seq)  # a transaction reads too
+        except SessionDamaged as error:
+            raise SearchDamaged(f"the words of a damaged entry stay behind; {_REBUILD}") from error
+        if made is None:
+            raise SearchDamaged(f"the entry of a document is gone; {_REBUILD}")
+        for table, texts in self._as_indexed(made):
+            self._change(table(SQL.drop_words), (number, *texts))
+        self._flush()
+        texts = (indexed(made.text), indexed(made.reasoning))
+        self._move_separators({word for text in texts for word in text.split()})
+
+    def _move_separators(self, words: set[str]) -> None:
+        """Find pages of the index by their first word, where it was the beginning of a lost one."""
+        pages: Any = self.connection.execute(SQL.separators, (json.dumps(list(words)),)).fetchall()
+        for segment, term, page in pages:
+            block = self.connection.execute(SQL.page_of_words, (segment, page)).get
+            if block is None:  # the page was merged into another segment, and this one is to go
+                self._change(SQL.drop_separator, (segment, term))
+                continue
+            first = _first_word(block)
+            if not first.startswith(term):
+                self._change(SQL.move_separator, (first, segment, term))
 
     def take_slice(self, batch: Batch) -> Made:
         return batch.entries if self.index_mark() == batch.mark else ()
@@ -193,30 +237,25 @@ class SqliteIndex(SqliteSearch):
             self.known_substrings = bool(self._state()[3])
         return self.known_substrings
 
-    def unindex(self, key: int) -> None:
-        try:
-            with _damage():
-                self._unindex(key)
-        except SearchDamaged:
-            self.reset_index(substrings=None, forget=True)
+    def unindex(self, key: int, limit: int) -> bool:
+        """Take some documents of an erased session out of the index; True if more are left.
 
-    def _unindex(self, key: int) -> None:
+        Its entries are still there: the words are made of them. Raises SearchDamaged, also if the
+        words are not known any more: then empty the index.
+        """
+        with _damage():
+            return self._unindex(key, limit)
+
+    def _unindex(self, key: int, limit: int) -> bool:
         mark, session, *_ = self._state()
-        for (number,) in self.connection.execute(SQL.documents_of, (key,)).fetchall():
-            self._change(SQL.drop_words, (number,))
-            if self._with_substrings():
-                self._change(_for_substrings(SQL.drop_words), (number,))
-        self._change(SQL.drop_documents, (key,))
         if session == key:  # the mark may not lie on an entry that goes
             before = self.connection.execute(SQL.mark_before, (mark, key)).fetchone()
             self._change(SQL.save_search_mark, before or (0, 0, 0))
-        self._flush()
-
-    def tidy_index(self) -> None:
-        with _damage():
-            self._change(SQL.tidy_words, ())
-            if self._with_substrings():
-                self._change(_for_substrings(SQL.tidy_words), ())
+        documents: Any = self.connection.execute(SQL.documents_of, (key, limit)).fetchall()
+        for number, seq in documents:
+            self._drop_words(key, number, seq)
+            self._change(SQL.drop_document, (number,))
+        return len(documents) == limit
 
     def reset_index(self, *, substrings: bool | None, forget: bool = False) -> None:
         if substrings is None:
@@ -228,8 +267,10 @@ class SqliteIndex(SqliteSearch):
             with _damage():
                 self._drop()
         self._change(_schema(), ())
+        self._change(SQL.clear_deleted_words, ())
         if substrings:
             self._change(SQL.create_substrings, ())
+            self._change(_for_substrings(SQL.clear_deleted_words), ())
             self._change(SQL.save_substrings, (1,))
 
     def _kept_setting(self) -> bool:
@@ -238,17 +279,23 @@ class SqliteIndex(SqliteSearch):
         return "search_substrings" in names
 
     def _drop(self) -> None:
-        for name in _TABLES:
-            self._change(f"DROP TABLE IF EXISTS {name}", ())
+        # The next erasure clears the pages, in steps: here all of them would be written at once.
+        self.connection.pragma("secure_delete", 0)
+        try:
+            for name in _TABLES:
+                self._change(f"DROP TABLE IF EXISTS {name}", ())
+        finally:
+            self.connection.pragma("secure_delete", 1)
 
     def _forget(self) -> None:
-        """Drop tables that are too damaged for DROP; their pages are free after the next VACUUM.
+        """Drop tables that are too damaged for DROP; their pages are lost until a VACUUM.
 
         A DROP that failed would leave a transaction in which nothing works any more, this neither.
         """
         self.connection.pragma("writable_schema", 1)
         try:
             self._change(SQL.forget_search_schema, ())
+            self._change(SQL.note_lost_pages, ())
         finally:
             self.connection.execute("PRAGMA writable_schema = RESET")
 
@@ -278,8 +325,14 @@ def _damage() -> Iterator[None]:
 
 
 def _schema() -> str:
-    folder = files("killick.stores.sqlite").joinpath("migrations")
-    return folder.joinpath("0003_search.sql").read_text(encoding="utf-8")
+    return files("killick.stores.sqlite").joinpath("search_schema.sql").read_text(encoding="utf-8")
+
+
+def _first_word(block: bytes) -> bytes:
+    """Return the first word on a page of FTS5's index: its place stands behind the page's words."""
+    offset, _ = number_at(block, int.from_bytes(block[2:4], "big"))
+    length, offset = number_at(block, offset)
+    return block[offset : offset + length]
 
 
 def _for_substrings(sql: str) -> str:

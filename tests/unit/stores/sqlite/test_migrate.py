@@ -12,9 +12,11 @@ import pytest
 from killick import Store, Usage
 from killick.errors import StoreDegraded, StoreNewer, StoreNotOurs
 from killick.stores.sql import Migration
-from killick.stores.sqlite import SqliteDatabase, migrate
+from killick.stores.sqlite import SqliteDatabase, frozen, maintain, migrate
 from killick.stores.sqlite.connection import connect
+from killick.stores.sqlite.frozen import DatabaseFile
 from killick.stores.sqlite.migrate import bring_up_to_date, migrations
+from killick.stores.sqlite.pages import FileHeader
 
 
 @pytest.fixture
@@ -70,23 +72,76 @@ def test_a_new_store_has_no_backup(connection: apsw.Connection, path: Path) -> N
     assert not list(path.parent.glob("*backup*"))
 
 
-def test_a_backup_of_the_old_store_is_made_before_it_is_migrated(
-    connection: apsw.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_copy_of_the_old_store_goes_when_the_migrated_one_was_checked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bring_up_to_date(connection, path)
-    at = meta(connection)["version"]
-    connection.execute("INSERT INTO meta VALUES ('mine', 7)")
+    SqliteDatabase(path).close()
+    copied: list[tuple[int, set[str]]] = []
+    check = maintain.check
+
+    def look(connection: apsw.Connection, *, quick: bool = False) -> list[str]:
+        (backup,) = maintain.copies(path)
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        copy = apsw.Connection(str(backup))
+        copied.append((meta(copy)["version"], tables(copy)))
+        copy.close()
+        return check(connection, quick=quick)
+
+    monkeypatch.setattr(maintain, "check", look)
+    at = len(migrations())
     add_migration(monkeypatch, "CREATE TABLE added (x INTEGER) STRICT")
-    bring_up_to_date(connection, path)
-    assert "added" in tables(connection)
-    assert meta(connection)["version"] == at + 1
-    backup = Path(f"{path}-backup-{at}")
-    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
-    copy = apsw.Connection(str(backup))
-    assert meta(copy)["version"] == at
-    assert meta(copy)["mine"] == 7
-    assert "added" not in tables(copy)
-    copy.close()
+    SqliteDatabase(path).close()
+    assert [version for version, _ in copied] == [at]
+    assert "added" not in copied[0][1]
+    assert maintain.copies(path) == []
+
+
+def test_the_copy_stays_if_the_migration_fails_or_the_file_is_not_sound(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqliteDatabase(path).close()
+    at = len(migrations())
+    with monkeypatch.context() as patch:
+        add_migration(patch, "CREATE TABLE added (x INTEGER) STRICT; CREATE TABLE meta (y)")
+        with pytest.raises(StoreDegraded):
+            SqliteDatabase(path)
+    assert [file.name for file in maintain.copies(path)] == [f"work.db-backup-{at}"]
+    maintain.copies(path)[0].unlink()
+    add_migration(monkeypatch, "CREATE TABLE added (x INTEGER) STRICT")
+    monkeypatch.setattr(maintain, "check", lambda _, quick: ["page 3 is torn"])
+    SqliteDatabase(path).close()
+    assert [file.name for file in maintain.copies(path)] == [f"work.db-backup-{at}"]
+
+
+def test_others_write_while_a_store_is_copied_and_the_copy_has_all_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write between two pieces of the copy, and get their turn; nothing of it is missing."""
+    monkeypatch.setattr(frozen, "_PAGES_A_PIECE", 4)
+    with Store(path) as store:
+        session = store.create_session(id="said")
+        for number in range(20):
+            session.note("before", number)
+        pieces, told = DatabaseFile.pieces, []
+
+        def slowly(file: DatabaseFile, header: FileHeader) -> Iterator[bytes]:
+            for piece in pieces(file, header):
+                session.note("meanwhile", "x" * 3_000)
+                told.append(piece)
+                yield piece
+
+        monkeypatch.setattr(DatabaseFile, "pieces", slowly)
+        known = migrations()
+        add_migration(monkeypatch, "CREATE TABLE meta (y)")
+        with pytest.raises(StoreDegraded):
+            SqliteDatabase(path)
+        monkeypatch.setattr(migrate, "migrations", lambda: known)
+        assert len(told) > 5
+        (copy,) = maintain.copies(path)
+        with Store(copy) as kept:
+            assert len(kept.session("said").notes()) == 20 + len(told)
+            assert kept.check_file() == []
+        assert len(session.notes()) == 20 + len(told)
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(
@@ -226,4 +281,4 @@ def test_what_the_second_migration_derives_comes_from_the_journals(path: Path) -
         assert [one.kind for one in store.examine_session("broken")] == ["entry"]
     after = derived_rows(path)
     assert after[1:] == before[1:]
-    assert path.with_name("work.db-backup-1").exists()
+    assert maintain.copies(path) == []
