@@ -536,23 +536,19 @@ class Database(Protocol):
 
     def writing(self) -> AbstractContextManager[Transaction]:
         """Commit last, roll back on any exception. Raises StoreError, RetryTransaction."""
-        ...
 
     def reading(self) -> AbstractContextManager[Reader]: ...
     def explain(self, error: BaseException) -> BaseException:
         """Return an error of the driver as one of ours, any other as it is."""
-        ...
 
     def change_mark(self) -> int:
         """Return a number that moves when any process has changed what is watched."""
-        ...
 
     def changed(self, followed: Collection[int]) -> Collection[int] | None:
         """Return the sessions of these that may have changed since this was asked last.
 
         Asked by one thread, after the mark has moved. None where that is not known.
         """
-        ...
 
     def watch(
         self, followed: Collection[int], running: Collection[int], notice: Callable[[], None]
@@ -562,46 +558,36 @@ class Database(Protocol):
         Does not wait. A database that is told of a change calls `notice`, from any thread, and is
         asked for its mark at once.
         """
-        ...
 
     def pace(self) -> Pace:
         """Return how often it must be asked, as things are now."""
-        ...
 
     def check(self) -> list[str]:
         """Return what is wrong with the file itself; nothing when it is sound."""
-        ...
 
     def reindex(self) -> None:
         """Make every index anew from its table."""
-        ...
 
     def copies(self) -> tuple[str, ...]:
         """Return the names of older copies beside the store, out of which nothing is erased."""
-        ...
 
     def check_room(self, keys: Sequence[int]) -> None:
         """Raise StoreDegraded if there is no room on the disk to erase these sessions."""
-        ...
 
     def sweep(self, files: Sequence[str] = ()) -> Traces:
         """Clear every byte that no row accounts for, in steps between which others write.
 
         `files` were the store's when something was erased, where that says what is left to do.
         """
-        ...
 
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         """Look for bytes in the copies beside the store."""
-        ...
 
     def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
         """Copy the store while it is in use, and check the copy."""
-        ...
 
     def hurry(self, seconds: float) -> None:
         """Wait at most so long for other writers from now on: the store is being closed."""
-        ...
 
     def close(self) -> None: ...
 
