@@ -44,7 +44,7 @@ def erase_until(_parent: Channel, path: str, last: int) -> None:
         count()
         return clear(file, offset, length)
 
-    DatabaseFile.clear = counted  # type: ignore[method-assign]
+    setattr(DatabaseFile, "clear", counted)  # noqa: B010  (types ask for a method)
     store.erase_session("gone")
     os._exit(0)
 
