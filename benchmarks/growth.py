@@ -41,17 +41,18 @@ IN_STORES: dict[str, tuple[str, Callable[[Store], Any]]] = {
     "sessions by a part of a title": ("linear", lambda store: store.sessions(title="rare title")),
     "usage of a session": ("matches", lambda store: store.usage(session="rare")),
     "usage of a day": (
-        "matches",
+        "flat",
         lambda store: store.usage("day", since=date(1970, 1, 1), until=date(1970, 1, 1)),
     ),
-    "usage by model": ("linear", lambda store: store.usage("model")),
-    "activity of 30 days": ("linear", lambda store: store.activity()),
+    "usage by model": ("flat", lambda store: store.usage("model")),
+    "activity of 30 days": ("flat", lambda store: store.activity()),
 }
 
 IN_SESSIONS: dict[str, tuple[str, Callable[[Session], Any]]] = {
     "the last 20 messages": ("flat", lambda session: session.messages(last=20)),
     "what has changed, a few entries": ("flat", lambda s: s.changes(after=s.head - 4)),
     "approvals that wait": ("flat", lambda session: session.approvals()),
+    "a context of 50 messages": ("linear", lambda s: s.context("neutral", max_messages=50)),
 }
 
 
@@ -110,6 +111,7 @@ def _store(folder: Path, size: int) -> Path:
             raise KeyboardInterrupt
         rare.fork(id="forked")
         store.create_session(id="child", parent=Parent("pattern", "turn"))
+        store.rebuild_sums()
     partial.rename(path)
     return path
 
@@ -122,9 +124,14 @@ def _in_sessions(folder: Path, lengths: tuple[int, ...]) -> list[tuple[str, str,
             (name, law, [_median(read, session) for session in sessions])
             for name, (law, read) in IN_SESSIONS.items()
         ]
-        rewound = [store.session("rewound") for store in stores]
-        last = [_median(lambda session: session.messages(last=20), each) for each in rewound]
-        return [*rows, ("the last 20 messages, all but 50 rewound", "flat", last)]
+        for name, what in (
+            ("rewound", "the last 20 messages, all but 50 rewound"),
+            ("again", "the last 20 messages, after 10, 100 and 1,000 rewinds to one place"),
+        ):
+            each = [store.session(name) for store in stores]
+            last = [_median(lambda session: session.messages(last=20), one) for one in each]
+            rows.append((what, "flat", last))
+        return rows
     finally:
         for store in stores:
             store.close()
@@ -148,6 +155,14 @@ def _long_session(folder: Path, length: int) -> Path:
                     turn.record_all([_message(n) for n in range(70)])
             if name == "rewound":
                 session.rewind(through=kept)
+        again = store.create_session(id="again")
+        with again.turn("begin") as turn:
+            turn.record_all([_message(n) for n in range(50)])
+        kept = again.head
+        for _ in range(length // 200):
+            with again.turn("again"):
+                pass
+            again.rewind(through=kept)
     partial.rename(path)
     return path
 

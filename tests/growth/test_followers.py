@@ -117,3 +117,33 @@ def test_a_feed_of_many_sessions_looks_at_the_one_that_changed(
             assert [fed.session_id for fed in next(feed)] == [sessions[1].id]
         feed.close()
     assert polls.total() < 4 * COMMITS
+
+
+@pytest.mark.parametrize("streams", [3, 20], ids=["rows of their own", "packs"])
+def test_followers_of_running_sessions_are_woken_by_their_own_streams_alone(
+    tmp_path: Path, polls: Counter[int], streams: int
+) -> None:
+    """From another opening; with 20 streams at once, those that flush together share rows."""
+    path = tmp_path / "work.db"
+    with Store(path, indexing=False) as writer, Store(path, indexing=False) as store:
+        ids = [writer.create_session().id for _ in range(streams + 5)]
+        turns = [writer.session(name).turn("go").begin() for name in ids]
+        replies = [turn.stream().begin() for turn in turns]
+        feed = store.feed()
+        for name in ids:
+            session = store.session(name)
+            feed.follow(session, session.head)
+        shown: Counter[str] = Counter()
+        for n in range(3):
+            for reply in replies[:streams]:
+                reply.text(f"{n} ")
+            while not all(shown[name] > n for name in ids[:streams]):
+                shown.update(fed.session_id for fed in next(feed))
+            if n == 0:
+                polls.clear()  # after this all are known
+        silent = {store.session(name)._core.key for name in ids[streams:]}
+        feed.close()
+        for reply, turn in zip(replies, turns, strict=True):
+            reply.end()
+            turn.end()
+    assert sum(polls[key] for key in silent) == 0

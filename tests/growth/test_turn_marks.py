@@ -1,6 +1,7 @@
 """What is about the end of a session does not read the turns before it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import apsw
 import pytest
 
 from killick import Message, Session, Store, Text
+from killick.model.effects import Outcome
+from killick.model.entries import Settled
 from killick.session.core import queries
 from killick.session.core.history import HistoryCore
 from killick.stores import engine as ops
 from killick.stores.contract import Reader
-from killick.stores.engine.state import EngineState
+from killick.stores.engine.state import EngineState, ended_turn
 from killick.stores.sqlite.database import SqliteDatabase
 from tests.growth.stores import steps_of
 
@@ -64,6 +67,10 @@ def test_undoing_takes_the_same_steps_inside_of_its_transaction(
 
 
 def _steps_of_undoing(path: Path, session: Session) -> int:
+    return _steps_inside(path, lambda engine: ops.undo(engine, session._core.key, None, 1))
+
+
+def _steps_inside(path: Path, operation: Callable[[EngineState], Any]) -> int:
     steps = 0
 
     def count(event: dict[str, Any]) -> None:
@@ -74,7 +81,32 @@ def _steps_of_undoing(path: Path, session: Session) -> int:
     with database.writing() as tx:
         engine.begin(tx)
         tx.connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
-        ops.undo(engine, session._core.key, None, 1)
+        operation(engine)
         tx.connection.trace_v2(0, None)
     database.close()
     return steps
+
+
+@pytest.mark.parametrize("outcome", ["did_not_run", "ran"])
+def test_settling_takes_the_same_steps_inside_of_its_transaction(
+    tmp_path: Path, outcome: Outcome
+) -> None:
+    """The turn is read before it begins, by the caller."""
+    small, large = (_steps_of_settling(tmp_path / f"{n}.db", n, outcome) for n in SIZES)
+    assert large <= small * 1.1
+
+
+def _steps_of_settling(path: Path, size: int, outcome: Outcome) -> int:
+    with Store(path, indexing=False, durability="normal") as store:
+        session = store.create_session(id="s")
+        with suppress(KeyboardInterrupt), session.turn("go") as turn:
+            turn.record_all([Message("assistant", [Text("answer")]) for _ in range(size)])
+            with turn.stream() as reply:
+                reply.tool_call("c", name="pay", arguments="{}")
+            with turn.tool("c"):
+                raise KeyboardInterrupt
+        core, key = session._core, session._core.key
+        turns = core.runtime().read(lambda r: ended_turn(r, core.row(r), turn.id))
+        assert len(turns) == 1
+    body = Settled(id="", turn_id=turn.id, message_id="", call_id="c", outcome=outcome)
+    return _steps_inside(path, lambda engine: ops.settle(engine, key, body, 1, turns))

@@ -141,6 +141,19 @@ def plan_rewind(entries: Iterable[e.Entry], *, through: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
+def encloses(changes: Iterable[e.Entry], through: int) -> bool:
+    """Return True if no change of history after `through` is about anything before it.
+
+    `changes` are those after it. What is undone there may lie before it; a rewind there that kept
+    the entry at `through` reaches further.
+    """
+    return not any(
+        isinstance(entry.body, e.Undone)
+        or (isinstance(entry.body, e.Rewound) and entry.body.through < through)
+        for entry in changes
+    )
+
+
 def plan_visibility(entries: Iterable[e.Entry], seq: int) -> tuple[str, tuple[int, ...]]:
     """Return the id of the message at this seq, and the entries that are hidden with it.
 

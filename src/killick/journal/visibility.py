@@ -260,6 +260,15 @@ class History:
             joined.append(Stretch(first, last))
         return joined
 
+    def encloses(self, stretch: Stretch) -> bool:
+        """Return True if one rewind takes out all of this, and says that nothing there matters."""
+        return any(
+            rewind.body.encloses
+            and rewind.body.through < stretch.first
+            and stretch.last < rewind.seq
+            for rewind in self._dropping
+        )
+
     def kept_in(self, stretch: Stretch) -> list[int]:
         """Return the seqs of a stretch that are in view, in order."""
         kept = (seq for seq in self._kept if stretch.first <= seq <= stretch.last)

@@ -445,12 +445,14 @@ class Rewound(_Body, frozen=True, kw_only=True, tag="rewind"):
     """The entries after `through`, up to here, are in no view any more.
 
     `keep` are the entries there that stay, because they belong to something that began before: the
-    rest of a message, the results of its calls.
+    rest of a message, the results of its calls. It `encloses` the changes of history there: none
+    of them is about anything before them, so that a reader may pass all of them over.
     """
 
     id: str
     through: int
     keep: tuple[int, ...] = ()
+    encloses: bool = False
 
 
 class Undone(_Body, frozen=True, kw_only=True, tag="undone"):

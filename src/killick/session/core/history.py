@@ -18,13 +18,14 @@ from killick.journal.compaction import (
     Compacting,
     check_in_view,
     check_seq,
+    encloses,
     plan_compaction,
     plan_fork,
     plan_rewind,
     plan_visibility,
 )
 from killick.journal.fold import Messages
-from killick.journal.kinds import ending_identity, result_identity
+from killick.journal.kinds import HISTORY, ending_identity, result_identity
 from killick.journal.turn_state import fold_turn
 from killick.journal.visibility import in_view
 from killick.model import entries as e
@@ -129,22 +130,23 @@ class HistoryCore:
         if (yield from read(lambda reader: is_dead(reader, self._row(reader), surely=True))):
             yield from self._session.recover()
         while True:
-            head, keep = yield from read(lambda reader: self._plan_rewind(reader, through))
-            body = e.Rewound(id=entry_id, through=through, keep=keep)
+            head, keep, whole = yield from read(lambda reader: self._plan_rewind(reader, through))
+            body = e.Rewound(id=entry_id, through=through, keep=keep, encloses=whole)
             at = runtime.clock()
             receipt = yield from write(_rewinding(self._key, body, head, at))
             if receipt is not None:
                 self._session.saw(receipt.seq)
                 return receipt
 
-    def _plan_rewind(self, reader: Reader, through: int) -> tuple[int, tuple[int, ...]]:
+    def _plan_rewind(self, reader: Reader, through: int) -> tuple[int, tuple[int, ...], bool]:
         head = self._row(reader).head
         check_seq(through, head, "through", least=0)
         history = read_history(reader, self._key)
         check_in_view(history, through, "through")
         after = self._turn_at(reader, through) - 1
         entries = in_view(history, reader.entries(self._key, after=after))
-        return head, plan_rewind(entries, through=through)
+        changes = reader.marked_entries(self._key, HISTORY, after=through)
+        return head, plan_rewind(entries, through=through), encloses(changes, through)
 
     def undo(self, seq: int | None) -> Flow[Receipt]:
         check_counts(seq=seq)

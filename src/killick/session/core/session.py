@@ -59,7 +59,7 @@ from killick.session.runtime import Runtime, StoreOpening, is_dead
 from killick.stores import engine as ops
 from killick.stores.contract import Listing, Reader, SessionRow
 from killick.stores.engine.import_ops import AddedUnit
-from killick.stores.engine.state import EngineState, Receipt
+from killick.stores.engine.state import EngineState, Receipt, ended_turn
 from killick.stores.log import log
 
 if TYPE_CHECKING:  # the views are loaded when one is asked for
@@ -615,8 +615,9 @@ class SessionCore:
             evidence=evidence,
             replaces=replaces,
         )
+        turns = yield from read(lambda reader: ended_turn(reader, self.row(reader), turn_id))
         at = self.runtime().clock()
-        return self.write(lambda engine: ops.settle(engine, self.key, body, at))
+        return (yield from self.write(lambda engine: ops.settle(engine, self.key, body, at, turns)))
 
     def key_of(self, turn_id: str, call_id: str) -> Flow[str]:
         """Return the key for the outside with which a call was started."""

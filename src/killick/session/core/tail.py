@@ -54,7 +54,8 @@ class Tail:
         assert self._before is not None
         while (stretch := history.stretch_at(self._before - 1)) is not None:
             passed = Stretch(stretch.first, self._before - 1)
-            if passed.first > self._after + 1 or history.kept_in(passed):
+            further = passed.first > self._after + 1 or history.kept_in(passed)
+            if further and not history.encloses(passed):
                 self._read_changes(passed)
                 history = History(self._changes)
             stay = [

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -43,7 +44,7 @@ from killick.journal.turn_state import TurnState, fold_turn
 from killick.model import entries as e
 from killick.model.limits import BODY_BYTES_INLINE, BODY_BYTES_MAX
 from killick.stores.buffers import StreamBuffer
-from killick.stores.contract import Claim, Flush, SessionRow, Transaction
+from killick.stores.contract import Claim, Flush, Reader, SessionRow, Transaction
 
 T = TypeVar("T")
 
@@ -97,6 +98,7 @@ class EngineState:
         self._touched: set[int] = set()
         self._changed: set[int] = set()
         self._taken: list[tuple[StreamBuffer, bool]] = []
+        self._read_before: dict[str, TurnState] = {}
         self.telling = True
         """Whether entries add lines to the feed; what is brought in from elsewhere is no news."""
         self.appended = 0
@@ -226,15 +228,7 @@ class EngineState:
         return state
 
     def past_turn(self, state: SessionState, turn_id: str) -> TurnState:
-        key = state.row.key
-        start = self.tx.find_entry(key, turn_identity(turn_id))
-        if start is None:
-            raise TurnNotFound(f"session {state.row.id!r} has no turn {turn_id!r}")
-        end = self.tx.find_entry(key, ending_identity(turn_id))
-        through = None if end is None else end.seq
-        turn = fold_turn(self.tx.entries(key, after=start.seq - 1, through=through))
-        assert turn is not None
-        return turn
+        return read_turn(self.tx, state.row, turn_id)
 
     def tally(self, row: SessionRow) -> Tally:
         """Return what a session's own entries have spent; only new ones are read."""
@@ -362,8 +356,9 @@ class EngineState:
             asked = self.tx.find_entry(key, named_identity(answers.approval, "approval_asked"))
             seqs = [] if asked is None else [asked.seq]
         elif answers.once_known:
-            waiting = [news.seq for news in self.tx.news_of(key) if news.line.waits]
-            seqs = [seq for seq in waiting if self._is_known(key, seq)]
+            lines = [news for news in self.tx.news_of(key) if news.line.kind in answers.kinds]
+            waiting = {news.seq for news in lines if news.line.waits}
+            seqs = [seq for seq in sorted(waiting) if self._is_known(key, seq)]
         self.tx.answer_news(key, answers.kinds, seqs)
 
     def _is_known(self, key: int, seq: int) -> bool:
@@ -371,9 +366,24 @@ class EngineState:
         (ending,) = self.tx.entries(key, after=seq - 1, through=seq)
         if not isinstance(ending.body, e.TurnEnding):
             return False
-        start = self.tx.find_entry(key, turn_identity(ending.body.turn_id))
-        turn = None if start is None else fold_turn(self.tx.entries(key, after=start.seq - 1))
+        turn = self._read_before.pop(ending.body.turn_id, None)
+        if turn is not None:
+            for entry in self.tx.entries(key, after=seq):
+                turn.apply(entry.seq, entry.body)
+        else:
+            start = self.tx.find_entry(key, turn_identity(ending.body.turn_id))
+            turn = None if start is None else fold_turn(self.tx.entries(key, after=start.seq - 1))
         return turn is not None and not turn.has_unknown
+
+    @contextmanager
+    def knowing(self, turn: TurnState | None) -> Iterator[None]:
+        """Have a turn, folded through its ending, that need not be read again meanwhile."""
+        if turn is not None:
+            self._read_before[turn.id] = turn
+        try:
+            yield
+        finally:
+            self._read_before.clear()
 
     def _large_body(self, row: SessionRow, data: bytes) -> str:
         name = digest(data)
@@ -430,6 +440,26 @@ class EngineState:
         self._taken.append((buffer, buffer.closed))
         buffer.closed = buffer.closed or last
         return buffer.take()
+
+
+def read_turn(reader: Reader, row: SessionRow, turn_id: str) -> TurnState:
+    """Fold a turn from its entries, up to its ending if it has ended. Raises TurnNotFound."""
+    start = reader.find_entry(row.key, turn_identity(turn_id))
+    if start is None:
+        raise TurnNotFound(f"session {row.id!r} has no turn {turn_id!r}")
+    end = reader.find_entry(row.key, ending_identity(turn_id))
+    through = None if end is None else end.seq
+    turn = fold_turn(reader.entries(row.key, after=start.seq - 1, through=through))
+    assert turn is not None
+    return turn
+
+
+def ended_turn(reader: Reader, row: SessionRow, turn_id: str) -> list[tuple[TurnState, TurnState]]:
+    """Return a turn, twice, if it is there and has ended: no entry is added to it then."""
+    if reader.find_entry(row.key, ending_identity(turn_id)) is None:
+        return []
+    turn = read_turn(reader, row, turn_id)
+    return [(turn, deepcopy(turn))]
 
 
 class WaitingCaller(Protocol):

@@ -11,6 +11,7 @@ from killick.journal.codec import to_bytes
 from killick.journal.kinds import (
     call_key,
     digest,
+    ending_identity,
     identity,
     message_end_identity,
     message_identity,
@@ -152,9 +153,19 @@ def apply_late(engine: EngineState, state: SessionState, turn: TurnState, call: 
         turn.apply(result.seq, result.body)
 
 
-def settle(engine: EngineState, key: int, body: e.Settled, at_us: int) -> Receipt:
-    """Record what was found out about a call whose outcome was unknown; the message's id and the
-    number of starts are filled in."""
+def settle(
+    engine: EngineState,
+    key: int,
+    body: e.Settled,
+    at_us: int,
+    turns: list[tuple[TurnState, TurnState]],
+) -> Receipt:
+    """Record what was found out about a call whose outcome was unknown.
+
+    The message's id and the number of starts are filled in. `turns` has the turn twice, if it had
+    ended when the caller read it: other callers do not wait for that. Both are used up here, and
+    the turn is read again if this is run again.
+    """
     state = engine.live(key)
     running = state.turn
     if running is not None and not engine.tx.is_alive(running.holder):
@@ -164,7 +175,12 @@ def settle(engine: EngineState, key: int, body: e.Settled, at_us: int) -> Receip
         check_doubt(engine.tx, running.holder)
     if running is not None and running.id == body.turn_id:
         rules.admit(running, body)
-    turn = engine.past_turn(state, body.turn_id)
+    has_ended = engine.tx.find_entry(key, ending_identity(body.turn_id)) is not None
+    read_before: TurnState | None = None
+    if turns and has_ended:
+        turn, read_before = turns.pop()
+    else:
+        turn = engine.past_turn(state, body.turn_id)
     call = rules.require_call(turn, body.call_id)
     apply_late(engine, state, turn, call)
     offered = msgspec.structs.replace(
@@ -184,7 +200,8 @@ def settle(engine: EngineState, key: int, body: e.Settled, at_us: int) -> Receip
         assert stored is not None
         return Receipt(stored.seq, repeated=True)
     rules.admit(turn, offered, running)
-    return engine.write(state, offered, at_us)
+    with engine.knowing(read_before):
+        return engine.write(state, offered, at_us)
 
 
 def _decision(

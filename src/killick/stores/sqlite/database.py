@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -148,7 +148,8 @@ class SqliteDatabase:
         self._packs = PackCache()
         self._watching: apsw.Connection | None = None
         self._watchings = 0
-        self._heads: dict[int, tuple[int, bool]] = {}
+        self._heads: dict[int, tuple[Any, ...]] = {}
+        self._newest_pack = 0
         self._version: int | None = None
         self._generation = 0
         self._poisoned: StoreError | None = None
@@ -337,14 +338,13 @@ class SqliteDatabase:
             return self._watchings << 32 | int(self._watching.pragma("data_version"))
 
     def changed(self, followed: Collection[int]) -> Collection[int]:
-        """Return those with a new head, and those whose turn runs: their streams may have grown."""
+        """Return those with a new head, and those with a stream that has grown."""
         before = self._heads
         with self.reading() as reader:
             self._heads = reader.heads(followed)
+            self._newest_pack, packed = reader.packed_since(self._newest_pack)
         return [
-            key
-            for key, (head, runs) in self._heads.items()
-            if runs or before.get(key) != (head, runs)
+            key for key, head in self._heads.items() if key in packed or before.get(key) != head
         ]
 
     def watch(

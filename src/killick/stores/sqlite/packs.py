@@ -171,6 +171,12 @@ class SqliteDeltas:
         except ValueError as error:
             raise self._damaged(key, seq, error) from error
 
+    def packed_since(self, number: int) -> tuple[int, set[int]]:
+        """Return the newest pack, and the sessions that packs after this number have lines of."""
+        rows: list[Any] = self.connection.execute(SQL.newer_packs, (number,)).fetchall()
+        names = (name for _, streams in rows for name in _NAME.findall(streams))
+        return max((number, *(row[0] for row in rows))), {int(n.split(b",")[0]) for n in names}
+
     def streams(self, key: int) -> list[int]:
         seqs = {seq for (seq,) in self.connection.execute(SQL.streams, (key,))}
         own = b"%d," % key

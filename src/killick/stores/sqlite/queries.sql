@@ -52,8 +52,22 @@ SELECT ifnull(max(seq), 0) FROM entries WHERE session = :session;
 -- heads --
 -- Find which of the sessions that are followed here another process has changed.
 SELECT value, ifnull((SELECT max(seq) FROM entries WHERE session = value), 0),
-       ifnull((SELECT turn_seq IS NOT NULL FROM sessions WHERE key = value), 0)
+       EXISTS (SELECT 1 FROM deltas WHERE session = value)
 FROM json_each(:keys);
+
+-- stream_marks --
+-- See how far each open stream of a session has come; one seek for each.
+WITH RECURSIVE open (seq) AS (
+    SELECT min(seq) FROM deltas WHERE session = :session
+    UNION ALL
+    SELECT (SELECT min(seq) FROM deltas WHERE session = :session AND seq > open.seq) FROM open WHERE seq IS NOT NULL
+)
+SELECT seq, (SELECT max(number) FROM deltas WHERE session = :session AND deltas.seq = open.seq)
+FROM open WHERE seq IS NOT NULL;
+
+-- newer_packs --
+-- See whose streams have grown since in packs.
+SELECT number, streams FROM packs WHERE number > :number ORDER BY number;
 
 -- labels --
 -- Compare a session's saved labels with its journal.

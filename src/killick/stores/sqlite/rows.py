@@ -150,10 +150,16 @@ class SqliteReader(SqliteSearch, SqliteDeltas, SqliteSums, LineageReader):
         except apsw.CorruptError as error:
             raise self._damaged(key, None, error) from error
 
-    def heads(self, keys: Collection[int]) -> dict[int, tuple[int, bool]]:
-        """Return the head of each session's own entries, and whether a turn runs in it."""
-        rows = self._execute(SQL.heads, (encode(list(keys)).decode(),))
-        return {key: (head, bool(runs)) for key, head, runs in rows}
+    def heads(self, keys: Collection[int]) -> dict[int, tuple[Any, ...]]:
+        """Return the head of each session's own entries, and how far its open streams are."""
+        rows: list[Any] = self._execute(SQL.heads, (encode(list(keys)).decode(),)).fetchall()
+        return {
+            key: (head, *(self._stream_marks(key) if streams else ()))
+            for key, head, streams in rows
+        }
+
+    def _stream_marks(self, key: int) -> list[Any]:
+        return self._execute(SQL.stream_marks, (key,)).fetchall()
 
     def labels(self, key: int) -> list[tuple[str, str]]:
         return [(kind, to_text(label)) for kind, label in self._execute(SQL.labels, (key,))]
