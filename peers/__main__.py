@@ -122,7 +122,7 @@ def look(messages: list[dict[str, Any]], scenario: str, error: str | None) -> Se
         rest=rest,
         partial=partial,
         marked=any(word in whole.lower() for word in ("interrupt", "failed", "approv")),
-        valid=error is None and sorted(calls) == sorted(call_id for call_id, _ in answers),
+        valid=error is None and sorted(map(str, calls)) == sorted(str(one) for one, _ in answers),
     )
 
 
