@@ -3,16 +3,18 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from killick import Session, Store
 from killick.exchange import import_paths
+from killick.exchange.formats.qwen import qwen
 from killick.exchange.importer import look_at
 from killick.exchange.records import Report
 from tests.exchange import made
 from tests.exchange.checks import check_sound
-from tests.exchange.sources import NOW, jsonl, said
+from tests.exchange.sources import NOW, bring, jsonl, said
 
 
 def lines(name: str) -> Callable[[Path], Path]:
@@ -170,6 +172,65 @@ def test_a_request_of_qwens_that_was_refused(
     (outcome,) = import_paths(store, [path], clock=lambda: NOW).sessions
     (turn,) = store.session(outcome.session_id).turns()
     assert turn.status == status
+
+
+def _qwens_answer(words: str, *, tokens: int, line: bool = True) -> list[dict[str, Any]]:
+    """An answer as Qwen Code writes it: telemetry, then a line of its own, unless it died first."""
+    event = {
+        "event.name": "qwen-code.api_response",
+        "total_token_count": tokens,
+        "response_text": words,
+    }
+    told = made.qwen_lines()[1] | {"systemPayload": {"uiEvent": event}}
+    answer = made.qwen_lines()[5]
+    answer["message"] = {"role": "model", "parts": [{"text": words}]}
+    if not tokens:
+        del answer["usageMetadata"]
+    return [told, answer] if line else [told]
+
+
+WHOLE, CUT, UNWRITTEN = (
+    _qwens_answer("Seven.", tokens=9),
+    _qwens_answer("Sev", tokens=0),
+    _qwens_answer("Sev", tokens=0, line=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("answers", "statuses", "said_last"),
+    [
+        ([WHOLE], ["completed"], "Seven."),
+        ([CUT], ["interrupted"], "Sev"),
+        ([UNWRITTEN], ["interrupted"], "Sev"),
+        ([WHOLE, CUT], ["completed", "interrupted"], "Sev"),
+        ([UNWRITTEN, WHOLE], ["interrupted", "completed"], "Seven."),
+        ([CUT, CUT], ["interrupted", "completed"], "Sev"),  # that server counts nothing
+    ],
+)
+def test_an_answer_of_qwens_that_was_cut_off(
+    store: Store,
+    tmp_path: Path,
+    answers: list[list[dict[str, Any]]],
+    statuses: list[str],
+    said_last: str,
+) -> None:
+    """It is partial, also if telemetry alone has its words."""
+    path, lines, last = tmp_path / f"{made.UUID}.jsonl", list[dict[str, Any]](), None
+    for answer in answers:
+        for line in [made.qwen_lines()[0], *answer]:
+            lines.append(line | {"uuid": f"q{len(lines)}", "parentUuid": last})
+            last = lines[-1]["uuid"]
+    for end in range(1, len(lines) + 1):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines[:end]))
+        (outcome,) = bring(store, qwen(path, settled=end == len(lines))).sessions
+        assert outcome.action != "forked"
+    session = store.session(outcome.session_id)
+    assert [turn.status for turn in session.turns()] == statuses
+    message = [message for message in session.messages() if message.role == "assistant"][-1]
+    assert (message.parts[0].text, message.state) == (
+        said_last,
+        "complete" if statuses[-1] == "completed" else "partial",
+    )
 
 
 @pytest.mark.parametrize("name", ["qwen", "pi"])

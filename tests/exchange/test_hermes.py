@@ -412,3 +412,27 @@ def test_a_file_whose_lines_cannot_be_read_is_reported(store: Store, tmp_path: P
     report = bring(store, hermes_file(path, settled=True))
     assert [one.location.line for one in report.skipped] == [1]
     assert [store.session(i).title for i in store.session_ids()] == ["Another talk."]
+
+
+def test_a_request_that_the_model_refused(store: Store, tmp_path: Path) -> None:
+    """hermes tells it beside the database alone; the turn has failed, unless an answer came."""
+    home = Home(tmp_path / "state.db")
+    home.session(FIRST, T)
+    prompts = ("List the files.", "Try again.", "And now?", "Once more.")
+    for number, prompt in enumerate(prompts):
+        home.say(FIRST, "user", prompt, T + 10 * number)
+        if prompt == "And now?":
+            home.say(FIRST, "assistant", "README", T + 10 * number + 1)
+    (tmp_path / "sessions").mkdir()
+    for number, prompt in enumerate(prompts[:3]):
+        error = None if prompt == "Try again." else {"message": f"400 {number}"}
+        dump = {"request": {"body": {"messages": [{"role": "user", "content": prompt}]}},
+                "error": error}  # fmt: skip
+        name = f"request_dump_{FIRST}_2026_{number}.json"
+        (tmp_path / "sessions" / name).write_text(json.dumps(dump))
+    (tmp_path / "sessions" / f"request_dump_{FIRST}_2027_0.json").write_text('{"request": [')
+    (outcome,) = import_paths(store, [home.close()], clock=lambda: NOW).sessions
+    turns = store.session(outcome.session_id).turns()
+    told = ["failed", "interrupted", "completed", "interrupted"]
+    assert [turn.status for turn in turns] == told
+    assert turns[0].cause == "failed"

@@ -4,10 +4,12 @@ A conversation is a chain of sessions: compressing one may close it and go on in
 chain is one session. Rows are live, archived by a compaction, or rewound; a compaction writes the
 rows that it keeps once more, with new ids, so a row is known by what is in it. Times are part of
 that: who says the same thing twice says it at two moments. Which columns there are depends on the
-version, so they are asked for.
+version, so they are asked for. That a model refused a request is in no row: hermes leaves the
+request and the error beside the database, as `sessions/request_dump_*.json`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from killick.exchange.read import (
     json_of,
     opened,
     parse,
+    read_document,
     read_lines,
     shape,
     text_of,
@@ -107,7 +110,8 @@ def hermes_database(path: Path, *, settled: bool) -> Iterator[Source | r.Problem
             location = SourceLocation(str(path), chain.first["rowid"])
             system = _system(database, chain.newest)
             rows = _database_rows(database, chain)
-            yield _source(path, location, chain, rows, system, settled=rests)
+            refusals = _refusals(path.parent, chain)
+            yield _source(path, location, chain, rows, system, refusals, settled=rests)
         for stray in database.strays("messages", "session_id", "sessions"):
             location = SourceLocation(str(path), stray["rowid"])
             yield r.ProblemRecord(
@@ -221,6 +225,24 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
     return decoded
 
 
+def _refusals(folder: Path, chain: _Chain) -> dict[tuple[str, str], str]:
+    """Return the errors of refused requests, by the role and text of each one's last message."""
+    found: dict[tuple[str, str], str] = {}
+    for session in chain.sessions:
+        names = f"request_dump_{escape(str(session['id']))}_*.json"
+        for path in sorted((folder / "sessions").glob(names)):
+            try:
+                dump = c.as_dict(read_document(path).value)
+            except OSError:
+                continue
+            body = c.as_dict(c.as_dict(dump.get("request")).get("body"))
+            last = c.as_dict((c.as_list(body.get("messages")) or [None])[-1])
+            error = c.as_text(c.as_dict(dump.get("error")).get("message"))
+            if error is not None:
+                found[str(last.get("role")), _text(last.get("content"))] = error
+    return found
+
+
 def _content_of(content: object) -> object:
     """Decode content that is no plain text: JSON behind a mark."""
     if isinstance(content, str) and content.startswith(_ENCODED):
@@ -289,11 +311,12 @@ def _source(
     chain: _Chain,
     rows: Iterable[Row],
     system: object,
+    refusals: Mapping[tuple[str, str], str] | None = None,
     *,
     settled: bool,
 ) -> Source:
     native = str(chain.first["id"])
-    reading = _SessionReader(chain, system if isinstance(system, str) and system else None)
+    reading = _SessionReader(chain, c.as_text(system), refusals or {})
     return Source(
         NAME,
         native,
@@ -312,9 +335,13 @@ def _ended(session: dict[str, Any]) -> bool:
 class _SessionReader:
     """The records of one conversation."""
 
-    def __init__(self, chain: _Chain, system: str | None) -> None:
+    def __init__(
+        self, chain: _Chain, system: str | None, refusals: Mapping[tuple[str, str], str]
+    ) -> None:
         self._chain = chain
         self._system = system
+        self._refusals = refusals
+        self._last = ("", "")
         self._model = chain.newest.get("model")
         self._keys: set[str] = set()
         self._absorbed: set[str] = set()
@@ -330,6 +357,7 @@ class _SessionReader:
                 yield r.ProblemRecord(location=where, reason=problem or "not a message")
             else:
                 yield from self._read_row(where, row)
+        yield from self._refused(location)
         yield from self._resume(location)
         if self._chain.newest.get("archived"):
             yield r.ArchiveRecord(location=location)
@@ -398,10 +426,8 @@ class _SessionReader:
         gone = _flag(row, "active", 1) == 0 and _flag(row, "compacted", 0) == 0
         if _flag(row, "_compressed_summary", 0):
             yield from self._resume(location)
-            parsed = _content(row.get("content"))
-            self._summary = r.SummaryRecord(
-                location=location, at_us=_at(row), text=words(parsed.parts)
-            )
+            text = _text(row.get("content"))
+            self._summary = r.SummaryRecord(location=location, at_us=_at(row), text=text)
             return
         if gone and row["role"] == "user" and not row.get("observed"):
             yield from self._flush_summary()
@@ -418,6 +444,12 @@ class _SessionReader:
             yield r.RollbackRecord(location=location, turns=self._undone)
             self._undone = 0
 
+    def _refused(self, location: SourceLocation) -> Iterator[r.Record]:
+        """End the turn whose last message was in a request that the model refused."""
+        error = self._refusals.get(self._last)
+        if error is not None:
+            yield r.TurnEndRecord(location=location, status="failed", reason="error", detail=error)
+
     def _flush_summary(self) -> Iterator[r.Record]:
         summary, self._summary = self._summary, None
         if summary is not None:
@@ -428,7 +460,7 @@ class _SessionReader:
     ) -> Iterator[r.Record]:
         at, role, seen = _at(row), row["role"], not hidden
         if role == "assistant" and _is_stop(row):
-            text = words(_content(row.get("content")).parts)
+            text = _text(row.get("content"))
             yield r.TurnEndRecord(
                 location=location,
                 at_us=at,
@@ -444,6 +476,9 @@ class _SessionReader:
         elif role == "assistant":
             _answer(parsed, row)
         prompt = role == "user" and not row.get("observed")
+        if prompt:
+            yield from self._refused(location)
+        self._last = (role, _text(row.get("content")))
         if prompt and not self._titled:
             title = title_of(words(parsed.parts))
             if title is not None:
@@ -516,6 +551,10 @@ def _content(content: object) -> c.Content:
     if isinstance(content, dict):
         content = [content]
     return c.openai(content)
+
+
+def _text(content: object) -> str:
+    return words(_content(content).parts)
 
 
 def _answer(parsed: c.Content, row: dict[str, Any]) -> None:

@@ -1,7 +1,9 @@
 """Qwen Code: `projects/*/chats/*.jsonl`, one file for each session.
 
 The envelope of a line is Claude Code's, but a message is Gemini's: `message.parts`. Its lines name
-the line before them, so going back is seen.
+the line before them, so going back is seen. An answer that was cut off is written like a whole one,
+or in the line of telemetry before it alone. A server counts tokens at an answer's end, so one that
+is not counted was cut off, unless an earlier one was not either: then the server counts none.
 """
 
 import re
@@ -15,12 +17,14 @@ from killick.exchange.formats import content as c
 from killick.exchange.formats.tree import Tree
 from killick.exchange.read import newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
+from killick.model.messages import Text, ToolCall
 from killick.model.sessions import Project
 
 NAME: Final = "qwen"
 
 _FAILED: Final = ("error", "cancelled")
 _API_ERROR: Final = "qwen-code.api_error"
+_API_RESPONSE: Final = "qwen-code.api_response"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 
@@ -56,6 +60,10 @@ class _SessionReader:
         self._callers: dict[str, str] = {}
         self._awaits_answer = False
         self._failure: r.TurnEndRecord | None = None
+        self._uncounted: r.MessageRecord | None = None
+        """The answer of which telemetry tells no tokens, until its own line comes."""
+        self._counts: bool | None = None
+        """Whether the newest answer was counted."""
 
     def records(self, path: Path) -> Iterator[r.Record]:
         first, folder = self._first, self._first.get("cwd")
@@ -72,7 +80,14 @@ class _SessionReader:
                 yield from self._read_line(line.location, line.record)
             elif self._settled or not line.torn:
                 yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
-        if self._failure is not None and self._settled:
+        if self._settled:
+            yield from self._cut_off()
+
+    def _cut_off(self) -> Iterator[r.Record]:
+        """Yield what came of an answer that has no line of its own: its words, or its failure."""
+        if self._uncounted is not None and self._uncounted.parts:
+            yield self._uncounted
+        if self._failure is not None:
             yield self._failure
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
@@ -97,9 +112,10 @@ class _SessionReader:
         if outcome.get("status") in _FAILED:
             parsed.results = [_failed(result) for result in parsed.results]
         prompt = kind == "user" and not parsed.results
-        if prompt and self._failure is not None:
-            yield self._failure
-        self._failure = None  # an answer came after all: the agent asked again
+        if prompt:
+            yield from self._cut_off()
+        partial = kind == "assistant" and self._is_cut_off(record, parsed)
+        self._uncounted = self._failure = None  # an answer came after all: the agent asked again
         self._awaits_answer = kind != "assistant"
         own = record.get("uuid")
         if prompt:
@@ -117,7 +133,15 @@ class _SessionReader:
             key=key,
             prompt=prompt,
             model_call=_model_call(record),
+            partial=partial,
         )
+
+    def _is_cut_off(self, record: dict[str, Any], parsed: c.Content) -> bool:
+        """Tell whether an answer broke off: its server counts tokens, and counted none of it."""
+        before, self._counts = self._counts, isinstance(record.get("usageMetadata"), dict)
+        called = any(isinstance(part, ToolCall) for part in parsed.parts)
+        uncounted = self._uncounted is not None and not self._counts
+        return uncounted and before is not False and not called
 
     def _read_aside(
         self, location: SourceLocation, record: dict[str, Any], kind: str
@@ -129,6 +153,12 @@ class _SessionReader:
             self._failure = r.TurnEndRecord(
                 location=location, at_us=at, status="failed", reason="error", detail=detail
             )
+        if event.get("event.name") == _API_RESPONSE and self._awaits_answer:
+            self._uncounted = (
+                None
+                if c.count(event, "total_token_count")
+                else _unwritten(location, at, event, f"{self._native}/{location.line}")
+            )
         history = payload.get("compressedHistory")
         if record.get("subtype") == "chat_compression" and isinstance(history, list):
             texts = [
@@ -139,6 +169,21 @@ class _SessionReader:
         if isinstance(title, str) and title.strip() and "title" in str(record.get("subtype")):
             yield r.TitleRecord(location=location, title=title)
         yield r.OpaqueRecord(location=location, at_us=at, name=kind, data=record)
+
+
+def _unwritten(
+    location: SourceLocation, at_us: int | None, event: dict[str, Any], key: str
+) -> r.MessageRecord:
+    text = c.as_text(event.get("response_text"))
+    return r.MessageRecord(
+        location=location,
+        at_us=at_us,
+        role="assistant",
+        parts=(Text(text),) if text else (),
+        key=key,
+        partial=True,
+        model_call=r.ModelCallRecord(model=c.as_text(event.get("model"))),
+    )
 
 
 def _failed(result: Any) -> Any:
