@@ -23,6 +23,7 @@ HALF: Final = "There are at least four of them, and"
 _SECONDS: Final = 60
 REFUSED: Final = "the pond is closed"
 _SETTLED_SECONDS: Final = 1.5
+_PRESSED_MAX: Final = 4
 
 
 @dataclass
@@ -147,13 +148,21 @@ def _happen(cell: Cell, model: Model, process: subprocess.Popen[bytes]) -> None:
         case "ctrl_c":
             model.wait("half", _SECONDS)
             _wait_rest(cell.sessions)
-            os.killpg(process.pid, signal.SIGINT)
             cell.partial = HALF
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGINT)
-                process.wait(20)
+            _press_ctrl_c(process)
+
+
+def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """Press it as a person does: once more when nothing happens. Raises TimeoutExpired."""
+    for pressed in range(1, _PRESSED_MAX + 1):
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            if pressed == _PRESSED_MAX:
+                raise
+        else:
+            return
 
 
 def _wait_files(folder: Path, names: list[str], process: subprocess.Popen[bytes]) -> None:

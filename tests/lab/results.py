@@ -27,6 +27,9 @@ class Kept:
     """How often it is said that the turn was broken off."""
     failure: bool = False
     """Whether the model's refusal is there."""
+    is_ended: bool = False
+    """Whether what is there looks as after a turn that ended."""
+    cannot_know: str = ""
     wrong: list[str] = field(default_factory=list)
 
     def row(self, cell: Cell) -> str:
@@ -88,16 +91,17 @@ def faults(cell: Cell, found: Kept, *, on_disk: Kept | None = None) -> list[str]
     wanted = on_disk or Kept(
         len(cell.prompts), len(cell.words), len(cell.results),
         len(cell.results) + len(cell.unfinished), len(cell.unfinished),
+        is_ended=cell.event not in BROKEN,
     )  # fmt: skip
     for name in ("prompts", "words", "results", "calls"):
         if getattr(found, name) < getattr(wanted, name):
             wrong.append(f"{name}: {getattr(found, name)} of {getattr(wanted, name)}")
     if cell.unfinished and found.unknown < min(len(cell.unfinished), wanted.calls):
         wrong.append("the third call is not told to be unknown")
-    if cell.event in BROKEN and found.told != 1:
+    if wanted.partial and not found.partial:
+        wrong.append("the partial words are not there")
+    if found.told != (0 if wanted.is_ended else 1):
         wrong.append(f"that the turn was broken off is told {found.told} times")
-    if cell.event not in BROKEN and found.told:
-        wrong.append("a whole turn is told to be broken off")
     return wrong
 
 
@@ -117,14 +121,20 @@ def on_disk(cell: Cell) -> Kept:
         return text.encode() in data
 
     calls = [*cell.results, *cell.unfinished]
+    words, called = sum(map(has, cell.words)), sum(map(has, calls))
+    answered = cell.event == "kill_tools" and bool(words) and not called
     return Kept(
         prompts=sum(map(has, cell.prompts)),
-        words=sum(map(has, cell.words)),
+        words=words,
         results=sum(map(has, cell.results.values())),
-        calls=sum(map(has, calls)),
+        calls=called,
         partial=cell.partial is not None and has(cell.partial),
         failure=has(REFUSED),
         told=-1,
+        is_ended=cell.event == "whole" or answered,
+        cannot_know="its file has the answer and none of its calls, as after a whole turn"
+        if answered
+        else "",
     )
 
 
