@@ -1,13 +1,17 @@
 """Counts what is in other agents' files, apart from the readers: by what the raw records say.
 
-`python -m tests.exchange.corpus` prints the table for docs/agents.md, of the folder that
-KILLICK_CORPUS names.
+`python -m tests.exchange.corpus` counts the files below the folder that KILLICK_CORPUS names, which
+`tests.exchange.repositories` unpacks, and writes the table in docs/agents.md. It goes on where it
+was left: `--seconds` ends it early. What it has counted is kept in that folder.
 """
 
+import argparse
 import json
 import os
 import re
 import sqlite3
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,6 +25,7 @@ from killick.model import entries as e
 from killick.model.messages import Reasoning, ToolCall
 from killick.stores.memory import MemoryDisk
 from tests.exchange.checks import check_sound
+from tests.lab.page import PAGE, replace_between
 
 CORPUS = os.environ.get("KILLICK_CORPUS", "")
 LATE = 1 << 52
@@ -34,10 +39,6 @@ class Counts(NamedTuple):
     calls: int = 0
     results: int = 0
     thoughts: int = 0
-
-
-def add(one: Counts, other: Counts) -> Counts:
-    return Counts(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 # -- what came in ----------------------------------------------------------------------------------
@@ -82,7 +83,9 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 def _blocks(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, str):
         return [{"type": "text", "text": value}] if value else []
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    found = value if isinstance(value, list) else []
+    blocks = [{"type": "text", "text": one} if isinstance(one, str) else one for one in found]
+    return [one for one in blocks if isinstance(one, dict)]
 
 
 _NOT_TYPED = (
@@ -227,6 +230,21 @@ def opencode(path: Path) -> Counts:
     return Counts(found["prompts"], found["calls"], found["results"], found["thoughts"])
 
 
+_SPECSTORY_SAYS = re.compile(r"^_\*\*(User|Agent|Assistant)\b[^\n]*\*\*_[ \t]*$", re.M)
+
+
+def specstory(path: Path) -> Counts:
+    text = path.read_text("utf-8", "replace")
+    heads = [*_SPECSTORY_SAYS.finditer(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    bodies = [(head, text[head.end() : end]) for head, end in zip(heads, ends, strict=False)]
+    own = [(head[1], body) for head, body in bodies if "- sidechain" not in head[0]]
+    prompts = sum(who == "User" and bool(body.strip().strip("-").strip()) for who, body in own)
+    said = [body for who, body in own if who != "User"]
+    calls = sum(body.count("</tool-use>") for body in said)
+    return Counts(prompts, calls, calls, sum(body.count("</think>") for body in said))
+
+
 COUNTERS: dict[str, Callable[[Path], Counts]] = {
     "claude-code": claude_code,
     "codex": codex,
@@ -235,6 +253,7 @@ COUNTERS: dict[str, Callable[[Path], Counts]] = {
     "gemini": gemini,
     "copilot": copilot,
     "opencode": opencode,
+    "specstory": specstory,
 }
 
 
@@ -265,31 +284,101 @@ def files(folder: Path) -> Iterator[tuple[Path, str]]:
         yield file.path, file.format
 
 
-def table(folder: Path) -> str:
-    rows: dict[str, list[Any]] = {}
-    for path, format_ in files(folder):
+# -- the table -------------------------------------------------------------------------------------
+
+BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
+
+
+class Counted(NamedTuple):
+    """One file, as it is kept: where it is from, and what was counted in it."""
+
+    path: str
+    format: str
+    sessions: int
+    told: Counts | None
+    taken: Counts
+    problems: int
+    wrong: str
+    """What a validator, or the check for false statements, says of it."""
+
+    @property
+    def repository(self) -> str:
+        return self.path.split("/")[0].replace("+", "/", 1)
+
+    @property
+    def differs(self) -> bool:
+        return self.told is not None and self.told != self.taken
+
+
+def count(folder: Path, seconds: float) -> list[Counted]:
+    """Count what was not counted before, until the time is over; return all that is known."""
+    kept, ends = folder / ".counted.jsonl", time.monotonic() + seconds
+    known = {one["path"]: _counted(one) for one in records(kept)} if kept.exists() else {}
+    with kept.open("a", encoding="utf-8") as file:
+        for path, format_ in files(folder):
+            name = path.relative_to(folder).as_posix()
+            if name in known:
+                continue
+            if time.monotonic() > ends:
+                print(f"{len(known)} are counted, and more are left", file=sys.stderr)
+                break
+            known[name] = _count(path, name, format_)
+            file.write(json.dumps(known[name]._asdict()) + "\n")
+            file.flush()
+    return list(known.values())
+
+
+def _count(path: Path, name: str, format_: str) -> Counted:
+    try:
         one = check(path, format_)
-        row = rows.setdefault(format_, [0, 0, Counts(), Counts(), 0, 0])
-        row[0] += 1
-        row[1] += len(one.report.sessions)
-        row[2] = add(row[2], one.told or Counts())
-        row[3] = add(row[3], one.taken)
-        row[4] += len(one.report.skipped)
-        row[5] += one.told is not None and one.told != one.taken
+    except AssertionError as error:
+        return Counted(name, format_, 0, None, Counts(), 0, str(error)[:200] or "an assertion")
+    sessions, problems = len(one.report.sessions), len(one.report.problems)
+    return Counted(name, format_, sessions, one.told, one.taken, problems, "")
+
+
+def _counted(one: dict[str, Any]) -> Counted:
+    told = Counts(*one["told"]) if one["told"] is not None else None
+    return Counted(**(one | {"told": told, "taken": Counts(*one["taken"])}))
+
+
+def table(found: list[Counted]) -> list[str]:
+    """Return the table: for each repository and format what came in, of what was counted apart."""
     lines = [
-        "| format | files | sessions | prompts | calls | results | thoughts | skipped | differ |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| repository | format | files | sessions | prompts | calls | results | thoughts "
+        "| files that differ | of these named by the import | wrong |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for format_, (count, sessions, told, taken, skipped, differ) in sorted(rows.items()):
-        known = format_ in COUNTERS
-        cells = [
-            f"{took:,} of {said:,}" if known else f"{took:,}"
-            for said, took in zip(told, taken, strict=True)
+    for repository, format_ in sorted({(one.repository, one.format) for one in found}):
+        rows = [one for one in found if (one.repository, one.format) == (repository, format_)]
+        taken = [sum(numbers) for numbers in zip(*(one.taken for one in rows), strict=True)]
+        told = [
+            sum(numbers) for numbers in zip(*(one.told or Counts() for one in rows), strict=True)
         ]
-        head = [format_, f"{count:,}", f"{sessions:,}"]
-        lines.append(f"| {' | '.join([*head, *cells, str(skipped), str(differ)])} |")
-    return "\n".join(lines)
+        apart = all(one.told is not None for one in rows)
+        cells = [f"{t:,} of {s:,}" if apart else f"{t:,}" for t, s in zip(taken, told, strict=True)]
+        differ = [one for one in rows if one.differs]
+        named, wrong = sum(one.problems > 0 for one in differ), sum(bool(one.wrong) for one in rows)
+        head = [repository, format_, f"{len(rows):,}", f"{sum(one.sessions for one in rows):,}"]
+        tail = [
+            str(len(differ)) if apart else "\u2013",
+            str(named) if apart else "\u2013",
+            str(wrong),
+        ]
+        lines.append(f"| {' | '.join([*head, *cells, *tail])} |")
+    return [*lines, ""]
+
+
+def main() -> None:
+    """Count, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.exchange.corpus")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    found = count(Path(CORPUS), parser.parse_args().seconds)
+    replace_between(PAGE, BEGIN, END, table(found))
+    for one in found:
+        if one.wrong or (one.differs and not one.problems):
+            print(one)
 
 
 if __name__ == "__main__":
-    print(table(Path(CORPUS)))
+    main()

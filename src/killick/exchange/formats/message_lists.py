@@ -175,7 +175,7 @@ def _claims(peek: Peek) -> bool:
     if isinstance(value, dict) and not value.keys() & {"messages"}:
         return False
     rows = rows_of(peek.document, "messages")
-    return any(isinstance(row, dict) and row.get("role") in ROLES for _, row in rows)
+    return any(_is_message(row) for _, row in rows)
 
 
 def _misfits(peek: Peek) -> tuple[int, int]:
@@ -184,7 +184,8 @@ def _misfits(peek: Peek) -> tuple[int, int]:
 
 
 def _is_message(row: object) -> bool:
-    return isinstance(row, dict) and row.get("role") in ROLES
+    says = isinstance(row, dict) and not row.keys().isdisjoint(("content", "tool_calls", "refusal"))
+    return says and isinstance(row, dict) and row.get("role") in ROLES
 
 
 FORMAT: Final = Format(
