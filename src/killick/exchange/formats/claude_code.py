@@ -110,8 +110,7 @@ class _Index:
         cwd, native = record.get("cwd"), record.get("sessionId")
         if self.cwd is None and isinstance(cwd, str) and cwd:
             self.cwd = cwd
-            kept = {name: record.get(name) for name in ("version", "gitBranch", "entrypoint")}
-            self.extra = {name: text for name, text in kept.items() if isinstance(text, str)}
+            self.extra = c.texts_of(record, "version", "gitBranch", "entrypoint")
         if c.is_id(native) and not self.extra.get("sessionId"):
             self.session_id = self.extra["sessionId"] = native
         if record.get("isSidechain") is True:

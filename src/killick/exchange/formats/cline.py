@@ -25,7 +25,7 @@ from killick.journal.codec import to_bytes
 from killick.journal.kinds import digest
 from killick.model.entries import Usage
 from killick.model.messages import Part, Text, ToolCall, ToolResult
-from killick.model.sessions import Namer, Project
+from killick.model.sessions import Namer
 
 NAME: Final = "cline"
 
@@ -139,7 +139,7 @@ class _SessionReader:
             at_us=at or 0,
             native_id=self._native,
             type="subagent" if c.is_id(parent) or about.get("is_subagent") else "user",
-            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            project=c.project_of(cwd),
             extra=extra if c.is_json(extra) else {},
             parent=parent if c.is_id(parent) else None,
         )
@@ -325,7 +325,7 @@ class _TaskReader:
             location=location,
             at_us=at or 0,
             native_id=self._native,
-            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            project=c.project_of(cwd),
             extra=extra if c.is_json(extra) else {},
         )
         title = title_of(item.get("task") or _prompt_of(rows[0][1] if rows else None))

@@ -9,7 +9,6 @@ the file that it goes on from (`history_base`): it comes in with that part in fr
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from killick.exchange.read import SourceLine, newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.model.causes import Cause
 from killick.model.messages import Part, Reasoning, Text, ToolCall, ToolResult
-from killick.model.sessions import Project, moment
+from killick.model.sessions import moment
 
 NAME: Final = "codex"
 
@@ -71,12 +70,11 @@ def codex(path: Path, *, settled: bool) -> Source:
 
 def _meta(path: Path) -> dict[str, Any]:
     """Return the first session_meta; those behind it are copied from other files."""
-    for line in read_lines(path):
-        record = line.record or {}
-        payload = record.get("payload")
-        if record.get("type") == "session_meta" and isinstance(payload, dict):
-            return payload
-    return {}
+    return c.as_dict(c.first_record(path, _is_meta).get("payload"))
+
+
+def _is_meta(record: dict[str, Any]) -> bool:
+    return record.get("type") == "session_meta" and isinstance(record.get("payload"), dict)
 
 
 class _Answer:
@@ -113,14 +111,13 @@ class _SessionReader:
 
     def records(self) -> Iterator[r.Record]:
         yield from self._begin()
-        lines = chain(self._inherited(self._meta, {self._path}), read_lines(self._path))
-        for line in lines:
-            if isinstance(line, r.ProblemRecord):
-                yield line
-            elif line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        for inherited in self._inherited(self._meta, {self._path}):
+            if isinstance(inherited, r.ProblemRecord):
+                yield inherited
+            else:
+                yield from c.line_records([inherited], self._read_line, settled=self._settled)
+        lines = read_lines(self._path)
+        yield from c.line_records(lines, self._read_line, settled=self._settled)
         yield from self._flush(growing=not self._settled)
         title = _index_title(self._path, self._name)
         if title is not None:
@@ -143,7 +140,7 @@ class _SessionReader:
             at_us=time_us(meta.get("timestamp")) or 0,
             native_id=self._name,
             type="subagent" if is_subagent or c.is_id(parent) else "user",
-            project=Project(cwd) if isinstance(cwd, str) and cwd else None,
+            project=c.project_of(cwd),
             extra=extra if c.is_json(extra) else {},
             parent=parent if c.is_id(parent) else None,
         )

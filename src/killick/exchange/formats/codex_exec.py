@@ -55,11 +55,7 @@ class _SessionReader:
 
     def records(self, path: Path) -> Iterator[r.Record]:
         yield r.BeginRecord(location=SourceLocation(str(path), 1), native_id=self._native)
-        for line in read_lines(path):
-            if line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, item = record.get("type"), record.get("item")

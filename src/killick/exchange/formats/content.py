@@ -3,12 +3,14 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 import msgspec
 
 from killick.errors import InvalidEntry, KillickError
+from killick.exchange.read import SourceLine, read_lines
 from killick.exchange.records import (
     MessageRecord,
     ModelCallRecord,
@@ -35,6 +37,7 @@ from killick.model.messages import (
     ToolCall,
     ToolResult,
 )
+from killick.model.sessions import Project
 
 _ID_BYTES: Final = 1_000
 _COST_MAX: Final = 1e9
@@ -391,7 +394,7 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
     role: Role,
     parsed: Content,
     *,
-    key: str,
+    key: str | None,
     prompt: bool = False,
     model_call: ModelCallRecord | None = None,
     person: bool = True,
@@ -428,6 +431,39 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
         )
     elif not parsed.results and not parsed.bad:
         yield ProblemRecord(location=location, reason="a message without content", repaired=True)
+
+
+def line_records(
+    lines: Iterable[SourceLine],
+    read_line: Callable[[SourceLocation, dict[str, Any]], Iterator[Record]],
+    *,
+    settled: bool,
+) -> Iterator[Record]:
+    """Yield what is read of each line, and a problem for each that is no record.
+
+    A last line that an agent has written half, and still writes, is none.
+    """
+    for line in lines:
+        if line.record is not None:
+            yield from read_line(line.location, line.record)
+        elif settled or not line.torn:
+            yield ProblemRecord(location=line.location, reason=line.problem or "not a record")
+
+
+def first_record(path: Path, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return the first record of a file that fits, or an empty one."""
+    records = (line.record for line in read_lines(path) if line.record is not None)
+    return next((record for record in records if fits(record)), {})
+
+
+def project_of(folder: object) -> Project | None:
+    """Return the project in a folder, if that is the name of one."""
+    return Project(folder) if isinstance(folder, str) and folder else None
+
+
+def texts_of(value: dict[str, Any], *names: str) -> dict[str, str]:
+    """Return what an object has under these names, as far as it is text."""
+    return {name: value[name] for name in names if isinstance(value.get(name), str)}
 
 
 def words(parts: Iterable[Part]) -> str:

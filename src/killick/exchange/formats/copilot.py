@@ -15,7 +15,6 @@ from killick.exchange.read import newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.model.entries import Usage
 from killick.model.messages import Reasoning, ToolResult
-from killick.model.sessions import Project
 
 NAME: Final = "copilot"
 
@@ -44,11 +43,12 @@ def copilot(path: Path, *, settled: bool) -> Source:
 
 
 def _about(path: Path) -> tuple[dict[str, Any], int | None]:
-    for line in read_lines(path):
-        record = line.record or {}
-        if record.get("type") == "session.start" and isinstance(record.get("data"), dict):
-            return record["data"], time_us(record.get("timestamp"))
-    return {}, None
+    start = c.first_record(path, _is_start)
+    return c.as_dict(start.get("data")), time_us(start.get("timestamp"))
+
+
+def _is_start(record: dict[str, Any]) -> bool:
+    return record.get("type") == "session.start" and isinstance(record.get("data"), dict)
 
 
 class _SessionReader:
@@ -66,21 +66,14 @@ class _SessionReader:
 
     def records(self, path: Path) -> Iterator[r.Record]:
         about = self._about
-        context = c.as_dict(about.get("context"))
-        folder = context.get("cwd")
-        version = about.get("copilotVersion")
         yield r.BeginRecord(
             location=SourceLocation(str(path), 1),
             at_us=time_us(about.get("startTime")) or self._at,
             native_id=self._native,
-            project=Project(folder) if isinstance(folder, str) and folder else None,
-            extra={"copilotVersion": version} if isinstance(version, str) else {},
+            project=c.project_of(c.as_dict(about.get("context")).get("cwd")),
+            extra=c.texts_of(about, "copilotVersion"),
         )
-        for line in read_lines(path):
-            if line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, data, at = record.get("type"), record.get("data"), time_us(record.get("timestamp"))

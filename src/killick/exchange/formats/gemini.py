@@ -123,14 +123,13 @@ class _SessionReader:
     def records(self, path: Path) -> Iterator[r.Record]:
         chat, location = self._chat, SourceLocation(str(path), 1)
         about = chat.about
-        kept = {name: about.get(name) for name in ("projectHash", "kind")}
         is_agent = about.get("kind") == "subagent"
         yield r.BeginRecord(
             location=location,
             at_us=time_us(about.get("startTime")),
             native_id=self._native,
             type="subagent" if is_agent else "user",
-            extra={name: text for name, text in kept.items() if isinstance(text, str)},
+            extra=c.texts_of(about, "projectHash", "kind"),
         )
         title = c.title_of(about.get("summary"))
         if title is not None:

@@ -29,7 +29,6 @@ from killick.exchange.read import (
 )
 from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Opaque, Reasoning, ToolResult
-from killick.model.sessions import Project
 
 NAME: Final = "goose"
 
@@ -179,7 +178,7 @@ class _SessionReader:
             at_us=time_us(about.get("created_at")) or 0,
             native_id=self._name,
             type=_TYPES.get(kind, kind) if isinstance(kind, str) and kind else "user",
-            project=Project(folder) if isinstance(folder, str) and folder else None,
+            project=c.project_of(folder),
             extra=extra if c.is_json(extra) else {},
         )
         title = about.get("name") or about.get("description")

@@ -13,7 +13,7 @@ from killick.exchange.formats import Format, Peek
 from killick.exchange.formats import content as c
 from killick.exchange.read import SourceDocument, read_document, rows_of
 from killick.exchange.records import Source, SourceLocation
-from killick.model.messages import Part, Reasoning, Role, ToolResult
+from killick.model.messages import Reasoning, Role, ToolResult
 
 OPENAI: Final = "openai-chat"
 ANTHROPIC: Final = "anthropic"
@@ -89,27 +89,19 @@ def _anthropic(location: SourceLocation, message: dict[str, Any]) -> Iterator[r.
         yield r.ProblemRecord(location=location, reason=f"no such role: {message.get('role')!r}")
         return
     parsed = c.anthropic(message.get("content"))
-    yield from _bad(location, parsed)
-    for result in parsed.results:
-        yield r.ResultRecord(
-            location=location, result=result, blobs=c.blobs_in(result, parsed.blobs)
-        )
-    if parsed.parts:
-        record = _message(location, role, parsed.parts, parsed.blobs, prompt=not parsed.results)
-        signed = any(isinstance(part, Reasoning) and part.signature for part in parsed.parts)
-        if signed and role == "assistant":
-            record.model_call = r.ModelCallRecord(
-                provider="anthropic"
-            )  # no other may be sent what it has signed
-        yield record
-    elif not parsed.results and not parsed.bad:
-        yield r.ProblemRecord(location=location, reason="a message without content", repaired=True)
+    signed = any(isinstance(part, Reasoning) and part.signature for part in parsed.parts)
+    # No other provider may be sent what it has signed.
+    call = r.ModelCallRecord(provider="anthropic") if signed else None
+    prompt = not parsed.results
+    yield from c.message_records(
+        location, None, role, parsed, key=None, prompt=prompt, model_call=call
+    )
 
 
 def _openai(location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Record]:
     parsed = c.openai(message.get("content"))
-    yield from _bad(location, parsed)
     if message.get("role") == "tool":
+        yield from _bad(location, parsed)
         yield from _openai_result(location, message, parsed)
         return
     role = _ROLES.get(str(message.get("role")))
@@ -122,14 +114,8 @@ def _openai(location: SourceLocation, message: dict[str, Any]) -> Iterator[r.Rec
     refusal = message.get("refusal")
     if isinstance(refusal, str):
         parsed.text(refusal)
-    known = len(parsed.bad)
     c.openai_calls(parsed, message.get("tool_calls"))
-    for what in parsed.bad[known:]:
-        yield r.ProblemRecord(location=location, reason=what)
-    if parsed.parts:
-        yield _message(location, role, parsed.parts, parsed.blobs, prompt=True)
-    elif not parsed.bad:
-        yield r.ProblemRecord(location=location, reason="a message without content", repaired=True)
+    yield from c.message_records(location, None, role, parsed, key=None, prompt=True)
 
 
 def _openai_result(
@@ -143,23 +129,6 @@ def _openai_result(
         return
     result = ToolResult(call_id, c.plain_or_parts(parsed.parts))
     yield r.ResultRecord(location=location, result=result, blobs=parsed.blobs)
-
-
-def _message(
-    location: SourceLocation,
-    role: Role,
-    parts: list[Part],
-    blobs: dict[str, bytes],
-    *,
-    prompt: bool,
-) -> r.MessageRecord:
-    return r.MessageRecord(
-        location=location,
-        role=role,
-        parts=tuple(parts),
-        blobs=blobs,
-        begins_turn=prompt and role == "user",
-    )
 
 
 def _bad(location: SourceLocation, parsed: c.Content) -> Iterator[r.Record]:

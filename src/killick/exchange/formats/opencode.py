@@ -24,7 +24,6 @@ from killick.exchange.read import (
 )
 from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Reasoning, ToolResult
-from killick.model.sessions import Project
 
 NAME: Final = "opencode"
 KILO: Final = "kilo"
@@ -226,7 +225,7 @@ class _SessionReader:
             at_us=time_us(about.get("time_created")) or time_us(times.get("created")) or 0,
             native_id=self._native,
             type="subagent" if c.is_id(parent) else "user",
-            project=Project(folder) if isinstance(folder, str) and folder else None,
+            project=c.project_of(folder),
             extra=extra if c.is_json(extra) else {},
             parent=parent if c.is_id(parent) else None,
         )

@@ -15,7 +15,6 @@ from killick.exchange.formats.tree import Tree
 from killick.exchange.read import newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Reasoning, Text, ToolResult
-from killick.model.sessions import Project
 
 NAME: Final = "pi"
 
@@ -45,18 +44,11 @@ def _fits(record: dict[str, Any]) -> bool:
 
 def pi(path: Path, *, settled: bool) -> Source:
     """Return the session of a file."""
-    about = _about(path)
+    about = c.first_record(path, lambda record: record.get("type") == "session")
     own = about.get("id")
     native = own if c.is_id(own) else path.stem
     records = _SessionReader(native, about, settled=settled).records(path)
     return Source(NAME, native, str(path), records, settled, answer_ends=True)
-
-
-def _about(path: Path) -> dict[str, Any]:
-    for line in read_lines(path):
-        if line.record is not None and line.record.get("type") == "session":
-            return line.record
-    return {}
 
 
 class _SessionReader:
@@ -70,20 +62,16 @@ class _SessionReader:
         self._keys: list[str | None] = []
 
     def records(self, path: Path) -> Iterator[r.Record]:
-        about, folder = self._about, self._about.get("cwd")
+        about = self._about
         names = ("version", "parentSession", "branchedFrom")
         yield r.BeginRecord(
             location=SourceLocation(str(path), 1),
             at_us=None,  # of the first line that says something: a branch is younger than that
             native_id=self._native,
-            project=Project(folder) if isinstance(folder, str) and folder else None,
+            project=c.project_of(about.get("cwd")),
             extra={name: about[name] for name in names if isinstance(about.get(name), str | int)},
         )
-        for line in read_lines(path):
-            if line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         kind, message = record.get("type"), record.get("message")

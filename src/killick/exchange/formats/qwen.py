@@ -18,7 +18,6 @@ from killick.exchange.formats.tree import Tree
 from killick.exchange.read import newest_us, read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.model.messages import Text, ToolCall
-from killick.model.sessions import Project
 
 NAME: Final = "qwen"
 
@@ -42,7 +41,7 @@ def _fits(record: dict[str, Any]) -> bool:
 
 def qwen(path: Path, *, settled: bool) -> Source:
     """Return the session of a file."""
-    first = next((line.record for line in read_lines(path) if line.record is not None), {})
+    first = c.first_record(path, lambda _record: True)
     session_id = first.get("sessionId")
     native = path.stem if _UUID.fullmatch(path.stem) or not c.is_id(session_id) else session_id
     records = _SessionReader(native, first, settled=settled).records(path)
@@ -66,20 +65,15 @@ class _SessionReader:
         """Whether the newest answer was counted."""
 
     def records(self, path: Path) -> Iterator[r.Record]:
-        first, folder = self._first, self._first.get("cwd")
-        kept = {name: first.get(name) for name in ("version", "gitBranch")}
+        first = self._first
         yield r.BeginRecord(
             location=SourceLocation(str(path), 1),
             at_us=time_us(first.get("timestamp")),
             native_id=self._native,
-            project=Project(folder) if isinstance(folder, str) and folder else None,
-            extra={name: text for name, text in kept.items() if isinstance(text, str)},
+            project=c.project_of(first.get("cwd")),
+            extra=c.texts_of(first, "version", "gitBranch"),
         )
-        for line in read_lines(path):
-            if line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
         if self._settled:
             yield from self._cut_off()
 

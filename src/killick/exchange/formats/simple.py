@@ -18,7 +18,6 @@ from killick.exchange.read import read_lines, time_us
 from killick.exchange.records import Source, SourceLocation
 from killick.model.causes import Cause
 from killick.model.messages import Reasoning, Role, ToolResult
-from killick.model.sessions import Project
 
 NAME: Final = "simple"
 VERSION: Final = 1
@@ -39,18 +38,11 @@ def is_simple(record: dict[str, Any]) -> bool:
 
 def simple(path: Path, *, settled: bool) -> Source:
     """Return the session of a file."""
-    about = _about(path)
+    about = c.first_record(path, is_simple)
     own = about.get("id")
     native = own if c.is_id(own) else str(path.resolve())
     records = _SessionReader(native, about, settled=settled).records(path)
     return Source(NAME, native, str(path), records, settled, answer_ends=True)
-
-
-def _about(path: Path) -> dict[str, Any]:
-    for line in read_lines(path):
-        if line.record is not None and is_simple(line.record):
-            return line.record
-    return {}
 
 
 class _SessionReader:
@@ -62,24 +54,19 @@ class _SessionReader:
         self._settled = settled
 
     def records(self, path: Path) -> Iterator[r.Record]:
-        about, folder = self._about, self._about.get("cwd")
+        about = self._about
         location = SourceLocation(str(path), 1)
-        kept = {name: about.get(name) for name in ("agent", "version")}
         parent = about.get("parent")
         yield r.BeginRecord(
             location=location,
             at_us=time_us(about.get("at")),
             native_id=self._native,
             type="subagent" if c.is_id(parent) else "user",
-            project=Project(folder) if isinstance(folder, str) and folder else None,
-            extra={name: text for name, text in kept.items() if isinstance(text, str)},
+            project=c.project_of(about.get("cwd")),
+            extra=c.texts_of(about, "agent", "version"),
             parent=parent if c.is_id(parent) else None,
         )
-        for line in read_lines(path):
-            if line.record is not None:
-                yield from self._read_line(line.location, line.record)
-            elif self._settled or not line.torn:
-                yield r.ProblemRecord(location=line.location, reason=line.problem or "not a record")
+        yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
 
     def _read_line(self, location: SourceLocation, record: dict[str, Any]) -> Iterator[r.Record]:
         at, role = time_us(record.get("at")), record.get("role")
