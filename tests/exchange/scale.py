@@ -2,6 +2,7 @@
 
 python -m tests.exchange.scale one FOLDER MEGABYTES
 python -m tests.exchange.scale many FOLDER SESSIONS
+python -m tests.exchange.scale export FOLDER MEGABYTES
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from killick import Store
 from killick.exchange import Report, import_paths
+from killick.exchange.export import export_session
 
 NOW = 1_800_000_000_000_000
 
@@ -70,7 +72,7 @@ def main(what: str, folder: Path, size: int) -> None:
         make_one(source / "rollout-one.jsonl", size)
     else:
         make_many(source, size)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_mb()
     began = time.perf_counter()
     with Store(folder / "store.db") as store:
         report: Report = import_paths(store, [source], clock=lambda: NOW)
@@ -81,10 +83,32 @@ def main(what: str, folder: Path, size: int) -> None:
     seconds = time.perf_counter() - began
     print(json.dumps({
         "seconds": round(first, 1), "again_seconds": round(seconds, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "before_mb": before // 1024, "sessions": len(report.sessions), "entries": report.entries,
+        "peak_mb": _peak_mb(),
+        "before_mb": before, "sessions": len(report.sessions), "entries": report.entries,
         "problems": len(report.problems), "again": again.entries,
     }))  # fmt: skip
+
+
+def exports(folder: Path, megabytes: int) -> None:
+    """Export a session in our format and in Codex', in turns: processor time, and memory."""
+    make_one(folder / "rollout-one.jsonl", megabytes)
+    with Store(folder / "store.db") as store:
+        import_paths(store, [folder / "rollout-one.jsonl"], clock=lambda: NOW)
+    with Store(folder / "store.db") as store:
+        (session_id,) = store.session_ids()
+        seconds: dict[str, list[float]] = {"killick": [], "codex": []}
+        before = _peak_mb()
+        for to in ("killick", "codex") * 3:
+            began = time.process_time()
+            for _piece in export_session(store, session_id, to):
+                pass
+            seconds[to].append(time.process_time() - began)
+    ratio = min(seconds["codex"]) / min(seconds["killick"])
+    print(json.dumps({"ratio": round(ratio, 2), "more_mb": _peak_mb() - before} | seconds))
+
+
+def _peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def long_line(folder: Path, megabytes: int, name: str) -> None:
@@ -92,12 +116,13 @@ def long_line(folder: Path, megabytes: int, name: str) -> None:
 
     began = time.perf_counter()
     check_long(name, folder, megabytes << 20)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"seconds": round(time.perf_counter() - began, 1), "peak_mb": peak}))
+    print(json.dumps({"seconds": round(time.perf_counter() - began, 1), "peak_mb": _peak_mb()}))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "line":
         long_line(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    elif sys.argv[1] == "export":
+        exports(Path(sys.argv[2]), int(sys.argv[3]))
     else:
         main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -76,6 +76,19 @@ def test_a_line_of_a_hundred_megabytes(tmp_path: Path, name: str) -> None:
     assert found["peak_mb"] < 1_500, found
 
 
+def test_codex_export_takes_at_most_three_times_our_own(tmp_path: Path) -> None:
+    found = measured("export", str(tmp_path), "8")
+    assert found["ratio"] < 3, found
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+def test_exporting_two_hundred_megabytes(tmp_path: Path) -> None:
+    found = measured("export", str(tmp_path), "200")
+    assert found["ratio"] < 3, found
+    assert found["more_mb"] < 100, found
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_ten_thousand_sessions_in_one_run(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from killick.exchange.records import (
     SourceLocation,
 )
 from killick.exchange.rejoin import find as find_origin
-from killick.exchange.repair import LocatedEntry, Repairer
+from killick.exchange.repair import Repairer
 from killick.exchange.writers import Writers, find_writers, is_quiet, rested, settled
 from killick.journal.kinds import keyed_id
 from killick.model import entries as e
@@ -228,11 +228,10 @@ def _reported(path: Path, report: Report) -> Iterator[None]:
 
 
 def entries_of(path: Path, report: Report) -> Iterator[e.Entry]:
-    """Yield the entries that another agent's file would bring into an empty store, as it stands."""
+    """Yield the entries that another agent's file stands for, as it stands; stores none of them."""
     file = discover(path, report, named=True)
     if file is None:
         return
-    blobs = set[str]()
     with _reported(path, report):
         reading = ReadOptions(file.changed_us, settled=True)
         for source in READERS[file.format].read(file.path, reading):
@@ -240,14 +239,7 @@ def entries_of(path: Path, report: Report) -> Iterator[e.Entry]:
                 report.take(source)
                 continue
             source.changed_us = file.changed_us
-            located = _noting_blobs(Composer(source, report).entries(), blobs)
-            yield from Repairer(report, blobs.__contains__).entries(located)
-
-
-def _noting_blobs(entries: Iterable[LocatedEntry], blobs: set[str]) -> Iterator[LocatedEntry]:
-    for located in entries:
-        blobs.update(located.blobs)
-        yield located
+            yield from (located.entry for located in Composer(source, report).entries())
 
 
 def _unreadable(error: OSError) -> str:

@@ -95,18 +95,6 @@ class Repairer:
         else:
             self._running = None
 
-    def entries(self, source: Iterable[LocatedEntry]) -> Iterator[e.Entry]:
-        """Yield the entries of all units one by one, for a caller that stores none of them."""
-        location = SourceLocation("")
-        for located in source:
-            location = located.location
-            for unit in chain(self._begin(located), self._repair_entry(located)):
-                yield from unit.entries
-            if self._unit.entries:
-                yield from self._finished().entries
-        if self._running is not None:
-            self._report.skip(location, "its last turn is not over")
-
     def _begin(self, located: LocatedEntry) -> Iterator[Unit]:
         if self._begun:
             return

@@ -39,9 +39,10 @@ from killick.model.sessions import TurnInfo
 
 _WITHOUT_FLOATS: Final = {
     "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "user_message", "agent_message", "task_complete",
+    "custom_tool_call_output", "user_message", "agent_message", "task_started", "task_complete",
+    "turn_aborted", "token_count",
 }  # fmt: skip
-"""Kinds of records that hold texts, and nothing that was kept as it came."""
+"""Kinds of records that hold texts and whole numbers, and nothing that was kept as it came."""
 _KNOWN: Final = {"interrupted", "replaced", "review_ended", "budget_limited"}
 
 
