@@ -2,7 +2,8 @@
 
 `python -m tests.lab` installs the agents, runs all cells, and writes docs/agents.md. Names choose
 the agents that are run: their rows are renewed and the others stay, each with its day and version,
-so that the whole can be run in pieces. `--in` chooses the agents to go on in.
+so that the whole can be run in pieces. `--in` chooses the agents to go on in, `--follow` measures
+how soon an agent that `killick attach` follows is over here when it is killed.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from killick.exchange.importer import READERS, find
 from killick.exchange.records import Report, Source
 from tests.lab.agents import AGENTS, Agent, install
 from tests.lab.cells import EVENTS, Cell, Event, run
+from tests.lab.following import follow_and_kill
 from tests.lab.going_on import bring_in, go_on, killick, own_resume, stored
 from tests.lab.page import MATRIX, NONE, RIGHT, Row, load, merged, version, write
 from tests.lab.results import Kept, faults, kept, on_disk
@@ -32,6 +34,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument("agents", nargs="*", default=list(AGENTS))
     parser.add_argument("--in", nargs="*", default=list(AGENTS), dest="others", metavar="AGENT")
+    parser.add_argument("--follow", action="store_true", help="only follow each, and kill it")
     parser.add_argument("--dry", action="store_true", help="write no page")
     chosen = parser.parse_args(arguments)
     agents = [AGENTS[name] for name in chosen.agents]
@@ -39,6 +42,8 @@ def main(arguments: list[str]) -> int:
     for agent in {agent.name: agent for agent in [*agents, *others]}.values():
         install(agent)
     rows = list[Row]()
+    if chosen.follow:
+        return _follow(agents)
     for agent in agents:
         for event in EVENTS:
             with TemporaryDirectory(prefix="killick-lab-") as place:
@@ -53,6 +58,22 @@ def main(arguments: list[str]) -> int:
     right = sum(row.is_right for row in rows)
     print(f"{right} of {len(rows)} cells are right")
     return 0 if right == len(rows) else 1
+
+
+def _follow(agents: list[Agent]) -> int:
+    """Renew what is known of following; the rows of the cells must be there."""
+    rows = load()
+    for agent in agents:
+        with TemporaryDirectory(prefix="killick-lab-") as place:
+            found = follow_and_kill(agent, Path(place))
+        told = f"{found.status} after {found.seconds:.2f} s"
+        told += f". **Wrong:** {'; '.join(found.wrong)}" if found.wrong else ""
+        print(f"{agent.name}: {told}", flush=True)
+        for row in rows:
+            if (row.agent, row.event) == (agent.name, "kill_tools"):
+                row.followed = told
+    write(rows)
+    return 1 if any("Wrong" in row.followed for row in rows) else 0
 
 
 def _cell(agent: Agent, event: Event, place: Path, others: list[Agent]) -> Row:

@@ -38,6 +38,8 @@ class Row:
     """What its files do not tell, so that nobody can know it."""
     wrong: list[str] = field(default_factory=list)
     continued: dict[str, str] = field(default_factory=dict)
+    followed: str = ""
+    """What became of it here while it was followed, and how soon."""
 
     @property
     def is_right(self) -> bool:
@@ -66,7 +68,9 @@ def merged(old: list[Row], new: list[Row]) -> list[Row]:
 def write(rows: list[Row], page: Path = PAGE, path: Path = ROWS) -> None:
     """Write the rows, and the page between its marks."""
     path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", "utf-8")
-    replace_between(page, BEGIN, END, [*_sum(rows), *_events(rows), *_matrix(rows)])
+    replace_between(
+        page, BEGIN, END, [*_sum(rows), *_events(rows), *_followed(rows), *_matrix(rows)]
+    )
 
 
 def replace_between(page: Path, begin: str, end: str, lines: list[str]) -> None:
@@ -107,6 +111,16 @@ def _events(rows: list[Row]) -> list[str]:
                 lines.append(f"| {' | '.join([*cells, row.ours + wrong, row.status])} |")
         lines.append("")
     return lines
+
+
+def _followed(rows: list[Row]) -> list[str]:
+    found = [row for row in rows if row.followed]
+    if not found:
+        return []
+    lines = ["### Followed live by `killick attach`, and killed among its tools", ""]
+    lines += ["| agent | run on | here after kill -9 |", "|---|---|---|"]
+    lines += [f"| {row.agent} {row.version} | {row.day} | {row.followed} |" for row in found]
+    return [*lines, ""]
 
 
 def _matrix(rows: list[Row]) -> list[str]:
