@@ -2,8 +2,8 @@
 
 `python -m tests.lab` installs the agents, runs all cells, and writes docs/agents.md. Names choose
 the agents that are run: their rows are renewed and the others stay, each with its day and version,
-so that the whole can be run in pieces. `--in` chooses the agents to go on in, `--follow` measures
-how soon an agent that `killick attach` follows is over here when it is killed.
+so that the whole can be run in pieces. `--events` chooses some of them, `--in` the agents to go
+on in; `--follow` measures how soon an agent that `killick attach` follows is over here when it is killed.
 """
 
 import argparse
@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument("agents", nargs="*", default=list(AGENTS))
     parser.add_argument("--in", nargs="*", default=list(AGENTS), dest="others", metavar="AGENT")
+    parser.add_argument("--events", nargs="*", default=EVENTS, choices=EVENTS, metavar="EVENT")
     parser.add_argument("--follow", action="store_true", help="only follow each, and kill it")
     parser.add_argument("--dry", action="store_true", help="write no page")
     chosen = parser.parse_args(arguments)
@@ -45,7 +46,7 @@ def main(arguments: list[str]) -> int:
     if chosen.follow:
         return _follow(agents)
     for agent in agents:
-        for event in EVENTS:
+        for event in chosen.events:
             with TemporaryDirectory(prefix="killick-lab-") as place:
                 row = _cell(agent, event, Path(place), others if event in MATRIX else [])
             rows.append(row)

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +23,12 @@ _ELSEWHERE = ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_DATA_HOME", "QWEN_HOME", "
 
 
 @contextmanager
-def attached(store: Path, home: Path) -> Iterator[None]:
+def attached(store: Path, home: Path, *paths: str) -> Iterator[None]:
     """Run `killick attach` for a person with this home; Ctrl+C ends it."""
     home.mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     process = subprocess.Popen(
-        [sys.executable, "-m", "killick.cli", "--store", str(store), "attach"],
+        [sys.executable, "-m", "killick.cli", "--store", str(store), "attach", *paths],
         env=environment | {"HOME": str(home)},
     )
     try:
@@ -75,6 +77,38 @@ def follow_and_kill(agent: Agent, folder: Path) -> Followed:
         if [each["action"] for each in again] != ["unchanged"]:
             wrong.append(f"an import then says {[each['action'] for each in again]}")
     return Followed(cell, seconds, status, wrong)
+
+
+def follow_all(agents: list[Agent], folder: Path) -> tuple[list[str], float]:
+    """Follow agents that work at once, and kill them at once.
+
+    Returns the endings here, and how long it took until none was running.
+    """
+    path, homes = folder / "killick.db", folder / "homes"
+    homes.mkdir(parents=True)
+    kill = threading.Event()
+    with (
+        Store(path) as store,
+        attached(path, folder / "nobody", str(homes)),
+        ThreadPoolExecutor(len(agents)) as at_once,
+    ):
+
+        def statuses() -> list[str]:
+            return [info.status or "" for info in store.sessions(limit=100)]
+
+        cells = [
+            at_once.submit(run, agent, "kill_tools", homes / str(number), lambda: kill.wait(400))
+            for number, agent in enumerate(agents)
+        ]
+        try:
+            until(lambda: len(statuses()) == len(agents), seconds=300)
+        finally:
+            kill.set()
+        killed = time.monotonic()
+        for cell in cells:
+            cell.result()
+        until(lambda: "running" not in statuses())
+        return sorted(statuses()), time.monotonic() - killed
 
 
 def _as_it_stands(agent: Agent, place: Path) -> Cell:
