@@ -3,7 +3,7 @@
 `python -m tests.lab` installs the agents, runs all cells, and writes docs/agents.md. Names choose
 the agents that are run: their rows are renewed and the others stay, each with its day and version,
 so that the whole can be run in pieces. `--events` chooses some of them, `--in` the agents to go
-on in; `--follow` measures how soon an agent that `killick attach` follows is over here when it is killed.
+on in; `--follow` measures how soon an agent that is followed and killed is over here.
 """
 
 import argparse

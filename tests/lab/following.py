@@ -96,8 +96,11 @@ def follow_all(agents: list[Agent], folder: Path) -> tuple[list[str], float]:
         def statuses() -> list[str]:
             return [info.status or "" for info in store.sessions(limit=100)]
 
+        def all_are_there() -> None:
+            kill.wait(400)
+
         cells = [
-            at_once.submit(run, agent, "kill_tools", homes / str(number), lambda: kill.wait(400))
+            at_once.submit(run, agent, "kill_tools", homes / str(number), all_are_there)
             for number, agent in enumerate(agents)
         ]
         try:
