@@ -227,7 +227,7 @@ def test_an_answer_of_qwens_that_was_cut_off(
     session = store.session(outcome.session_id)
     assert [turn.status for turn in session.turns()] == statuses
     message = [message for message in session.messages() if message.role == "assistant"][-1]
-    assert (message.parts[0].text, message.state) == (
+    assert (message.text, message.state) == (
         said_last,
         "complete" if statuses[-1] == "completed" else "partial",
     )

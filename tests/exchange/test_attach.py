@@ -456,3 +456,76 @@ def test_files_beside_a_named_one_are_not_followed(world: World) -> None:
     list(attachment.look())
     assert len(world.store.sessions()) == 1
     attachment.close()
+
+
+# -- a message that is written as the model says it ------------------------------------------------
+
+
+def simple(*words: str, whole: bool = False) -> bytes:
+    lines: list[dict[str, object]] = [
+        {"simple": 1, "id": "ducks"},
+        {"role": "user", "text": "Count the ducks."},
+    ]
+    for number, text in enumerate(words):
+        partial = number == len(words) - 1 and not whole
+        more = {"partial": True} if partial else {}
+        lines.append({"role": "assistant", "id": f"m{number}", "text": text, **more})
+    return jsonl(*lines)
+
+
+def streaming(session: Session) -> list[str]:
+    return [message.text for message in session.messages() if message.state == "streaming"]
+
+
+def test_a_message_streams_here_as_it_is_written(world: World) -> None:
+    world.write("ducks.jsonl", simple("Sev"))
+    head = world.session.head
+    assert streaming(world.session) == ["Sev"]
+    world.write("ducks.jsonl", simple("Seven du"))
+    assert streaming(world.session) == ["Seven du"]
+    assert world.session.head == head  # they are deltas: nothing was appended
+    world.write("ducks.jsonl", simple("Seven ducks.", whole=True))
+    assert said(world.session)[1:] == [("assistant", "Seven ducks.")]
+    assert [turn.status for turn in world.session.turns()] == ["completed"]
+    again = import_paths(world.store, [world.folder], as_is=True, clock=lambda: NOW)
+    assert [outcome.action for outcome in again.sessions] == ["unchanged"]
+    check_sound(world.store)
+
+
+def test_a_message_whose_agent_is_killed_is_partial(world: World) -> None:
+    world.write("ducks.jsonl", simple("Seven du"))
+    world.kill()
+    world.look()
+    assert [(m.text, m.state) for m in world.session.messages()][1:] == [("Seven du", "partial")]
+    assert endings(world.session) == [("interrupted", "crashed")]
+    again = import_paths(world.store, [world.folder], as_is=True, clock=lambda: NOW)
+    assert [outcome.action for outcome in again.sessions] == ["unchanged"]
+    check_sound(world.store)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_the_rest_of_a_message_comes_in_after_attach_was_gone(world: World, how: str) -> None:
+    world.write("ducks.jsonl", simple("Seven du"))
+    if how == "killed":
+        crash(world.store)
+    else:
+        world.attachment.close()
+        world.store.close()
+    world.again()
+    assert [(m.text, m.state) for m in world.session.messages()][1:] == [("Seven du", "partial")]
+    world.write("ducks.jsonl", simple("Seven ducks.", "And a swan.", whole=True))
+    texts = [text for role, text in said(world.session) if role == "assistant"]
+    assert texts == ["Seven du", "cks.", "And a swan."]
+    first, second = world.session.turns()
+    assert (second.continues, second.status) == (first.id, "completed")
+    again = import_paths(world.store, [world.folder], as_is=True, clock=lambda: NOW)
+    assert [outcome.action for outcome in again.sessions] == ["unchanged"]
+    check_sound(world.store)
+
+
+def test_a_message_that_is_written_anew_comes_in_as_it_is_in_the_end(world: World) -> None:
+    world.write("ducks.jsonl", simple("Seven du"))
+    world.write("ducks.jsonl", simple("Eight"))
+    world.write("ducks.jsonl", simple("Eight geese.", whole=True))
+    assert said(world.session)[1:] == [("assistant", "Eight geese.")]
+    check_sound(world.store)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from killick import Store
 from tests.lab.agents import Agent, Home
-from tests.lab.cells import Cell, run
+from tests.lab.cells import SAID, Cell, run
 from tests.lab.going_on import killick, stored
 from tests.lab.results import faults, on_disk
 from tests.waiting import until
@@ -56,15 +56,17 @@ def follow_and_kill(agent: Agent, folder: Path) -> Followed:
         def statuses() -> list[str]:
             return [info.status or "" for info in store.sessions()]
 
-        def results() -> int:
+        def has(results: int) -> bool:
+            """It is here: a step that is still written streams, with what there is of it."""
             messages = [m for info in store.sessions() for m in store.session(info.id).messages()]
-            return sum(message.role == "tool" for message in messages)
+            streams = [m.text for m in messages if m.state == "streaming"]
+            return SAID in streams or sum(m.role == "tool" for m in messages) == results
 
         killed = list[float]()
 
         def is_there() -> None:
             written = on_disk(_as_it_stands(agent, place)).results
-            until(lambda: bool(statuses()) and results() == written)
+            until(lambda: bool(statuses()) and has(written))
             killed.append(time.monotonic())
 
         cell = run(agent, "kill_tools", place, is_there)

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from killick.errors import SessionNotFound, needs_extra
+from killick.errors import needs_extra
 from killick.exchange.importer import (
     READERS,
     SUFFIXES,
@@ -38,6 +38,7 @@ from killick.exchange.importer import (
     written_files,
 )
 from killick.exchange.merge import Merged
+from killick.exchange.message_entries import grown
 from killick.exchange.records import Outcome, Problem, Report, SettledBy, SourceLocation
 from killick.exchange.writers import (
     SETTLED_SECONDS,
@@ -50,6 +51,7 @@ from killick.exchange.writers import (
 )
 from killick.model import entries as e
 from killick.model.causes import Cause
+from killick.model.messages import Part
 from killick.session.runtime import Clock, system_clock
 from killick.session.sync import Store
 
@@ -92,6 +94,8 @@ class _Followed(msgspec.Struct):
     due: float
     held: dict[str, str] = {}
     """The turn that runs here for each session."""
+    streams: dict[str, tuple[str, tuple[Part, ...]]] = {}
+    """The message that streams here for each session, and what is there of it."""
     size: int = 0
     writers: frozenset[int] = frozenset()
     """The processes whose end is waited for."""
@@ -266,6 +270,7 @@ class Attachment:
         for each in merged:
             if each.running is not None:
                 followed.held[each.session_id] = each.running
+                self._stream(followed, each)
         if failed:
             followed.held = before | followed.held
             self._known |= set(self._store.session_ids())
@@ -273,6 +278,16 @@ class Attachment:
             if followed.held.get(session_id) != turn_id:
                 self._end(session_id, turn_id, "other", REWRITTEN)
         followed.failures = followed.failures + 1 if failed else 0
+
+    def _stream(self, followed: _Followed, merged: Merged) -> None:
+        """Hand over what a message that its agent still writes has more than at the last look."""
+        message_id, parts = merged.growing or ("", ())
+        before = followed.streams.pop(merged.session_id, ("", ()))
+        deltas, streamed = grown(before[1] if before[0] == message_id else (), parts)
+        if deltas:
+            self._store.import_deltas(merged.session_id, message_id, deltas)
+        if message_id:
+            followed.streams[merged.session_id] = (message_id, streamed)
 
     def _plan(self, followed: _Followed, began: float, *, done: bool) -> None:
         """Decide when the file is looked at again, if nothing is written to it."""
@@ -322,14 +337,8 @@ class Attachment:
 
     def _end(self, session_id: str, turn_id: str, cause: Cause, reason: str) -> None:
         """Interrupt a turn that is held, unless it is over."""
-        with suppress(SessionNotFound):
-            session = self._store.session(session_id)
-            if any(turn.id == turn_id and turn.status == "running" for turn in session.turns()):
-                body = e.TurnEnding(
-                    turn_id=turn_id, status="interrupted", reason=reason, cause=cause
-                )
-                entry = e.Entry(session.head + 1, self._clock(), body)
-                self._store.import_entries(session_id, [entry], hold=True)
+        ending = e.TurnEnding(turn_id=turn_id, status="interrupted", reason=reason, cause=cause)
+        self._store.end_imported(session_id, ending)
 
 
 _NEVER: Final = float("inf")

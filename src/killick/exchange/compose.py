@@ -13,6 +13,7 @@ import msgspec
 
 from killick.errors import KillickError
 from killick.exchange import records as r
+from killick.exchange.message_entries import call_ended, call_started, message_bodies
 from killick.exchange.records import Report, Source, SourceLocation
 from killick.exchange.repair import HOLDER, LocatedEntry
 from killick.journal.assembly import is_whole_object
@@ -57,6 +58,8 @@ class SessionFacts(msgspec.Struct):
     archived: bool = False
     left_open: bool = False
     silent: bool = False
+    growing: tuple[str, tuple[Part, ...]] | None = None
+    """The message that its agent still writes, as far as it is there."""
     changes: list[LateChange] = []
 
 
@@ -204,11 +207,12 @@ class Composer:
         self._fence = 0
         self._before_us = 0
         self._asides: list[tuple[int, r.OpaqueRecord | r.MessageRecord]] = []
+        self._growing: r.MessageRecord | None = None
 
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries. A last turn without an ending stays open unless it is settled."""
         location, journal = SourceLocation(""), self._journal
-        for record in r.written(_dated(self._source), self._source, self._leave_open):
+        for record in r.written(_dated(self._source), self._source, self._leave_growing):
             location = record.location
             if record.at_us is not None:
                 journal.at_us = record.at_us
@@ -216,6 +220,8 @@ class Composer:
                 yield from self._read_asides(record)
                 yield from self._read(record)
             self._before_us = journal.at_us
+        if self._growing is not None:
+            yield from self._begin_growing(self._growing)
         if self._turn is None or self.facts.left_open:
             return
         if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
@@ -228,6 +234,36 @@ class Composer:
 
     def _leave_open(self) -> None:
         self.facts.left_open = True
+
+    def _leave_growing(self, record: r.MessageRecord) -> None:
+        self._leave_open()
+        self._growing = record if record.streams else None
+
+    def _begin_growing(self, record: r.MessageRecord) -> Iterator[LocatedEntry]:
+        """Begin the message that its agent still writes, in a turn that is under way."""
+        turn, key = self._turn, self._key_of(record)
+        record = self._without_repeated_calls(self._without_foreign_parts(record))
+        if turn is None or record.role != "assistant" or key in self._known.messages:
+            return
+        yield from self._read_asides(record)
+        call_id = None if record.model_call is None else self._journal.make_id("call", key)
+        if record.model_call is not None and call_id is not None:
+            yield self._start_call(record, record.model_call, call_id, turn)
+        begun = e.MessageStarted(id=key, turn_id=turn.id, role=record.role, model_call_id=call_id)
+        yield self._journal.append(begun, record.location)
+        self.facts.growing = key, record.parts
+
+    def _key_of(self, record: r.MessageRecord) -> str:
+        count = self._known.message_count
+        return self._journal.message_id(record.key or f"{self._source.name}/{count}")
+
+    def _start_call(
+        self, record: r.MessageRecord, call: r.ModelCallRecord, call_id: str, turn: _Turn
+    ) -> LocatedEntry:
+        system = to_bytes(call.system) if call.system else b""
+        blobs = {digest(system): system} if system else {}
+        started = call_started(call_id, turn.id, call)
+        return self._journal.append(started, record.location, blobs=blobs)
 
     # -- what may stand behind a turn or in it -------------------------------------------------
 
@@ -369,7 +405,7 @@ class Composer:
     def _add_message(self, record: r.MessageRecord) -> Iterator[LocatedEntry]:
         journal, known = self._journal, self._known
         content_hash = hash((record.role, encode(record.parts)))
-        key = journal.message_id(record.key or f"{self._source.name}/{known.message_count}")
+        key = self._key_of(record)
         known.message_count += 1
         earlier = known.messages.get(key)
         if earlier is not None and earlier.content_hash == content_hash:
@@ -405,17 +441,14 @@ class Composer:
         call_id, call_seq = None, None
         if model_call is not None:
             call_id, call_seq = journal.make_id("call", key), journal.seq + 1
-            system = to_bytes(model_call.system) if model_call.system else b""
-            blobs = {digest(system): system} if system else {}
-            started = _call_started(call_id, turn.id, model_call)
-            yield journal.append(started, record.location, blobs=blobs)
+            yield self._start_call(record, model_call, call_id, turn)
         message = _Message(key, journal.seq + 1, content_hash, call_seq)
         self._known.messages[key] = message
-        for body in _message_bodies(record, key, turn.id, call_id):
+        for body in message_bodies(record, key, turn.id, call_id):
             blobs = {} if isinstance(body, e.MessageStarted) else record.blobs
             yield journal.append(body, record.location, group=message.seq, blobs=blobs)
         if model_call is not None and call_id is not None:
-            yield journal.append(_call_ended(call_id, turn.id, model_call), record.location)
+            yield journal.append(call_ended(call_id, turn.id, model_call), record.location)
         self._remember(record, turn, message)
 
     def _remember(self, record: r.MessageRecord, turn: _Turn, message: _Message) -> None:
@@ -618,41 +651,6 @@ def _dated(source: Source) -> Iterator[r.Record]:
 
 
 # -- entries and their parts -----------------------------------------------------------------------
-
-
-def _message_bodies(
-    record: r.MessageRecord, message_id: str, turn_id: str, call_id: str | None
-) -> Iterator[e.MessageRecorded | e.MessageStarted | e.MessageEnded]:
-    """Yield the one entry of a whole message, or the two of a partial one."""
-    role, parts = record.role, record.parts
-    if not record.partial:
-        yield e.MessageRecorded(
-            id=message_id, turn_id=turn_id, role=role, parts=parts, model_call_id=call_id
-        )
-        return
-    yield e.MessageStarted(id=message_id, turn_id=turn_id, role=role, model_call_id=call_id)
-    yield e.MessageEnded(id=message_id, turn_id=turn_id, state="partial", parts=parts)
-
-
-def _call_started(call_id: str, turn_id: str, call: r.ModelCallRecord) -> e.ModelCallStarted:
-    return e.ModelCallStarted(
-        id=call_id,
-        turn_id=turn_id,
-        provider=call.provider,
-        model=call.model,
-        system=digest(to_bytes(call.system)) if call.system else None,
-    )
-
-
-def _call_ended(call_id: str, turn_id: str, call: r.ModelCallRecord) -> e.ModelCallEnded:
-    return e.ModelCallEnded(
-        id=call_id,
-        turn_id=turn_id,
-        finish_reason=call.finish_reason,
-        usage=call.usage,
-        provider_ids=call.provider_ids,
-        error=call.error,
-    )
 
 
 def _as_json(value: Json) -> Json:

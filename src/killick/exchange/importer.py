@@ -408,6 +408,7 @@ def _import_source(store: Store, source: Source, report: Report, how: How) -> Me
             passing=(e.ToolStarted, e.Compacted) if source.changes_late else (e.ToolStarted,),
             held=how.held,
         )
+        merged.growing = facts.growing
         if origin is not None:
             facts.title = None  # it has one here
         if not how.dry_run and merged.action != "left":

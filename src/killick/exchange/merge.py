@@ -23,12 +23,13 @@ from typing import Final
 import msgspec
 
 from killick.errors import SessionDeleted, SessionNotFound
+from killick.exchange.message_entries import begun, ended, rest_id, rest_of_message
 from killick.exchange.records import Action
 from killick.journal.chain import LinkedEntry
 from killick.journal.codec import encode
 from killick.journal.kinds import digest, identity, keyed_id, same_content
 from killick.model import entries as e
-from killick.model.messages import ToolCall
+from killick.model.messages import Part, ToolCall
 from killick.session.sync import Session, Store
 
 _PAGE: Final = 200
@@ -84,6 +85,8 @@ class Merged(msgspec.Struct):
     """The turn that was left open, and runs here."""
     went_on: int = 0
     """How many of the entries go on with a turn that ran here before."""
+    growing: tuple[str, tuple[Part, ...]] | None = None
+    """The message that streams in that turn, and what there is of it."""
     try_again: bool = False
     """Whether what stood in the way may be over soon."""
     seq_here: Callable[[int], int] = lambda seq: seq
@@ -203,8 +206,8 @@ class _Merger:
             return [], None
         begun = self._stored.find_begun(unit, self._seq_here)
         if begun is not None:
-            seqs, known = begun
-            rest = _rest_of(unit, len(seqs) - 1, known)
+            seqs, known, cut = begun
+            rest = _rest_of(unit, len(seqs) - 1, known, cut)
             self._continued += rest is not None
             return seqs, rest
         if self._stored.at_end:
@@ -215,13 +218,17 @@ class _Merger:
         return self._find(unit) if self._stored is not None else None
 
     def _go_on(self, unit: Unit, seqs: list[int], known: set[str]) -> None:
-        """Append what came of a turn that runs here."""
+        """Append what came of a turn that runs here; a message that streamed is whole now."""
         assert self._stored is not None
         self._next, self._stored = self._stored.head + 1, None
         for entry, seq in zip(unit.entries, seqs, strict=False):
             self._note_seq(entry.seq, seq)
         self._running = unit.open_turn
-        rest = [entry for entry in unit.entries[len(seqs) :] if _is_news(entry, known)]
+        entries = unit.entries[len(seqs) :]
+        whole = _body_at(unit, len(seqs))
+        if isinstance(whole, e.MessageRecorded) and identity(begun(whole)) in known:
+            entries[0] = e.Entry(entries[0].seq, entries[0].at_us, ended(whole))
+        rest = [entry for entry in entries if _is_news(entry, known)]
         self._append(rest, unit.blobs)
         self._went_on += len(rest)
 
@@ -404,7 +411,7 @@ class _Stored:
             index = self._match(entry, at, seq_here)
             if index is None:
                 return None
-            seqs.append(self._page[index].seq)
+            seqs.append(seq_here(entry.seq) if entry.seq else self._page[index].seq)
             at = index + 1
         self._drop(at)
         return seqs
@@ -424,7 +431,8 @@ class _Stored:
         seqs, at = self._find_first(unit, known)
         names = set[str]()
         while (stored := self._peek(len(names))) is not None:
-            if len(names) >= at and not isinstance(stored.body, self._passing):
+            streams = _is_begun(stored.body, _body_at(unit, len(seqs)))
+            if len(names) >= at and not (streams or isinstance(stored.body, self._passing)):
                 return None
             names.add(identity(stored.body))
         self._drop(len(names))
@@ -438,34 +446,62 @@ class _Stored:
             index = self._match(entry, at, seq_here)
             if index is None:
                 break
-            seqs.append(self._page[index].seq)
+            seqs.append(seq_here(entry.seq) if entry.seq else self._page[index].seq)
             at = index + 1
         return seqs, at
 
-    def find_begun(self, unit: Unit, known: _SeqMap) -> tuple[list[int], set[str]] | None:
+    def find_begun(
+        self, unit: Unit, known: _SeqMap
+    ) -> tuple[list[int], set[str], tuple[Part, ...] | None] | None:
         """Return the seqs of a turn's first entries, of which the last is the ending here.
 
-        Beside them are the names of all entries so far. None when no such turn is next: it must
-        have been brought in, and be over.
+        Beside them are the names of all entries so far, and what there is here of the last message
+        if its stream was cut off. None when no such turn is next: it must have been brought in,
+        and be over.
         """
         first = unit.entries[0].body
         if not isinstance(first, e.TurnStarted) or not unit.entries[1:]:
             return None
         seqs, at = self._find_first(unit, known)
+        at, cut = self._cut_off(at, _body_at(unit, len(seqs)))
         ending = self._ending_at(at, first.turn_id)
         if ending is None or not seqs:
             return None
+        if cut is not None:
+            seqs.append(self._page[at - 1].seq)
         seqs.append(self._page[ending].seq)
         names = {identity(stored.body) for stored in self._page[: ending + 1]}
         self._drop(ending + 1)
-        return seqs, names
+        return seqs, names, cut
+
+    def _cut_off(self, at: int, offered: e.Body | None) -> tuple[int, tuple[Part, ...] | None]:
+        """Pass over a message whose stream was cut off here; return what there is of it."""
+        stored = self._next_said(at)
+        if stored is not None and _is_begun(self._page[stored].body, offered):
+            at, offered = stored + 1, ended(offered) if offered is not None else None
+            stored = self._next_said(at)
+            if stored is None or isinstance(self._page[stored].body, e.TurnEnding):
+                return at, ()  # nothing had come of it
+        if stored is not None and isinstance(offered, e.MessageEnded):
+            body = self._page[stored].body
+            if isinstance(body, e.MessageEnded) and body.id == offered.id:
+                return stored + 1, body.parts
+        return at, None
+
+    def _next_said(self, at: int) -> int | None:
+        """Return the index of the next entry that is not about the session."""
+        while (stored := self._peek(at)) is not None:
+            if not isinstance(stored.body, self._passing):
+                return at
+            at += 1
+        return None
 
     def _ending_at(self, at: int, turn_id: str) -> int | None:
         """Return the index of the turn's ending, if nothing of the conversation is before it."""
         while (stored := self._peek(at)) is not None:
             if isinstance(stored.body, e.TurnEnding):
                 return at if stored.body.turn_id == turn_id else None
-            if not isinstance(stored.body, self._passing):
+            if not isinstance(stored.body, (*self._passing, e.ModelCallEnded)):
                 return None
             at += 1
         return None
@@ -494,10 +530,17 @@ class _Stored:
                 if isinstance(body, e.TurnStarted) and self._is_of_another(body.turn_id):
                     raise _InUse
                 return at
+            if _is_begun(stored.body, body) and (end := self._streamed(at, body)) is not None:
+                return end
             seq_here.forget(entry.seq)
             if not isinstance(stored.body, self._passing):
                 return None
             at += 1
+
+    def _streamed(self, at: int, offered: e.Body) -> int | None:
+        """Return the index of the end of a message that streamed here, if it is the offered one."""
+        end = self._next_said(at + 1)
+        return end if end is not None and is_same(self._page[end].body, ended(offered)) else None
 
     def _is_of_another(self, turn_id: str) -> bool:
         return self.is_running(turn_id) and turn_id not in self._held
@@ -516,15 +559,29 @@ class _Stored:
             del self._page[:count]
 
 
-def _rest_of(unit: Unit, count: int, known: set[str]) -> Unit | None:
+def _body_at(unit: Unit, index: int) -> e.Body | None:
+    return unit.entries[index].body if index < len(unit.entries) else None
+
+
+def _is_begun(stored: e.Body, offered: e.Body | None) -> bool:
+    """Tell whether the stored entry is the beginning of a message that is offered whole."""
+    return isinstance(offered, e.MessageRecorded) and is_same(stored, begun(offered))
+
+
+def _rest_of(unit: Unit, count: int, known: set[str], cut: tuple[Part, ...] | None) -> Unit | None:
     """Return what a turn has behind its first entries, as a turn that continues it.
 
     Its calls are answered late when they were made in the first part. What is known already, such
-    as that a message is hidden, is not said again.
+    as that a message is hidden, is not said again. Of a message that was `cut` off here, the rest
+    is a message of its own.
     """
     first = unit.entries[0].body
     assert isinstance(first, e.TurnStarted)
     rest = [entry for entry in unit.entries[count:] if _is_news(entry, known)]
+    if cut is not None:
+        said = unit.entries[count - 1]
+        more = rest_of_message(said.body, cut, first.turn_id)
+        rest = [*(e.Entry(0, said.at_us, body) for body in more), *rest]
     if all(isinstance(entry.body, e.TurnEnding | e.Visibility) for entry in rest):
         return None  # only its ending is another
     turn_id = keyed_id("turn", first.turn_id, f"continues/{count}")
@@ -535,12 +592,23 @@ def _rest_of(unit: Unit, count: int, known: set[str]) -> Unit | None:
         for part in entry.body.parts
         if isinstance(part, ToolCall)
     }
+    moved = {(rest_id(message_id), call_id): (message_id, call_id) for message_id, call_id in made}
+    own = {
+        moved[entry.body.id, part.id]: entry.body.id
+        for entry in rest
+        if isinstance(entry.body, e.MessageRecorded | e.MessageEnded)
+        for part in entry.body.parts
+        if isinstance(part, ToolCall) and (entry.body.id, part.id) in moved
+    }
     replace = msgspec.structs.replace
     begins = replace(first, turn_id=turn_id, continues=first.turn_id)
     entries = [e.Entry(0, rest[0].at_us, begins)]
     for entry in rest:
         body = entry.body
         match body:
+            case e.ToolFinished() if (body.message_id, body.result.call_id) in own:
+                message_id = own[body.message_id, body.result.call_id]
+                body = replace(body, turn_id=turn_id, message_id=message_id)
             case e.ToolFinished() if (body.message_id, body.result.call_id) in made:
                 body = e.LateResult(
                     turn_id=first.turn_id, message_id=body.message_id, result=body.result

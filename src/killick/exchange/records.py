@@ -76,7 +76,8 @@ class ModelCallRecord(msgspec.Struct):
 class MessageRecord(Record, kw_only=True):
     """A message. One that `begins_turn` is a prompt; `key` is its id in the source.
 
-    More of one that is `growing` may come, as long as nothing stands behind it and its agent lives.
+    More of one that is `growing` may come, as long as nothing stands behind it and its agent lives;
+    one that `streams` is written as the model says it.
     """
 
     role: Role
@@ -86,6 +87,7 @@ class MessageRecord(Record, kw_only=True):
     begins_turn: bool = False
     partial: bool = False
     growing: bool = False
+    streams: bool = False
     model_call: ModelCallRecord | None = None
     person: bool = True
     model: bool = True
@@ -197,25 +199,27 @@ _BESIDE: Final = (TitleRecord, ProblemRecord, ArchiveRecord)
 
 
 def written(
-    records: Iterable[Record], source: Source, leave_open: Callable[[], None]
+    records: Iterable[Record], source: Source, leave_open: Callable[[MessageRecord], None]
 ) -> Iterator[Record]:
     """Yield the records without a last message that still grows, and what hangs on it.
 
-    It comes in when it is whole, or when its agent is gone: an entry is never written twice.
+    It comes in when it is whole, or when its agent is gone; until then a caller that follows the
+    source has it stream. An entry is never written twice.
     """
     held: list[Record] | None = None
+    growing: MessageRecord | None = None
     for record in records:
         if held is not None and isinstance(record, _GOES_ON):
             yield from held
             held = None
         if isinstance(record, MessageRecord) and record.growing and not source.settled:
-            held = [record]
+            held, growing = [record], record
         elif held is None or isinstance(record, _BESIDE):
             yield record
         else:
             held.append(record)
-    if held is not None:
-        leave_open()
+    if held is not None and growing is not None:
+        leave_open(growing)
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):

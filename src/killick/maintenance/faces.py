@@ -97,6 +97,21 @@ class Upkeep:
         """
         return self._run(self._core.import_entries(session_id, entries, hold=hold))
 
+    def import_deltas(self, session_id: str, message_id: str, deltas: Sequence[e.Delta]) -> None:
+        """Add to a message that streams in a turn which `import_entries` holds open here.
+
+        The entry that ends the message says all of it; until then these show what came so far.
+        Raises InvalidEntry when no such message streams. If interrupted: they are there or not.
+        """
+        self._run(self._core.import_deltas(session_id, message_id, deltas))
+
+    def end_imported(self, session_id: str, ending: e.TurnEnding) -> bool:
+        """End a turn that `import_entries` holds open here; False when it is over already.
+
+        What streams in it is kept as partial. If interrupted: the turn is over or it is not.
+        """
+        return self._run(self._core.end_imported(session_id, ending))
+
     def backup(
         self,
         target: str | os.PathLike[str],
@@ -257,6 +272,23 @@ class AsyncUpkeep:
         later entries go on with it. It is closed as crashed when this opening is gone.
         """
         return await self._run(self._core.import_entries(session_id, entries, hold=hold))
+
+    async def import_deltas(
+        self, session_id: str, message_id: str, deltas: Sequence[e.Delta]
+    ) -> None:
+        """Add to a message that streams in a turn which `import_entries` holds open here.
+
+        The entry that ends the message says all of it; until then these show what came so far.
+        Raises InvalidEntry when no such message streams. If interrupted: they are there or not.
+        """
+        await self._run(self._core.import_deltas(session_id, message_id, deltas))
+
+    async def end_imported(self, session_id: str, ending: e.TurnEnding) -> bool:
+        """End a turn that `import_entries` holds open here; False when it is over already.
+
+        What streams in it is kept as partial. If interrupted: the turn is over or it is not.
+        """
+        return await self._run(self._core.end_imported(session_id, ending))
 
     async def backup(
         self,

@@ -113,7 +113,7 @@ class _SessionReader:
             prompt=prompt,
             model_call=self._model_call,
             partial=partial,
-            growing=partial,
+            streams=partial,
         )
 
     def _key(self, location: SourceLocation, row: dict[str, Any]) -> str:

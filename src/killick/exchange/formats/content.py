@@ -401,6 +401,7 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
     model: bool = True,
     partial: bool = False,
     growing: bool = False,
+    streams: bool = False,
 ) -> Iterator[Record]:
     """Yield the records of one message. An empty one is reported."""
     for what in parsed.bad:
@@ -424,7 +425,8 @@ def message_records(  # noqa: PLR0913  (what there is to say of a message)
             blobs=parsed.blobs,
             begins_turn=prompt and role == "user",
             partial=partial,
-            growing=growing,
+            growing=growing or streams,
+            streams=streams,
             model_call=model_call if role == "assistant" else None,
             person=person,
             model=model,

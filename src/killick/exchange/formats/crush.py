@@ -124,7 +124,7 @@ def _read_message(
                 finish_reason=c.as_text(reason),
             ),
             partial=cut,
-            growing=role == "assistant" and not finish,
+            streams=role == "assistant" and not finish,
         )
     if role == "assistant":
         yield from _ending(location, finish)

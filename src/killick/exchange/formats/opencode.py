@@ -301,7 +301,7 @@ class _SessionReader:
                     key=key if not number else f"{key}/{number}",
                     model_call=_model_call(message, last=last),
                     partial=last and (done is None or error is not None) and _is_cut(step),
-                    growing=last and done is None and error is None,
+                    streams=last and done is None and error is None,
                 )
                 if parsed.parts or parsed.bad
                 else ()

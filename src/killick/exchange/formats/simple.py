@@ -115,7 +115,7 @@ class _SessionReader:
             prompt=role == "user",
             person=record.get("hidden") is not True,
             partial=partial,
-            growing=partial,
+            streams=partial,
             model_call=r.ModelCallRecord(
                 provider=c.as_text(record.get("provider")),
                 model=c.as_text(record.get("model")),

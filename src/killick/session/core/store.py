@@ -153,6 +153,26 @@ class StoreCore(StoreOpening):
             )
         )
 
+    def import_deltas(
+        self, session_id: str, message_id: str, deltas: Sequence[e.Delta]
+    ) -> Flow[None]:
+        """Add to a message that streams in a turn which this opening holds."""
+        runtime, given = self.runtime(), tuple(deltas)
+        tenant, holder = runtime.tenant, runtime.database.holder
+        yield from write(
+            lambda engine: ops.import_deltas(engine, session_id, tenant, message_id, given, holder)
+        )
+
+    def end_imported(self, session_id: str, ending: e.TurnEnding) -> Flow[bool]:
+        """End a turn that was imported, and that this opening holds."""
+        runtime = self.runtime()
+        tenant, holder, at = runtime.tenant, runtime.database.holder, runtime.clock()
+        return (
+            yield from write(
+                lambda engine: ops.end_imported(engine, session_id, tenant, ending, holder, at)
+            )
+        )
+
     # -- the rest ------------------------------------------------------------------------------
 
     def usage(

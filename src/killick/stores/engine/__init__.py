@@ -54,7 +54,9 @@ erase = session_ops.erase
 erase_rows = session_ops.erase_rows
 scrubbed = session_ops.scrubbed
 rebuild = session_ops.rebuild
+import_deltas = import_ops.import_deltas
 import_entries = import_ops.import_entries
+end_imported = import_ops.end_imported
 add_messages = import_ops.add_messages
 
 # Blobs and the search index.

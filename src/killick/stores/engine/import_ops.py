@@ -73,6 +73,47 @@ def import_entries(
     return _append_all(engine, state, entries)
 
 
+def import_deltas(
+    engine: EngineState,
+    session_id: str,
+    tenant: str,
+    message_id: str,
+    deltas: tuple[e.Delta, ...],
+    holder: str,
+) -> None:
+    """Add to a message that streams in the turn which the `holder` runs here."""
+    state = _run_by(engine, session_id, tenant, holder)
+    seq = None if state is None or state.turn is None else state.turn.open_messages.get(message_id)
+    if state is None or seq is None:
+        raise InvalidEntry(f"message {message_id!r} does not stream in a turn that is held here")
+    last = max((number for number, _ in engine.tx.deltas(state.row.key, seq)), default=0)
+    masked = deltas if engine.redactor is None else engine.redactor.mask(deltas)
+    engine.tx.put_deltas([(state.row.key, seq, last + 1, encode(masked))])
+
+
+def end_imported(
+    engine: EngineState,
+    session_id: str,
+    tenant: str,
+    ending: e.TurnEnding,
+    holder: str,
+    at_us: int,
+) -> bool:
+    """End a turn that the `holder` runs here, with what streams in it; False if it is over."""
+    state = _run_by(engine, session_id, tenant, holder)
+    if state is None or state.turn is None or state.turn.id != ending.turn_id:
+        return False
+    close_turn(engine, state, ending, at_us)
+    return True
+
+
+def _run_by(engine: EngineState, session_id: str, tenant: str, holder: str) -> SessionState | None:
+    row = engine.tx.find_session(tenant, session_id)
+    state = None if row is None else engine.state(row.key)
+    is_ours = state is not None and state.turn is not None and state.turn.holder == holder
+    return state if is_ours else None
+
+
 def _held(entries: Sequence[e.Entry], holder: str) -> Sequence[e.Entry]:
     """Return the entries with the holder in the beginning of a turn that they leave open."""
     for at in reversed(range(len(entries))):
@@ -114,6 +155,7 @@ def _import_new(
 
 def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.Entry]) -> Receipt:
     followed = state.turn is not None
+    streams = {} if state.turn is None else dict(state.turn.open_messages)
     if entries:
         # No worker continues what was begun elsewhere: it may be continued there.
         state.row.imported = entries[-1].seq
@@ -127,6 +169,8 @@ def _append_all(engine: EngineState, state: SessionState, entries: Sequence[e.En
         with nullcontext() if followed else engine.untold():
             receipt = engine.write(state, entry.body, entry.at_us, _linked(entry))
         assert not receipt.repeated
+        if isinstance(entry.body, e.MessageEnded) and entry.body.id in streams:
+            engine.drop_deltas(state, streams[entry.body.id])
         if isinstance(entry.body, e.TurnStarted):
             state.turn = TurnState(receipt.seq, entry.body)
         elif isinstance(entry.body, e.TurnEnding):
