@@ -579,9 +579,9 @@ def _rest_of(unit: Unit, count: int, known: set[str], cut: tuple[Part, ...] | No
     assert isinstance(first, e.TurnStarted)
     rest = [entry for entry in unit.entries[count:] if _is_news(entry, known)]
     if cut is not None:
-        said = unit.entries[count - 1]
-        more = rest_of_message(said.body, cut, first.turn_id)
-        rest = [*(e.Entry(0, said.at_us, body) for body in more), *rest]
+        message = unit.entries[count - 1]
+        more = rest_of_message(message.body, cut, first.turn_id)
+        rest = [*(e.Entry(0, message.at_us, body) for body in more), *rest]
     if all(isinstance(entry.body, e.TurnEnding | e.Visibility) for entry in rest):
         return None  # only its ending is another
     turn_id = keyed_id("turn", first.turn_id, f"continues/{count}")

@@ -100,7 +100,6 @@ class Upkeep:
     def import_deltas(self, session_id: str, message_id: str, deltas: Sequence[e.Delta]) -> None:
         """Add to a message that streams in a turn which `import_entries` holds open here.
 
-        The entry that ends the message says all of it; until then these show what came so far.
         Raises InvalidEntry when no such message streams. If interrupted: they are there or not.
         """
         self._run(self._core.import_deltas(session_id, message_id, deltas))
@@ -278,7 +277,6 @@ class AsyncUpkeep:
     ) -> None:
         """Add to a message that streams in a turn which `import_entries` holds open here.
 
-        The entry that ends the message says all of it; until then these show what came so far.
         Raises InvalidEntry when no such message streams. If interrupted: they are there or not.
         """
         await self._run(self._core.import_deltas(session_id, message_id, deltas))

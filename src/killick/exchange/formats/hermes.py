@@ -227,7 +227,7 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(folder: Path, chain: _Chain) -> dict[tuple[str, str], str]:
     """Return the errors of refused requests, by the role and text of each one's last message."""
-    found: dict[tuple[str, str], str] = {}
+    errors: dict[tuple[str, str], str] = {}
     for session in chain.sessions:
         names = f"request_dump_{escape(str(session['id']))}_*.json"
         for path in sorted((folder / "sessions").glob(names)):
@@ -239,8 +239,8 @@ def _refusals(folder: Path, chain: _Chain) -> dict[tuple[str, str], str]:
             last = c.as_dict((c.as_list(body.get("messages")) or [None])[-1])
             error = c.as_text(c.as_dict(dump.get("error")).get("message"))
             if error is not None:
-                found[str(last.get("role")), _text(last.get("content"))] = error
-    return found
+                errors[str(last.get("role")), _text(last.get("content"))] = error
+    return errors
 
 
 def _content_of(content: object) -> object:

@@ -101,10 +101,10 @@ def end_imported(
 ) -> bool:
     """End a turn that the `holder` runs here, with what streams in it; False if it is over."""
     state = _run_by(engine, session_id, tenant, holder)
-    if state is None or state.turn is None or state.turn.id != ending.turn_id:
-        return False
-    close_turn(engine, state, ending, at_us)
-    return True
+    runs = state is not None and state.turn is not None and state.turn.id == ending.turn_id
+    if runs and state is not None:
+        close_turn(engine, state, ending, at_us)
+    return runs
 
 
 def _run_by(engine: EngineState, session_id: str, tenant: str, holder: str) -> SessionState | None:
