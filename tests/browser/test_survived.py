@@ -120,6 +120,8 @@ def test_always_allows_the_same_call_again_and_no_other(
     expect(page.locator(".tool summary").nth(1)).to_contain_text("done")
     ask(page, 'ask "{\\"command\\":\\"other\\"}"')
     expect(page.locator(".ask")).to_contain_text("other")
+    page.get_by_role("button", name="Deny").click()
+    expect(page.locator(".tool summary").nth(2)).to_contain_text("denied")
 
 
 def test_always_outlives_the_tab_and_the_server_and_is_taken_back(
@@ -169,6 +171,7 @@ def test_any_moment_of_the_past_can_be_seen(
     keep(page, "time-machine")
     page.get_by_role("button", name="What the model would be sent").click()
     expect(page.locator(".talk .sent").first).to_contain_text("work")
+    expect(page.locator(".talk")).not_to_contain_text("say two")
     page.get_by_role("button", name="One entry back").click()
     expect(page).to_have_url(re.compile(f"then={started - 1}$"))
     page.get_by_role("button", name="Back to now").click()

@@ -121,14 +121,27 @@ function Composer({ id, running, queued, onAsk, onSteer, onStop, onQueued, onRem
   </div></div>`;
 }
 
-// Stays at the end while it is at the end; who has scrolled up is left alone.
+// Stays at the end while it is at the end; who has scrolled up keeps the place when more is put in above it.
 function useScroll(conversation) {
   const box = useRef(null);
   const [away, setAway] = useState(false);
   const pinned = useRef(true);
+  const held = useRef(null);
+  const hold = () => {
+    const { left, top, width, height } = box.current.getBoundingClientRect();
+    let seen = null;
+    for (let down = 4; !seen && down < height; down += 24) seen = document.elementFromPoint(left + width / 2, top + down)?.closest(".talk [id^=m]");
+    held.current = seen ? { seen, top: seen.getBoundingClientRect().top } : null;
+  };
+  const keep = () => {
+    const at = held.current;
+    if (pinned.current) box.current.scrollTop = box.current.scrollHeight;
+    else if (at?.seen.isConnected) box.current.scrollTop += at.seen.getBoundingClientRect().top - at.top;
+  };
   const toEnd = () => { pinned.current = true; setAway(false); if (box.current) box.current.scrollTop = box.current.scrollHeight; };
   useLayoutEffect(() => {
-    const watch = new ResizeObserver(() => { if (pinned.current && box.current) box.current.scrollTop = box.current.scrollHeight; });
+    // Heights above the place are guesses until they are drawn.
+    const watch = new ResizeObserver(() => { if (box.current) keep(); });
     if (box.current) { watch.observe(box.current); watch.observe(box.current.firstElementChild); }
     return () => watch.disconnect();
   }, [conversation]);
@@ -136,8 +149,9 @@ function useScroll(conversation) {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     pinned.current = scrollHeight - scrollTop - clientHeight < 60;
     setAway(!pinned.current);
+    hold();
   };
-  return { box, away, toEnd, onScroll, pinned };
+  return { away, toEnd, pinned, keep, area: { ref: box, onScroll } };
 }
 
 function Head({ conversation, session }) {
@@ -204,7 +218,7 @@ function actions(conversation, toEnd) {
 }
 
 function Open({ conversation }) {
-  const { box, away, toEnd, onScroll, pinned } = useScroll(conversation);
+  const { away, toEnd, pinned, keep, area } = useScroll(conversation);
   const detail = conversation.detail.value;
   const items = conversation.items.value;
   const running = conversation.running.value;
@@ -215,19 +229,8 @@ function Open({ conversation }) {
     if (target) { pinned.current = false; target.scrollIntoView({ block: "center" }); }
   }, [talk.found]);
   useEffect(() => { if (route.value.seq) attempt(() => conversation.reach(route.value.seq)); }, [route.value.seq]);
-  // What is read on the way up pushes nothing out of its place.
-  const place = useRef(null);
-  const onMore = () => {
-    const first = box.current.querySelector("[id^=m]");
-    if (first) place.current = { first, top: first.getBoundingClientRect().top };
-    attempt(() => conversation.more());
-  };
-  useLayoutEffect(() => {
-    const at = place.current;
-    if (!at || !at.first.isConnected) return;
-    place.current = null;
-    if (!pinned.current) box.current.scrollTop += at.first.getBoundingClientRect().top - at.top;
-  }, [items]);
+  const onMore = () => attempt(() => conversation.more());
+  useLayoutEffect(keep, [items]);
   const give = (sends) => async (prompt) => {
     toEnd();
     if (route.value.seq) go(address(conversation.id), { replace: true });
@@ -247,7 +250,7 @@ function Open({ conversation }) {
   const waits = running && !items.some((held) => held.now.state === "streaming" || held.now.tools.some((tool) => tool.state === "running" || tool.approval));
   return html`<${Head} conversation=${conversation} session=${detail.session} />
     <${Lost} when=${conversation.connection.value === "lost"} />
-    <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Conversation"><div class="talk">
+    <div class="scroll" ...${area} tabindex="0" role="region" aria-label="Conversation"><div class="talk">
       ${!items.length && !running && html`<p class="empty">Nothing was said yet.</p>`}
       <${Messages} items=${items} talk=${talk} earlier=${conversation.earlier.value} onMore=${onMore} />
       ${waits && html`<span class="waiting" role="status"><span class="away">The answer is coming</span><i></i><i></i><i></i></span>`}
