@@ -44,3 +44,34 @@ def test_links_are_compared_with_those_that_were_kept(
     refused = killick("verify", "--expect", str(kept))
     assert refused.code not in (0, 3)
     assert "verify --json" in refused.err
+
+
+def test_what_was_erased_can_be_looked_at_again(
+    killick: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    done = killick("erase", sample.build, "--yes", "--no-verify", "--json")
+    assert (done.code, done.json["verified"]) == (0, None)
+    receipt = tmp_path / "receipt.json"
+    receipt.write_text(json.dumps(done.json))
+    assert killick("doctor").code == 3
+    again = killick("verify", "--erased", "--json").json
+    assert (again["verified"], again["sessions"]) == (True, [sample.build])
+    assert killick("doctor").code == 0
+    assert killick("verify", "--erased", sample.build).code == 0
+    assert killick("verify", "--erased", str(receipt)).code == 0
+    assert b"The linker is missing." not in sample.path.read_bytes()
+
+
+def test_looking_again_is_refused_for_what_was_not_erased_here(
+    killick: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    receipt = tmp_path / "receipt.json"
+    erased = killick("erase", sample.build, "--yes", "--json").json
+    receipt.write_text(json.dumps({**erased, "store": erased["store"] + 1}))
+    for what, said in ((sample.hostile, "not erased"), (str(receipt), "not of this store")):
+        done = killick("verify", "--erased", what)
+        assert done.code == 2
+        assert said in done.err
+    receipt.write_text("{}")
+    assert killick("verify", "--erased", str(receipt)).code == 2
+    assert killick("verify", sample.build).code == 2

@@ -125,6 +125,21 @@ def test_erased_text_is_still_in_the_servers_files_and_is_not_called_gone(server
     assert receipt.verified is None
 
 
+def test_tables_that_were_written_anew_are_seen_by_their_files(server: Shared) -> None:
+    with Store(server.server.url()) as store:
+        session = store.create_session()
+        with session.turn("swordfish 4711"):
+            pass
+        receipt = store.erase_session(session.id)
+        again = store.verify_erased(receipt=receipt)
+        assert (again.verified, again.to_do) == (None, receipt.to_do)
+        server.server.execute("VACUUM FULL")
+        after = store.verify_erased(receipt=receipt)
+        assert (after.verified, after.to_do) == (None, receipt.to_do[1:])
+        with pytest.raises(UsageError, match="not erased"):
+            store.verify_erased("never")
+
+
 def test_retention_goes_session_by_session(server: Shared) -> None:
     with Store(server.server.url()) as store:
         for number in range(5):

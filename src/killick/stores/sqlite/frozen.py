@@ -74,6 +74,7 @@ class FrozenFile:
                 if self._log.is_empty():  # else a program without Killick wrote in between
                     pages, self._todo = self._todo, set()
                     self._visit(file, pages)
+                    file.sync()  # here, where no writer waits for it
                     few *= 2  # others may write faster than this looks
         return False
 
