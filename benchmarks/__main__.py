@@ -15,6 +15,7 @@ from benchmarks.appends import async_append, growth, sync_append
 from benchmarks.contexts import compacted, contexts, listing
 from benchmarks.deltas import delta
 from benchmarks.disks import slower_disk
+from benchmarks.engine import engine
 from benchmarks.floor import ceiling, floor
 from benchmarks.footprint import imports, size
 from benchmarks.long_sessions import million
@@ -35,6 +36,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], list[Result]]] = {
     "append": sync_append,
     "append-async": async_append,
     "floor": floor,
+    "engine": engine,
     "writers-8": writers_8,
     "writers-64": writers_64,
     "writers-64-indexed": writers_64_indexed,

@@ -2,8 +2,9 @@
 
 Both sides run in one process, block by block: with links, and with none made, hashed or saved.
 Entries have 600 bytes. An append that shares its commit with 63 others is the usual one under load;
-one that is alone in it also pays for one more page of SQLite's log. On PostgreSQL it is the
-client's time; the server is given 32 bytes more for each of two rows that it writes anyway.
+one that is alone in it also pays for one more page of SQLite's log, which is measured by itself:
+bare statements with and without it. On PostgreSQL it is the client's time; the server is given 32
+bytes more for each of two rows that it writes anyway.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 
 import apsw
 
+from benchmarks.engine import Bare
 from benchmarks.raw import TEXT
 from benchmarks.results import TIMES
 from benchmarks.stats import Pairs, paired
@@ -125,7 +127,19 @@ def on_sqlite(folder: Path, count: int, blocks: int) -> bool:
     database = SqliteDatabase(folder / "links.db", durability="normal")
     held = costs("SQLite", database, count, blocks)
     database.close()
+    tell("SQLite alone, one more page in a commit", _floor(folder, count, blocks))
     return tell_size("SQLite", _bytes_on_sqlite(folder / "size.db", count * 10)) and held
+
+
+def _floor(folder: Path, count: int, blocks: int) -> Pairs:
+    """One row in each commit, with and without the row beside it that has the newest link."""
+    two, one = (Bare(folder / f"{beside}.db", 1, beside=beside) for beside in (True, False))
+    for bare in (two, one):
+        bare.append(10 * count)
+    pairs = paired(lambda: two.append(count), lambda: one.append(count), blocks)
+    for bare in (two, one):
+        bare.close()
+    return pairs
 
 
 def _bytes_on_sqlite(path: Path, count: int) -> float:

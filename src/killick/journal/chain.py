@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from killick.journal.codec import CodecError, decode_body, to_bytes
+from killick.journal.codec import CodecError, decode_body
 from killick.journal.kinds import identity, identity_names, lookup_class
 from killick.model import entries as e
 
@@ -59,7 +59,8 @@ def link_of(
 ) -> bytes:
     """Return the link of an entry; `name` is its identity, `hashed` the hash of its body."""
     text = f"{seq} {at_us} {len(session_id)} {len(kind)} {session_id}{kind}{name}"
-    return sha256((before or _BEGIN) + hashed + to_bytes(text)).digest()
+    data = text.encode("utf-8", "surrogatepass")
+    return sha256((before or _BEGIN) + hashed + data).digest()
 
 
 def matches(

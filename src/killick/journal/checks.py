@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from datetime import date, datetime
 from math import isfinite
-from typing import Any, Final, TypeVar
+from types import NoneType
+from typing import Any, Final, TypeGuard, TypeVar, get_args
 
 from killick.errors import InvalidEntry, SessionDeleted, StaleFence, TurnEnded
 from killick.journal.turn_state import TurnState
@@ -24,7 +25,7 @@ from killick.model.limits import (
     TITLE_CHARS_MAX,
     TOKENS_MAX,
 )
-from killick.model.messages import Json, Opaque, Part, Text, ToolCall, ToolResult
+from killick.model.messages import Json, Opaque, Part, Role, Text, ToolCall, ToolResult
 from killick.model.sessions import Limits
 
 T = TypeVar("T")
@@ -132,6 +133,35 @@ def check_parts(parts: tuple[Part, ...]) -> None:
             check_result(part)
         elif isinstance(part, Opaque):
             check_opaque(part)
+
+
+_ROLES: Final = frozenset(get_args(Role))
+_NAMES: Final = (str, NoneType)
+
+
+def is_plain(body: e.Body) -> TypeGuard[e.MessageRecorded]:
+    """Tell whether a body is a message of words whose fields are all of their own types.
+
+    What it is encoded as is read back as it is, and no rule applies to it but that its turn runs.
+    """
+    if (
+        type(body) is not e.MessageRecorded
+        or type(body.id) is not str
+        or type(body.turn_id) is not str
+        or type(body.role) is not str
+        or body.role not in _ROLES
+        or type(body.model_call_id) not in _NAMES
+        or type(body.provider) not in _NAMES
+        or type(body.parts) is not tuple
+        or type(body.v) is not int
+        or type(body.redacted) is not int
+        or body.redacted
+    ):
+        return False
+    for part in body.parts:
+        if type(part) is not Text or type(part.text) is not str or part.extra is not None:
+            return False
+    return True
 
 
 def check_prompt(parts: Iterable[Part]) -> None:

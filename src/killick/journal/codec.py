@@ -119,10 +119,8 @@ def check_value(value: Any, type_: Any, what: str) -> None:
 def read_back(body: Body, data: bytes) -> Body:
     """Read these bytes of a body, which must say the same. Raises CodecError."""
     decoded = decode_body(data)
-    if isinstance(body, _CAUSED):
-        body = _with_cause(body)
     if decoded != body:
-        _check_same(body, decoded)
+        _check_same(_with_cause(body) if isinstance(body, _CAUSED) else body, decoded)
     return decoded
 
 

@@ -5,7 +5,7 @@ same key, so a repeated write cannot add anything. Keys begin with ids that asce
 that an index of them grows at its end. Keys are stored: a row of the table never changes its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -40,6 +40,7 @@ class Kind(NamedTuple):
     lookup      TURNS or HISTORY, for entries that are found without reading those around them
     in_summary  it changes what `journal.summary` keeps of its session
     in_news     it adds a line to the feed over all sessions, or answers one (`journal.news`)
+    in_usage    it begins or ends a model call, whose cost is added up
     redacts     the fields with text from outside, which a redaction changes
     blobs       reads the names of the blobs that the entry refers to
     compares    the fields that tell a repeated write from a conflict; () is the whole body
@@ -52,6 +53,7 @@ class Kind(NamedTuple):
     lookup: int | None = None
     in_summary: bool = False
     in_news: bool = False
+    in_usage: bool = False
     redacts: tuple[str, ...] = ()
     blobs: Callable[[Any], list[str]] | None = None
     compares: tuple[str, ...] = ()
@@ -71,7 +73,13 @@ def _safe(text: str) -> str:
 
 
 def _key(suffix: str, of: Reader = _ID) -> Reader:
-    return lambda body: f"{_safe(of(body))}/{suffix}"
+    def read(body: Any) -> str:
+        text = of(body)
+        if type(text) is not str or "/" in text or "%" in text:
+            text = _safe(text)
+        return f"{text}/{suffix}"
+
+    return read
 
 
 def _call_key(name: str, of: Reader = _CALL) -> Reader:
@@ -199,10 +207,13 @@ KINDS: Final[dict[type, Kind]] = {
         _key("model_call_started"),
         fenced=True,
         in_summary=True,
+        in_usage=True,
         redacts=("settings",),
         blobs=lambda body: [name for name in (body.system, body.tools) if name is not None],
     ),
-    e.ModelCallEnded: Kind(_key("model_call_ended"), fenced=True, redacts=("error",)),
+    e.ModelCallEnded: Kind(
+        _key("model_call_ended"), fenced=True, in_usage=True, redacts=("error",)
+    ),
     e.MessageRecorded: Kind(
         _key("message"), message=_ID, fenced=True, compares=("role", "parts"), **_WHOLE_MESSAGE
     ),
@@ -223,7 +234,9 @@ KINDS: Final[dict[type, Kind]] = {
     ),
     e.ApprovalAsked: Kind(_key("approval_asked"), message=_MESSAGE, fenced=True, in_news=True),
     e.ApprovalDecided: Kind(_key("approval_decided"), in_news=True, redacts=("reason",)),
-    e.Compacted: Kind(_key("compaction"), lookup=HISTORY, in_summary=True, redacts=("summary",)),
+    e.Compacted: Kind(
+        _key("compaction"), lookup=HISTORY, in_summary=True, in_usage=True, redacts=("summary",)
+    ),
     e.Rewound: Kind(_key("rewind"), lookup=HISTORY, in_summary=True),
     e.Undone: Kind(_key("undone"), lookup=HISTORY, in_summary=True),
     e.Visibility: Kind(_key("visibility"), lookup=HISTORY, in_summary=True),
@@ -271,10 +284,10 @@ def lookup_class(body: e.Body) -> int | None:
     return KINDS[type(body)].lookup
 
 
-def blobs_of(body: e.Body) -> list[str]:
+def blobs_of(body: e.Body) -> Sequence[str]:
     """Return the names of the blobs that an entry refers to."""
     read = KINDS[type(body)].blobs
-    return [] if read is None else read(body)
+    return () if read is None else read(body)
 
 
 def same_content(stored: e.Body, offered: e.Body) -> bool:

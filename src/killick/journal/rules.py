@@ -201,11 +201,12 @@ def _settleable(turn: TurnState, body: e.Settled, running: TurnState | None) -> 
 
 def _calls(turn: TurnState, body: e.MessageRecorded, _: TurnState | None) -> None:
     """for each result in it, a call without one, made before or in the same message"""
+    results = [part for part in body.parts if isinstance(part, ToolResult)]
+    if not results:
+        return
     made = {part.id for part in body.parts if isinstance(part, ToolCall)}
     answered: set[str] = set()
-    for part in body.parts:
-        if not isinstance(part, ToolResult):
-            continue
+    for part in results:
         if part.call_id in answered:
             raise IdConflict(f"tool call {part.call_id!r} has two results in one message")
         answered.add(part.call_id)

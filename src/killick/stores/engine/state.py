@@ -177,8 +177,8 @@ class EngineState:
         self._touched.add(key)
         if known is not None:
             self._states[key] = self._states.pop(key)
-        if known is not None and known.version == version:
-            return known
+            if known.version == version:
+                return known
         row = self.tx.session(key)
         if row is None:
             raise SessionNotFound("the session does not exist any more; it was erased")
@@ -269,6 +269,23 @@ class EngineState:
                 raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
         return self._insert(state, body, data, at_us, copied)
 
+    def write_plain(self, state: SessionState, body: e.MessageRecorded, at_us: int) -> Receipt:
+        """Append a message of words, for which `checks.is_plain`, to the turn that runs.
+
+        It is read back as it is, refers to no blob, and changes nothing but its turn's messages
+        and, where a worker may continue that, what is due.
+        """
+        row, turn = state.row, state.turn
+        if turn is None or body.turn_id != turn.id or row.due is not None or row.due_us:
+            return self.write(state, body, at_us)
+        data = encode(body)
+        if len(data) > BODY_BYTES_INLINE or self.redactor is not None:
+            return self.write(state, body, at_us)
+        receipt = self._put(state, body, data, at_us)
+        if not receipt.repeated:
+            turn.messages[body.id] = receipt.seq
+        return receipt
+
     def write_closing(self, state: SessionState, body: e.Body, at_us: int) -> Receipt:
         """Append an entry of a turn that is being closed, which no rule may refuse.
 
@@ -294,41 +311,62 @@ class EngineState:
         at_us: int,
         copied: LinkedEntry | None = None,
     ) -> Receipt:
-        row, seq = state.row, state.row.head + 1
+        """Put an entry into the journal, and save what is derived from it."""
+        receipt = self._put(state, body, data, at_us, copied)
+        if not receipt.repeated:
+            self._derive(state, receipt.seq, body, at_us)
+        return receipt
+
+    def _put(
+        self,
+        state: SessionState,
+        body: e.Body,
+        data: bytes,
+        at_us: int,
+        copied: LinkedEntry | None = None,
+    ) -> Receipt:
+        row, tx = state.row, self.tx
+        key, seq = row.key, row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
         inline = data if large is None else b""
         kind = KINDS[type(body)]
-        name, mark = kind.identity(body), kind.lookup
+        name = kind.identity(body)
         if copied is not None and copied.before == row.link:
             link = copied.link
         else:
             hashed = body_hash(data) if large is None else bytes.fromhex(large[3:])
             tag = TAGS.get(type(body)) or e.kind_of(body)
             link = link_of(row.link, row.id, seq, at_us, tag, name, hashed)
-        inherited = row.base is not None and self.tx.find_entry(row.key, name) is not None
-        if inherited or not self.tx.insert_entry(
-            row.key, seq, name, at_us, inline, blob=large, mark=mark, link=link
+        inherited = row.base is not None and tx.find_entry(key, name) is not None
+        if inherited or not tx.insert_entry(
+            key, seq, name, at_us, inline, blob=large, mark=kind.lookup, link=link
         ):
             repeat = self._repeat_of(state, body)
             assert repeat is not None
             return repeat
         row.head, row.link = seq, link
-        state.version, state.last = self.tx.version(row.key), name
-        self._derive(state, seq, body, at_us)
-        if state.turn is not None:
-            state.turn.apply(seq, body)
+        state.version, state.last = tx.version(key), name
         self.appended += 1
         return Receipt(seq)
 
     def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:
         """Save what is derived from the journal, in the transaction that appends to it."""
-        status = state.row.about.status
-        labels = (state.row.about.tags, state.row.about.models)
-        if advance(state.row, seq, at_us, body):
-            self.tx.save_session(state.row)
+        row, tx, kind = state.row, self.tx, KINDS[type(body)]
+        before = row.about
+        if advance(row, seq, at_us, body):
+            tx.save_session(row)
             self.uncounted = True
-            if labels != (state.row.about.tags, state.row.about.models):
-                self.tx.save_labels(state.row)
+            if (before.tags, before.models) != (row.about.tags, row.about.models):
+                tx.save_labels(row)
+        if kind.in_usage:
+            self._spend(state, body, at_us)
+        if kind.in_news:
+            self._tell(state, seq, body, before.status)
+        if state.turn is not None:
+            state.turn.apply(seq, body)
+
+    def _spend(self, state: SessionState, body: e.Body, at_us: int) -> None:
+        """Add up what a model call costs, in the transaction that records it."""
         call = None
         if isinstance(body, e.ModelCallEnded) and state.turn is not None:
             call = state.turn.model_calls.get(body.id)
@@ -336,8 +374,6 @@ class EngineState:
         if spent is not None:
             self.tx.spend(state.row.key, spent)
             self.uncounted = True
-        if KINDS[type(body)].in_news:
-            self._tell(state, seq, body, status)
 
     def _tell(self, state: SessionState, seq: int, body: e.Body, status: str | None) -> None:
         """Mark the lines that the entry answers, and add its own to the feed if it is news."""
