@@ -36,6 +36,8 @@ class StreamBuffer:
         "_taken",
         "_wake",
         "_written",
+        "admitted_at",
+        "admitted_by",
         "armed",
         "claim",
         "closed",
@@ -60,6 +62,8 @@ class StreamBuffer:
         self.seq = seq
         self.claim = claim
         self.number = 0
+        self.admitted_by: object = None  # the state of its session, as the writer knew it then
+        self.admitted_at = 0
         self.error: KillickError | None = None
         self.closed = False
         self.armed = False

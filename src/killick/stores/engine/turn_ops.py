@@ -452,8 +452,12 @@ def flush(
 def _admit_flush(engine: EngineState, buffer: StreamBuffer) -> None:
     """Refuse a stream that has ended. Its deltas were dropped, so nothing would drop these.
 
-    An end whose outcome was unknown gives back what it took, also when it is stored.
+    An end whose outcome was unknown gives back what it took, also when it is stored. A stream that
+    was admitted is asked again only when an entry, by any process, has come into its session since.
     """
+    state = engine.state(buffer.key)
+    if buffer.admitted_by is state and buffer.admitted_at == state.row.head:
+        return
     turn = engine.live(buffer.key).claimed(buffer.claim)
     if turn.has_ended(buffer.seq):
         raise IdConflict(
@@ -465,6 +469,7 @@ def _admit_flush(engine: EngineState, buffer: StreamBuffer) -> None:
             f"tool call {tool.call_id!r} has a result from elsewhere already; what its tool "
             "prints after that is not kept"
         )
+    buffer.admitted_by, buffer.admitted_at = state, state.row.head
 
 
 def add_late_text(
