@@ -26,16 +26,16 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "entering a turn": Cost("BEGIN INSERT UPDATE INSERT UPDATE COMMIT", 1, 186, 45),
-    "recording a message": Cost("BEGIN INSERT UPDATE COMMIT", 1, 99, 20),
-    "entering a stream": Cost("BEGIN INSERT INSERT INSERT UPDATE COMMIT", 1, 161, 48),
+    "entering a turn": Cost("BEGIN INSERT UPDATE INSERT UPDATE COMMIT", 1, 190, 45),
+    "recording a message": Cost("BEGIN INSERT UPDATE COMMIT", 1, 107, 20),
+    "entering a stream": Cost("BEGIN INSERT INSERT INSERT UPDATE COMMIT", 1, 165, 48),
     "handing a delta over": Cost("", 0, 12, 5),
     "leaving a stream": Cost(
-        "BEGIN INSERT INSERT SELECT INSERT DELETE INSERT UPDATE COMMIT", 1, 212, 35
+        "BEGIN INSERT INSERT SELECT INSERT DELETE INSERT UPDATE COMMIT", 1, 214, 35
     ),
-    "entering a tool": Cost("BEGIN INSERT UPDATE COMMIT", 1, 124, 15),
-    "finishing a tool": Cost("BEGIN SELECT INSERT DELETE UPDATE COMMIT", 1, 126, 20),
-    "leaving a turn": Cost("BEGIN INSERT UPDATE UPDATE INSERT COMMIT", 1, 160, 5),
+    "entering a tool": Cost("BEGIN INSERT UPDATE COMMIT", 1, 128, 15),
+    "finishing a tool": Cost("BEGIN SELECT INSERT DELETE UPDATE COMMIT", 1, 130, 20),
+    "leaving a turn": Cost("BEGIN INSERT UPDATE UPDATE INSERT COMMIT", 1, 162, 5),
     "reading the newest message": Cost("BEGIN SELECT SELECT ROLLBACK", 0, 300, 120),
 }
 
