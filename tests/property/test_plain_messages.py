@@ -43,7 +43,7 @@ words = st.text(st.characters(codec=None)) | st.just("\ud800") | st.just("long "
 parts = (
     st.builds(Text, words)
     | st.builds(Text, odd)
-    | st.builds(Text, words, extra=st.just({"openai": {"a": 1}}))
+    | st.builds(Text, words, extra=st.sampled_from([{"openai": {"a": 1}}, {}, 0]))
     | st.builds(Reasoning, words)
     | st.builds(ToolCall, st.sampled_from(["c1", "c2"]), st.just("shell"), st.just("{}"))
     | st.builds(ToolResult, st.sampled_from(["c1", "c2"]), words)

@@ -144,24 +144,21 @@ def is_plain(body: e.Body) -> TypeGuard[e.MessageRecorded]:
 
     What it is encoded as is read back as it is, and no rule applies to it but that its turn runs.
     """
-    if (
-        type(body) is not e.MessageRecorded
-        or type(body.id) is not str
-        or type(body.turn_id) is not str
-        or type(body.role) is not str
-        or body.role not in _ROLES
-        or type(body.model_call_id) not in _NAMES
-        or type(body.provider) not in _NAMES
-        or type(body.parts) is not tuple
-        or type(body.v) is not int
-        or type(body.redacted) is not int
-        or body.redacted
-    ):
-        return False
-    for part in body.parts:
-        if type(part) is not Text or type(part.text) is not str or part.extra is not None:
-            return False
-    return True
+    return (
+        type(body) is e.MessageRecorded
+        and type(body.id) is type(body.turn_id) is type(body.role) is str
+        and body.role in _ROLES
+        and type(body.model_call_id) in _NAMES
+        and type(body.provider) in _NAMES
+        and type(body.v) is type(body.redacted) is int
+        and not body.redacted
+        and type(body.parts) is tuple
+        and not [part for part in body.parts if not _is_text(part)]
+    )
+
+
+def _is_text(part: Part) -> bool:
+    return type(part) is Text and type(part.text) is str and part.extra is None
 
 
 def check_prompt(parts: Iterable[Part]) -> None:

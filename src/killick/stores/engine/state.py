@@ -47,6 +47,7 @@ from killick.stores.buffers import StreamBuffer
 from killick.stores.contract import Claim, Flush, Reader, SessionRow, Transaction
 
 T = TypeVar("T")
+Linked = LinkedEntry | None
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -245,7 +246,7 @@ class EngineState:
     # -- entries -------------------------------------------------------------------------------
 
     def write(
-        self, state: SessionState, body: e.Body, at_us: int, copied: LinkedEntry | None = None
+        self, state: SessionState, body: e.Body, at_us: int, copied: Linked = None
     ) -> Receipt:
         """Append one entry, unless it is there already.
 
@@ -267,7 +268,8 @@ class EngineState:
         for name in blobs_of(body):
             if not self.tx.refer(state.row.key, state.row.tenant, name):
                 raise InvalidEntry(f"no blob {name!r} is stored; call store.put_blob(data) first")
-        return self._insert(state, body, data, at_us, copied)
+        receipt = self._put(state, body, data, at_us, copied)
+        return receipt if receipt.repeated else self._derive(state, receipt, body, at_us)
 
     def write_plain(self, state: SessionState, body: e.MessageRecorded, at_us: int) -> Receipt:
         """Append a message of words, for which `checks.is_plain`, to the turn that runs.
@@ -298,33 +300,16 @@ class EngineState:
             body = failed(body)
         for name in blobs_of(body):
             self.tx.refer(state.row.key, state.row.tenant, name)
-        return self._insert(state, body, encode(body), at_us)
+        receipt = self._put(state, body, encode(body), at_us)
+        return receipt if receipt.repeated else self._derive(state, receipt, body, at_us)
 
     def redacted(self, body: e.Body) -> e.Body:
         return body if self.redactor is None else self.redactor.body(body)
 
-    def _insert(
-        self,
-        state: SessionState,
-        body: e.Body,
-        data: bytes,
-        at_us: int,
-        copied: LinkedEntry | None = None,
-    ) -> Receipt:
-        """Put an entry into the journal, and save what is derived from it."""
-        receipt = self._put(state, body, data, at_us, copied)
-        if not receipt.repeated:
-            self._derive(state, receipt.seq, body, at_us)
-        return receipt
-
     def _put(
-        self,
-        state: SessionState,
-        body: e.Body,
-        data: bytes,
-        at_us: int,
-        copied: LinkedEntry | None = None,
+        self, state: SessionState, body: e.Body, data: bytes, at_us: int, copied: Linked = None
     ) -> Receipt:
+        """Put an entry into the journal; what is derived from it is saved by `_derive`."""
         row, tx = state.row, self.tx
         key, seq = row.key, row.head + 1
         large = self._large_body(row, data) if len(data) > BODY_BYTES_INLINE else None
@@ -349,9 +334,9 @@ class EngineState:
         self.appended += 1
         return Receipt(seq)
 
-    def _derive(self, state: SessionState, seq: int, body: e.Body, at_us: int) -> None:
+    def _derive(self, state: SessionState, new: Receipt, body: e.Body, at_us: int) -> Receipt:
         """Save what is derived from the journal, in the transaction that appends to it."""
-        row, tx, kind = state.row, self.tx, KINDS[type(body)]
+        row, tx, kind, seq = state.row, self.tx, KINDS[type(body)], new.seq
         before = row.about
         if advance(row, seq, at_us, body):
             tx.save_session(row)
@@ -364,6 +349,7 @@ class EngineState:
             self._tell(state, seq, body, before.status)
         if state.turn is not None:
             state.turn.apply(seq, body)
+        return new
 
     def _spend(self, state: SessionState, body: e.Body, at_us: int) -> None:
         """Add up what a model call costs, in the transaction that records it."""
