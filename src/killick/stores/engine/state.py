@@ -274,15 +274,13 @@ class EngineState:
     def write_plain(self, state: SessionState, body: e.MessageRecorded, at_us: int) -> Receipt:
         """Append a message of words, for which `checks.is_plain`, to the turn that runs.
 
-        It is read back as it is, refers to no blob, and changes nothing but its turn's messages
-        and, where a worker may continue that, what is due.
+        Where no worker may continue that, it changes nothing but the turn's messages.
         """
-        row, turn = state.row, state.turn
-        if turn is None or body.turn_id != turn.id or row.due is not None or row.due_us:
+        row, turn, data = state.row, state.turn, encode(body)
+        plain = turn is not None and body.turn_id == turn.id and row.due is None and not row.due_us
+        if not plain or len(data) > BODY_BYTES_INLINE or self.redactor is not None:
             return self.write(state, body, at_us)
-        data = encode(body)
-        if len(data) > BODY_BYTES_INLINE or self.redactor is not None:
-            return self.write(state, body, at_us)
+        assert turn is not None
         receipt = self._put(state, body, data, at_us)
         if not receipt.repeated:
             turn.messages[body.id] = receipt.seq

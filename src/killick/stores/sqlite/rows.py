@@ -618,8 +618,7 @@ def identity_key(session: int, identity: str) -> bytes:
     """Return an identity as the index holds it; the schema says why it has this shape."""
     data = identity.encode("utf-8", "surrogatepass")
     hashed = blake2b(data, digest_size=10, key=session.to_bytes(8)).digest()
-    # What nearly every identity begins with is known without the expression, which costs as much
-    # as the hash.
+    # Nearly every identity begins so; the expression costs as much as the hash.
     if data[36:37] == b"/" and data[:4] in _PREFIXES and not data[4:36].strip(_DIGITS):
         return unhexlify(data[4:16]) + hashed
     minted = _MINTED.match(data)
