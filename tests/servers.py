@@ -66,7 +66,7 @@ PGBOUNCER = Path(shutil.which("pgbouncer") or "/usr/sbin/pgbouncer")
 
 
 @contextlib.contextmanager
-def pooler(server: "Server") -> Iterator[int]:
+def pooler(server: "Server", *users: str) -> Iterator[int]:
     """The port of a pgbouncer, in transaction mode, before a server."""
     port, folder = free_port(), Path(tempfile.mkdtemp(prefix="pgbouncer-", dir=server.folder))
     settings = folder / "pgbouncer.ini"
@@ -79,7 +79,8 @@ def pooler(server: "Server") -> Iterator[int]:
         "pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n"
         "server_login_retry = 0.1\n"  # one that is ended while it logs in keeps no other waiting
     )
-    (folder / "users").write_text('"postgres" ""\n')
+    names = ("postgres", *users)
+    (folder / "users").write_text("".join(f'"{name}" ""\n' for name in names))
     run = run_as()
     if run:
         for path in (folder, *folder.iterdir()):
@@ -243,10 +244,17 @@ class Server:
     def conninfo(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} dbname={database} user={user}"
 
-    def url(self, schema: str = "killick", *, port: int | None = None, **options: object) -> str:
+    def url(
+        self,
+        schema: str = "killick",
+        *,
+        port: int | None = None,
+        user: str = "postgres",
+        **options: object,
+    ) -> str:
         given = "".join(f"&{name}={value}" for name, value in options.items())
         where = f"127.0.0.1:{port or self.port}"
-        return f"postgresql://postgres@{where}/postgres?schema={schema}{given}"
+        return f"postgresql://{user}@{where}/postgres?schema={schema}{given}"
 
     def execute(self, sql: str, *bindings: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.conninfo(), autocommit=True) as connection:

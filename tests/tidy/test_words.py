@@ -135,11 +135,10 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 33_440
+CORE_LINES = 36_000
 """It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups;
-the rest is for runs that finish: settlements, due work, steering, the feed, limits, links; and 400
-for reads whose cost does not grow with the store, 850 for erasing and migrating without a lock,
-50 for messages that stream in turns that are followed."""
+the rest is for runs that finish: settlements, due work, steering, the feed, limits, links; for reads
+and erasures whose cost does not grow with the store; for packs on PostgreSQL and row security."""
 
 
 def lines(name: str) -> int:

@@ -96,6 +96,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "restore-backup": "doctor",
         "clean": "doctor",
         "erase": "doctor",
+        "grant": "doctor",
     },
     "Move": {
         "import": "import_",

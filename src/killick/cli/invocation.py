@@ -213,7 +213,7 @@ class Invocation:
             return Where(named, "environment")
         return Where(str(default_path()), "default")
 
-    def open(self, *, create: bool = False, tenant: str = "default") -> Store:
+    def open(self, *, create: bool = False, tenant: str | None = None) -> Store:
         """The store. It must be there: a typing error is no empty store, and looking makes none.
 
         What fills a store may `create` it.
@@ -226,7 +226,7 @@ class Invocation:
             return Store(tenant=tenant)
         return Store(where.url, tenant=tenant)
 
-    def look(self, *, tenant: str = "default") -> Store:
+    def look(self, *, tenant: str | None = None) -> Store:
         """The store, for a list of what is in it. A default store that is not there has nothing."""
         where = self.where()
         is_new = where.chosen_by == "default" and not where.is_there

@@ -74,7 +74,7 @@ class AsyncStore(AsyncUpkeep):
         self,
         url: Url = None,
         *,
-        tenant: str = "default",
+        tenant: str | None = None,
         durability: Durability = "full",
         window_seconds: float = bounds.WINDOW_SECONDS,
         buffer_bytes: int = bounds.STREAM_BUFFER_BYTES,

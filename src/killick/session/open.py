@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from killick.errors import StoreError, needs_extra
 from killick.journal import checks
@@ -28,6 +29,8 @@ from killick.stores.contract import Database
 LOG: Final = logging.getLogger("killick")
 
 Durability = Literal["full", "normal"]
+DEFAULT_TENANT: Final = "default"
+"""Whose sessions a store opens that names no tenant."""
 SERVERS: Final = ("postgresql://", "postgres://")
 _PASSWORDS: Final = re.compile(r"(?i)((?<=://)[^:@/?]*:)[^?]*(?=@)|([?&]\w*password=)[^&]*")
 Url = str | os.PathLike[str] | Database | None
@@ -36,7 +39,7 @@ Url = str | os.PathLike[str] | Database | None
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options with which a store is opened."""
 
-    tenant: str = "default"
+    tenant: str | None = None
     durability: Durability = "full"
     window_seconds: float = WINDOW_SECONDS
     buffer_bytes: int = STREAM_BUFFER_BYTES
@@ -53,7 +56,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.durability not in ("full", "normal"):
             raise ValueError(f'durability={self.durability!r}; it is "full" or "normal"')
-        checks.check_text(self.tenant, "the tenant")
+        if self.tenant is not None:
+            checks.check_text(self.tenant, "the tenant")
         check_numbers(
             window_seconds=self.window_seconds,
             buffer_bytes=self.buffer_bytes,
@@ -75,9 +79,11 @@ def opener(url: Url, options: StoreOptions) -> Callable[[], Runtime]:
 
 
 def _open(named: Path | str | Database | None, options: StoreOptions) -> Runtime:
+    if options.tenant is None:
+        options = replace(options, tenant=os.environ.get("KILLICK_TENANT") or None)
     return Runtime(
         _database(named, options),
-        tenant=plain(options.tenant),
+        tenant=DEFAULT_TENANT if options.tenant is None else plain(options.tenant),
         clock=options.clock,
         ids=options.ids,
         window_seconds=options.window_seconds,
@@ -157,6 +163,7 @@ def _on_server(url: str, options: StoreOptions) -> Database:
         wait_seconds=options.lock_wait_seconds,
         lease_seconds=options.lease_seconds,
         answer_seconds=options.answer_seconds,
+        tenant=options.tenant,
     )
 
 

@@ -67,7 +67,7 @@ class Store(Upkeep):
         self,
         url: Url = None,
         *,
-        tenant: str = "default",
+        tenant: str | None = None,
         durability: Durability = "full",
         window_seconds: float = bounds.WINDOW_SECONDS,
         buffer_bytes: int = bounds.STREAM_BUFFER_BYTES,

@@ -19,9 +19,10 @@ from killick.cli.invocation import (
 )
 from killick.cli.output import OutputLine, Span, complain, line
 from killick.cli.render import counted, time_shape
-from killick.errors import SessionNotFound
+from killick.errors import SessionNotFound, needs_extra
 from killick.maintenance.erase import DELETED_DAYS, Erasure, Removal
 from killick.maintenance.examine import Finding
+from killick.session.open import SERVERS
 
 
 @command(
@@ -338,3 +339,32 @@ def _removal_shape(removal: Removal) -> dict[str, Any]:
         "done": removal.done,
         "kept_because": removal.kept_because,
     }
+
+
+@command(
+    (
+        "killick grant program",
+        "let a role of the server use the store, tenant by tenant",
+    ),
+    ("killick grant acme_program --tenant acme", "let it see the rows of one tenant, for good"),
+)
+@click.argument("role")
+@click.option("--tenant", metavar="NAME", help="The one tenant that the role is for.")
+def grant(invocation: Invocation, role: str, tenant: str | None) -> None:
+    """Give a role of a PostgreSQL server its part in the store, bound by row security.
+
+    Such a role sees the rows of the tenant that its store names, and no others. The store's URL
+    must name the owner of the tables.
+    """
+    url = invocation.where().url
+    if not url.startswith(SERVERS):
+        raise click.UsageError("only a store on PostgreSQL has roles; --store names one")
+    with needs_extra("postgres", "a store on PostgreSQL"):
+        from killick.stores.postgres import PostgresDatabase
+    database = PostgresDatabase(url)
+    try:
+        database.grant(role, tenant)
+    finally:
+        database.close()
+    rows = "the rows of the tenant that it names" if tenant is None else f"the rows of {tenant}"
+    invocation.answer({"role": role, "tenant": tenant}, f"{role} sees {rows}, and no others")

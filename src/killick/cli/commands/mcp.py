@@ -18,7 +18,7 @@ from killick.errors import needs_extra
     ("killick mcp --http", "for several agents, on port 8422"),
 )
 @click.option("--project", metavar="ROOT", help="Tell of the project with this root folder alone.")
-@click.option("--tenant", default="default", show_default=True, help="Whose sessions it tells.")
+@click.option("--tenant", metavar="NAME", help="Whose sessions it tells.")
 @click.option("--http", is_flag=True, help="Serve over HTTP, in place of standard input.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
@@ -32,7 +32,7 @@ from killick.errors import needs_extra
 def mcp(
     invocation: Invocation,
     project: str | None,
-    tenant: str,
+    tenant: str | None,
     host: str,
     port: int,
     allow_host: tuple[str, ...],

@@ -224,8 +224,14 @@ class ConnectionSettings(msgspec.Struct, frozen=True):
     idle_seconds: float = _READING_SECONDS
     """After which the server gives up a transaction whose client says nothing, and its locks."""
 
+    tenant: int | None = None
+    """The number of the one tenant whose rows the server shows to a role that it binds."""
+    bound: bool = False
+    """Whether row security binds this role, so that every statement needs the tenant."""
+
     def parameters(self, synchronous_commit: str) -> dict[str, str]:
         return {
+            "tenant": "" if self.tenant is None else str(self.tenant),
             # None at all would be for ever.
             "lock_timeout": f"{max(1, int(self.wait_seconds * 1000))}ms",
             "idle_timeout": f"{int(self.idle_seconds * 1000)}ms",
@@ -242,7 +248,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True):
 class Link:
     """A connection, and facts about the server behind it."""
 
-    __slots__ = ("connection", "parameters", "pooled", "standby")
+    __slots__ = ("bound", "connection", "parameters", "pooled", "standby")
 
     def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
         self.connection = connection
@@ -256,6 +262,7 @@ class Link:
         self.pooled = pid != connection.info.backend_pid
         connection.server_pid = None if self.pooled else pid
         self.parameters = settings.parameters(synchronous_commit)
+        self.bound = settings.bound
         if not self.pooled:
             self._set_for_session()
 
@@ -264,6 +271,7 @@ class Link:
             "SELECT set_config('lock_timeout', %(lock_timeout)s, false),"
             " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
             " set_config('synchronous_commit', %(synchronous_commit)s, false),"
+            " set_config('killick_store.tenant', %(tenant)s, false),"
             " set_config('client_connection_check_interval', '5s', false),"
             " set_config('tcp_keepalives_idle', '5', false),"
             " set_config('tcp_keepalives_interval', '2', false),"
@@ -334,6 +342,31 @@ def run(
     return connection.execute(sql.encode(), bindings, binary=binary, prepare=prepare)
 
 
+def run_alone(
+    line: Link, sql: str, bindings: Mapping[str, Any] | None = None
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Run a statement that is a transaction of its own; behind a pooler it takes its tenant along.
+
+    If interrupted: it is done as a whole, or not at all.
+    """
+    if not (line.pooled and line.bound):
+        return run(line.connection, sql, bindings)
+    with line.connection.transaction():
+        set_tenant(line)
+        return run(line.connection, sql, bindings)
+
+
+def set_tenant(line: Link) -> None:
+    """Name the tenant for the rest of a transaction behind a pooler; elsewhere it is set already.
+
+    If interrupted: the transaction sees no row of any tenant.
+    """
+    if line.pooled and line.bound:
+        line.connection.execute(
+            "SELECT set_config('killick_store.tenant', %(tenant)s, true)", line.parameters
+        )
+
+
 class StatementRunner:
     """Runs statements on one connection, inside the transaction that its caller has begun."""
 
@@ -383,7 +416,10 @@ def translate_error(error: psycopg.Error, what: str) -> StoreError:
                 "name the primary, or promote it"
             )
         case pg.InsufficientPrivilege():
-            return StoreReadOnly(f"{what}: this role may not do that ({reason})")
+            return StoreReadOnly(
+                f"{what}: this role may not do that ({reason}); the owner of the tables may, and "
+                "gives another role what a store needs by `killick grant ROLE`"
+            )
         case pg.TooManyConnections():
             return StoreDegraded(
                 f"{what}: the server has no connection left ({reason}); nothing was acknowledged"

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import errors as pg
 
 from killick.errors import OutcomeUnknown, StoreError, StoreReadOnly, UsageError
@@ -42,7 +43,8 @@ from killick.stores.postgres.migrate import bring_up_to_date, find_schema
 from killick.stores.postgres.notify import Watching
 from killick.stores.postgres.pool import Pool, patiently
 from killick.stores.postgres.reader import PostgresReader
-from killick.stores.postgres.statements import columns, join, new_number, queries
+from killick.stores.postgres.row_security import grant, is_bound
+from killick.stores.postgres.statements import columns, join, new_number, queries, tenant_number
 from killick.stores.postgres.transaction import PostgresTransaction
 
 _LOSSES_MAX: Final = 5
@@ -117,9 +119,11 @@ class PostgresDatabase:
         lease_seconds: float = LEASE_SECONDS,
         reconnect_seconds: float = RECONNECT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        tenant: str | None = None,
     ) -> None:
         self._address = read_url(url)
-        self._settings = ConnectionSettings(durability, wait_seconds, answer_seconds)
+        number = None if tenant is None else tenant_number(tenant)
+        self._settings = ConnectionSettings(durability, wait_seconds, answer_seconds, tenant=number)
         self._reconnect_seconds = reconnect_seconds
         self._names: dict[int, str] = {}
         self._writer: Link | None = None
@@ -143,15 +147,31 @@ class PostgresDatabase:
             self._address = address = find_schema(line, self._address)
             self._sql = queries(address.schema)
             self._pool = Pool(self._reconnected, self._settings.wait_seconds)
-            self._lease = Lease(self._connect, self._sql, address, self.holder, lease_seconds)
+            self._lease = Lease(
+                self._connect, self._sql, address, self.holder, lease_seconds,
+                self._settings.tenant,
+            )  # fmt: skip
             self._watching = Watching(self._pool, self._connect, self._sql, address.schema)
             bring_up_to_date(line, address, self._settings.wait_seconds)
+            self._bind(line)
             if not line.standby:
                 self._lease.take(line)
         except BaseException:
             line.close()
             raise
         self._writer = line
+
+    def _bind(self, line: Link) -> None:
+        """Find out whether row security binds this role. Raises UsageError without a tenant."""
+        if not is_bound(line, self._address.schema):
+            return
+        if self._settings.tenant is None:
+            raise UsageError(
+                f"{self._address.shown}: row security binds this role to one tenant at a time; "
+                'name it: Store(url, tenant="…"), or KILLICK_TENANT for the command'
+            )
+        self._settings = replace(self._settings, bound=True)
+        line.bound = True
 
     # -- connections ---------------------------------------------------------------------------
 
@@ -161,9 +181,7 @@ class PostgresDatabase:
     def _connect_writer(self) -> Link:
         asked = self._settings
         queueing = min(asked.wait_seconds, _QUEUE_SECONDS)
-        settings = ConnectionSettings(
-            asked.durability, queueing, asked.answer_seconds, _IDLE_SECONDS
-        )
+        settings = replace(asked, wait_seconds=queueing, idle_seconds=_IDLE_SECONDS)
         return connect(self._address, settings)
 
     def _reconnected(self) -> Link:
@@ -412,6 +430,18 @@ class PostgresDatabase:
     def check(self) -> list[str]:
         with self.reading() as reader:
             return advice(reader.fetch(self._sql.server)[0])
+
+    def grant(self, role: str, tenant: str | None) -> None:
+        """Give a role of the server what a store needs, bound by row security.
+
+        If interrupted: all of it is given, or nothing.
+        """
+        with translated(f"opening {self._address.shown}"):
+            line = self._reconnected()
+            try:
+                grant(line.connection, self._address.schema, role, tenant)
+            finally:
+                line.close()
 
     def reindex(self) -> None:
         """Make all indexes anew.

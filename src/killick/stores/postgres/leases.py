@@ -23,7 +23,7 @@ import psycopg
 
 from killick.errors import KillickError, StoreNewer
 from killick.stores.log import log
-from killick.stores.postgres.connection import Address, Link, run
+from killick.stores.postgres.connection import Address, Link, run, run_alone
 from killick.stores.postgres.migrate import check_allowed
 from killick.stores.postgres.statements import PostgresQueries, split
 
@@ -90,8 +90,10 @@ class Lease:
         address: Address,
         holder: str,
         seconds: float,
+        tenant: int | None = None,
     ) -> None:
         self._connect = connect
+        self._tenant = tenant
         self._sql = sql
         self._address = address
         self._refused: str | None = None
@@ -110,7 +112,7 @@ class Lease:
         Where no connection is left for the lock, the lease is taken on the one that is there
         anyway, and counts alone until the thread has got one.
         """
-        run(line.connection, self._sql.forget_holders)
+        run_alone(line, self._sql.forget_holders)
         self._ear = Ear()
         try:
             self._take(line)
@@ -196,8 +198,13 @@ class Lease:
     def _renew(self, line: Link) -> None:
         """Renew the lease, and say whether it has a lock. If interrupted: both or neither."""
         locked = line is self._line and not line.pooled
-        lease = {"holder": self._holder, "seconds": self._seconds, "locked": locked}
-        row = run(line.connection, self._sql.renew, lease).fetchone()
+        lease = {
+            "holder": self._holder,
+            "seconds": self._seconds,
+            "locked": locked,
+            "tenant": self._tenant,
+        }
+        row = run_alone(line, self._sql.renew, lease).fetchone()
         assert row is not None
         oldest, version = row
         try:
@@ -216,7 +223,7 @@ class Lease:
             line = self._line
             if line is None or line.broken:
                 line = self._line = self._connect()
-            run(line.connection, self._sql.release, {"holder": self._holder})
+            run_alone(line, self._sql.release, {"holder": self._holder})
         except (psycopg.Error, KillickError):
             pass  # it runs out
         self._drop()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from killick.stores.contract import RetryTransaction, SessionLocked
-from killick.stores.postgres.connection import Connection, run
+from killick.stores.postgres.connection import Connection, Link, run, run_alone
 from killick.stores.postgres.reader import StoredSession
 from killick.stores.postgres.statements import Bigints, PostgresQueries, columns, join, of
 
@@ -105,6 +105,11 @@ class SessionLocks:
         if not self.assumed:
             return None
         return run(connection, self._sql.check_sessions, self.assumption())
+
+    def check_alone(self, line: Link) -> None:
+        """Do the same outside of a transaction: nothing is locked afterwards."""
+        if self.assumed:
+            run_alone(line, self._sql.check_sessions, self.assumption())
 
     def checked(self, answer: Any) -> None:
         """Take the server's answer to `check`: all that was assumed is true, and locked."""

@@ -15,7 +15,7 @@ import psycopg
 
 from killick.errors import KillickError
 from killick.stores.contract import Pace
-from killick.stores.postgres.connection import Link, run
+from killick.stores.postgres.connection import Link, run, run_alone
 from killick.stores.postgres.leases import Ear, channel
 from killick.stores.postgres.pool import Pool
 from killick.stores.postgres.statements import PostgresQueries, columns, of, split
@@ -249,8 +249,8 @@ class Watching:
 
     def _ask(self, line: Link, keys: list[int]) -> list[Any]:
         if len(keys) > _FEW:
-            return run(line.connection, self._sql.marks, columns(keys)).fetchall()
-        cursors = [run(line.connection, self._sql.marks_of_one, of(key)) for key in keys]
+            return run_alone(line, self._sql.marks, columns(keys)).fetchall()
+        cursors = [run_alone(line, self._sql.marks_of_one, of(key)) for key in keys]
         return [row for cursor in cursors for row in cursor.fetchall()]
 
     def changed(self, followed: Collection[int]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from killick.errors import StoreBusy
-from killick.stores.postgres.connection import Link, Silent, refuses_encryption
+from killick.stores.postgres.connection import Link, Silent, refuses_encryption, set_tenant
 
 _KEPT: Final = 4
 _MOST: Final = 16
@@ -113,6 +113,7 @@ class Pool:
 
 def _begin(line: Link) -> None:
     line.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    set_tenant(line)
 
 
 def patiently(connect: Callable[[], Link], seconds: float) -> Link:

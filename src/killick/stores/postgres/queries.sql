@@ -2,7 +2,8 @@
 -- Set what a transaction needs: behind a pooler nothing outlives one.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
-       set_config('synchronous_commit', %(synchronous_commit)s, true);
+       set_config('synchronous_commit', %(synchronous_commit)s, true),
+       set_config('killick_store.tenant', %(tenant)s, true);
 
 -- lock_session --
 -- Lock one session for a transaction, and read it.
@@ -640,8 +641,8 @@ SELECT pg_advisory_lock_shared(hashtextextended(%(holder)s, 0));
 -- and read which versions may use the store.
 WITH lock AS (SELECT %(holder)s::text || '/lock@' || extract(epoch FROM pg_postmaster_start_time()) AS name),
 unlocked AS (DELETE FROM killick.holders AS h USING lock WHERE h.holder = lock.name AND NOT %(locked)s::boolean)
-INSERT INTO killick.holders AS h (holder, until)
-SELECT name, clock_timestamp() + make_interval(secs => %(seconds)s::double precision)
+INSERT INTO killick.holders AS h (holder, until, tenant)
+SELECT name, clock_timestamp() + make_interval(secs => %(seconds)s::double precision), %(tenant)s::bigint
 FROM (SELECT %(holder)s::text AS name UNION ALL SELECT name FROM lock WHERE %(locked)s::boolean) AS rows
 ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
 RETURNING (SELECT m.value FROM killick.meta AS m WHERE m.name = 'oldest'),

@@ -229,7 +229,7 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
         self.begun = line
         if not begun and not self.writes:
             # A refusal, or a repeated write, was right if the versions are still the same.
-            self._locks.check(line.connection)
+            self._locks.check_alone(line)
             return
         plain = self._outbox.holds_only_entries_of(self._locks.assumed)
         if not begun and plain and not line.pooled:

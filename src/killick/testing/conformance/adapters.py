@@ -508,7 +508,8 @@ async def _used(store: Any, session: Any, word: str, text: str) -> None:
     entries = await session.entries()
     (finished,) = [x.body.result for x in entries if isinstance(x.body, e.ToolFinished)]
     assert finished == ToolResult(text, text)
-    assert await store.search(f'"{text}"', session=word, role=_Words("assistant"))
+    role = _Words("assistant")
+    assert await store.search(f'"{text}"', session=word, role=role, wait_seconds=30.0)
     assert [(turn.status, turn.reason) for turn in await session.turns()] == [
         ("completed", None),
         ("interrupted", text),
