@@ -63,6 +63,8 @@ class Interrupter:
             self._last.clear()
 
     def concerns(self, code: CodeType) -> bool:
+        if code.co_name == "__del__":
+            return False  # what is raised there is printed and lost
         name = code.co_filename  # neither is the test itself what is tested
         outside = (self._here, __file__, *_PYTHONS_OWN)
         return not name.startswith(outside) and name.startswith(self._within)
