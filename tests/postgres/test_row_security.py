@@ -304,7 +304,7 @@ def test_rare_statements_see_nothing_of_another_tenant(empty: Server) -> None:
     ((session,),) = empty.execute("SELECT session FROM killick.sessions")
     number = tenant_number("victim")
     key = join(number, session)
-    values = dict.fromkeys(
+    values: dict[str, Any] = dict.fromkeys(
         re.findall(r"%\((\w+)\)s", "".join(vars(queries("killick")).values())), 1
     )
     values |= {
