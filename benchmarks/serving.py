@@ -57,7 +57,9 @@ def run_server(store: str) -> None:
     def ready(url: str) -> None:
         print(url, flush=True)
 
-    asyncio.run(serve(lambda: AsyncStore(store), answering, settings, tokens, ready))
+    asyncio.run(
+        serve(lambda tenant: AsyncStore(store, tenant=tenant), answering, settings, tokens, ready)
+    )
 
 
 # -- the clients -------------------------------------------------------------------------------

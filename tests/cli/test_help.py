@@ -88,6 +88,10 @@ def test_every_example_works(
         words = re.sub(r"postgresql://\S+", shared("18").server.url(), words)
     Path("summary.txt").write_text("It was the linker.", encoding="utf-8")
     monkeypatch.setenv("KILLICK_TOKENS", str(tmp_path / "tokens.json"))
+    if name == "grant":
+        make = "DO $$ BEGIN CREATE ROLE {0} LOGIN; EXCEPTION WHEN duplicate_object THEN END $$"
+        for role in ("program", "acme"):
+            shared("18").server.execute(make.format(role))
     if name == "token":
         killick("token", "make", "laptop")
     if name == "undo":

@@ -140,7 +140,7 @@ def http_prompt(folder: Path) -> list[str]:
     with contextlib.suppress(SystemExit, KeyboardInterrupt):
         asyncio.run(
             serve(
-                lambda: AsyncStore(folder / "served.db", indexing=False),
+                lambda _tenant: AsyncStore(folder / "served.db", indexing=False),
                 answering,
                 settings,
                 Tokens(folder / "tokens.json"),

@@ -38,7 +38,15 @@ def main() -> None:
     def ready(url: str) -> None:
         print(url, flush=True)
 
-    asyncio.run(serve(lambda: AsyncStore(given.store), answering, settings, tokens, ready))
+    asyncio.run(
+        serve(
+            lambda tenant: AsyncStore(given.store, tenant=tenant),
+            answering,
+            settings,
+            tokens,
+            ready,
+        )
+    )
 
 
 if __name__ == "__main__":

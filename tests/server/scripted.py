@@ -239,6 +239,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--drain", type=float, default=1.0)
     parser.add_argument("--streams", type=int, default=1_000)
+    parser.add_argument("--token-streams", type=int, default=200)
+    parser.add_argument("--token-requests", type=float, default=100.0)
     parser.add_argument("--beat", type=float, default=15.0)
     parser.add_argument("--head", type=float, default=10.0)
     parser.add_argument("--body-bytes", type=int, default=4 * 1024 * 1024)
@@ -253,6 +255,8 @@ def main() -> None:
         port=given.port,
         drain_seconds=given.drain,
         streams=given.streams,
+        token_streams=given.token_streams,
+        token_requests=given.token_requests,
         beat_seconds=given.beat,
         head_seconds=given.head,
         body_bytes=given.body_bytes,
@@ -264,8 +268,10 @@ def main() -> None:
     def ready(url: str) -> None:
         print(url, flush=True)
 
-    def store() -> AsyncStore:
-        return AsyncStore(given.store, window_seconds=given.window, lease_seconds=given.lease)
+    def store(tenant: str | None) -> AsyncStore:
+        return AsyncStore(
+            given.store, tenant=tenant, window_seconds=given.window, lease_seconds=given.lease
+        )
 
     asyncio.run(serve(store, answering, settings, tokens, ready))
 

@@ -28,8 +28,9 @@ def test_no_answer_is_an_error_of_the_server_or_undocumented(
     server.until_end(session_id)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
-        # Their answers have no end; tests/server/test_events.py and test_news.py read them.
+        # Their answers are streams; test_events.py, test_news.py and test_ag_ui.py read them.
         *("--exclude-path", "/api/sessions/{session_id}/events"),
+        *("--exclude-path", "/api/sessions/{session_id}/turns/{turn_id}/ag-ui"),
         *("--exclude-path", "/api/news"),
         *("--checks", ",".join(CHECKS), "--phases", "coverage,fuzzing", "--max-examples", "3"),
         *("--seed", "1", "--no-shrink", "--request-timeout", "10"),

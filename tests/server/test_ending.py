@@ -136,6 +136,6 @@ def test_a_hub_that_was_never_started_can_be_closed() -> None:
         hub = Hub(AsyncStore(MemoryDisk().open()), Log())
         await hub.close()
         with pytest.raises(Refused, match="shutting down"):
-            hub.admit()
+            hub.admit("", lambda: True)
 
     asyncio.run(main())

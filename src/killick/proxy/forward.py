@@ -153,8 +153,10 @@ class Proxy:
         if self.settings.needs_token and self._may(token) != "write":
             raise Refused(401, "unauthorized", "This proxy needs a token: X-Killick-Token.")
 
-    def _may(self, token: str | None) -> May | None:
-        return None if token is None else self._tokens.find(token)
+    def _may(self, secret: str | None) -> May | None:
+        """Return what a client may; a token of a tenant is for a server, which has its store."""
+        token = None if secret is None else self._tokens.find(secret)
+        return token.may if token is not None and token.tenant is None else None
 
     async def _answer_itself(self, path: str, scope: Scope, send: Send) -> None:
         """Answer that it lives; its figures to who shows a token, where others are served."""

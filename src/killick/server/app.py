@@ -111,7 +111,7 @@ def make_app(service: Service) -> ASGIApp:
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: nothing},
-        lifespan=lambda _app: _living(service),
+        lifespan=lambda _app: beside_requests(service),
     )
     return GuardMiddleware(app, service)
 
@@ -149,7 +149,11 @@ class _Methods:
 
 
 @contextlib.asynccontextmanager
-async def _living(service: Service) -> AsyncIterator[None]:
+async def beside_requests(service: Service) -> AsyncIterator[None]:
+    """Run what a tenant's part needs beside its requests: the feed, recovery, webhooks.
+
+    If interrupted: turns that still run are ended as interrupted.
+    """
     service.hub.start()
     recovery = Recovery(service.store, service.log)
     tasks = [

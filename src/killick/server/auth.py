@@ -5,8 +5,10 @@ import fcntl
 import hashlib
 import hmac
 import ipaddress
+import math
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -19,7 +21,7 @@ from killick.server.responses import Refused
 
 May = Literal["read", "write"]
 VARIABLE: Final = "KILLICK_TOKENS"
-_PREFIX: Final = "hf_"
+_PREFIX: Final = "killick_"
 
 
 class TokenFileDamaged(KillickError):
@@ -34,6 +36,12 @@ class Token(msgspec.Struct, frozen=True):
     may: May
     hash: str
     made_at: str
+    tenant: str | None = None
+    """Whose sessions it is for; None for the tenant of the server's own store."""
+
+
+LOOPBACK: Final = Token("", "this machine", "write", "", "")
+"""The rights of every client of a server that only this machine reaches, and that has no tokens."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -75,16 +83,16 @@ class Tokens:
         """Return whether clients need a token."""
         return bool(self.all())
 
-    def find(self, secret: str) -> May | None:
-        """Return what this token allows; None if it is none of ours."""
+    def find(self, secret: str) -> Token | None:
+        """Return the token of this secret; None if it is none of ours."""
         hashed = _hash(secret)
-        allowed: May | None = None
+        matching: Token | None = None
         for token in self.all():
             if hmac.compare_digest(token.hash, hashed):
-                allowed = token.may
-        return allowed
+                matching = token
+        return matching
 
-    def make(self, name: str, may: May, at_us: int) -> tuple[Token, str]:
+    def make(self, name: str, may: May, at_us: int, tenant: str | None = None) -> tuple[Token, str]:
         """A new token, and the secret that is shown this once.
 
         If interrupted: it is there or it is not; one whose secret was not shown can be revoked.
@@ -92,7 +100,7 @@ class Tokens:
         number = secrets.token_hex(4)
         secret = f"{_PREFIX}{number}_{secrets.token_urlsafe(32)}"
         made_at = moment(at_us).isoformat(timespec="seconds").replace("+00:00", "Z")
-        token = Token(number, name, may, _hash(secret), made_at)
+        token = Token(number, name, may, _hash(secret), made_at, tenant)
         with self._changing():
             self._save((*self.all(), token))
         return token, secret
@@ -175,10 +183,35 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class Rate:
+    """Requests of each token: so many a second, and what was saved up in two seconds at once."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def wait(self, token_id: str, now: float) -> float:
+        """Count a request; return 0, or after how many seconds there is room for it."""
+        most = max(1.0, 2 * self._per_second)
+        left, at = self._left.get(token_id, (most, now))
+        left = min(most, left + (now - at) * self._per_second)
+        taken = left if left < 1 else left - 1
+        self._left[token_id] = taken, now
+        return max(0.0, (1 - left) / self._per_second)
+
+
 class Guard:
     """The rules of one server. Once a token exists, every client needs one."""
 
-    def __init__(self, host: str, allowed_hosts: tuple[str, ...], tokens: Tokens) -> None:
+    def __init__(
+        self,
+        host: str,
+        allowed_hosts: tuple[str, ...],
+        tokens: Tokens,
+        *,
+        requests_per_second: float = 100.0,
+    ) -> None:
+        self._rate = Rate(requests_per_second)
         self._allowed = {host.lower(), *LOOPBACK_NAMES, *(name.lower() for name in allowed_hosts)}
         self._any_address = not is_loopback(host)
         self._tokens = tokens
@@ -200,37 +233,44 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not navigation:
             raise Refused(403, "cross_origin", "Another site may not ask this server.")
 
-    def may(self, headers: Mapping[str, str]) -> May | None:
-        """Return what this request's token allows; without tokens, everything on loopback alone.
+    def token(self, headers: Mapping[str, str]) -> Token | None:
+        """Return this request's token; without tokens, one for all clients on loopback alone.
 
         A server that others reach admits no client once its last token was revoked.
         """
         if not self._tokens.any():
-            return None if self._any_address else "write"
+            return None if self._any_address else LOOPBACK
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         return self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
 
     def still_may_read(self, headers: Mapping[str, str]) -> bool:
         """Return whether the token of a request that goes on is still valid."""
         try:
-            return self.may(headers) is not None
+            return self.token(headers) is not None
         except (KillickError, OSError):
             return False
 
     def authorise(
         self, headers: Mapping[str, str], needs: Literal["open", "read", "write"]
-    ) -> None:
-        """Raises Refused unless the token allows it."""
+    ) -> Token:
+        """Return the token that allows it, which is not too busy. Raises Refused."""
         if needs == "open":
-            return
-        may = self.may(headers)
-        if may is None:
+            return LOOPBACK
+        token = self.token(headers)
+        if token is None:
             raise Refused(
                 401, "token_needed", "A token is needed: Authorization: Bearer …",
                 headers={"WWW-Authenticate": "Bearer"},
             )  # fmt: skip
-        if needs == "write" and may == "read":
+        if needs == "write" and token.may == "read":
             raise Refused(403, "read_only", "This token may only read.")
+        wait = 0.0 if token is LOOPBACK else self._rate.wait(token.id, time.monotonic())
+        if wait > 0:
+            raise Refused(
+                429, "too_many_requests", "This token asks too often; wait, then ask again.",
+                headers={"Retry-After": str(math.ceil(wait))},
+            )  # fmt: skip
+        return token
 
 
 def host_name(host: str) -> str:

@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from killick.server.auth import Token
+from killick.server.hub import Client
 from killick.server.responses import JSON, Refused, compressed, refuse, respond
 from killick.server.service import ServerSettings, Service
 
@@ -32,10 +34,16 @@ class ApiCall(NamedTuple):
     path: Mapping[str, str]
     query: Any
     body: Any
+    token: Token
 
     @property
     def session_id(self) -> str:
         return self.path["session_id"]
+
+    def admit_stream(self) -> Client:
+        """Take a place for a stream to this client. Raises Refused when there is none."""
+        guard, headers = self.service.guard, self.request.headers
+        return self.service.hub.admit(self.token.id, lambda: guard.still_may_read(headers))
 
 
 class ApiAnswer(NamedTuple):
@@ -87,8 +95,9 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        service, operation = self._serving, self._operation
-        service.guard.authorise(request.headers, operation.needs)
+        operation = self._operation
+        token = self._serving.guard.authorise(request.headers, operation.needs)
+        service = await self._serving.of(token.tenant)
         for name in operation.headers:
             if not re.search(HEADER, request.headers.get(name, "-")):
                 raise Refused(400, "invalid_request", f"{name} is no such value.")
@@ -98,6 +107,7 @@ class Endpoint:
             request.path_params,
             _query(request, operation),
             await _body(request, operation, service.settings),
+            token,
         )
         answer = await operation.handler(call)
         return answer if isinstance(answer, Response) else respond(*answer)

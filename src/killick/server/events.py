@@ -30,9 +30,7 @@ async def events(call: ApiCall) -> Response:
     after = call.request.headers.get(LAST_EVENT) or query.after or "0"
     session = await call.service.store.session(call.session_id)
     following = session.follow(after=after)
-    call.service.hub.admit()
-    guard, headers = call.service.guard, call.request.headers
-    client = Client(lambda: guard.still_may_read(headers))
+    client = call.admit_stream()
     return EventStream(call.service, session, following, client)
 
 
@@ -65,7 +63,7 @@ class EventStream(Response):
             await self._stream(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._serving.hub.let_go()
+            self._serving.hub.let_go(client)
             client.end()
             leaving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -112,9 +110,7 @@ async def news(call: ApiCall) -> Response:
     after = 0 if cursor in (None, "0") else cursor
     following = call.service.store.follow(after=after, waiting=query.waiting and cursor is None)
     first = await following.now()  # a cursor that is none is refused before the answer begins
-    call.service.hub.admit()
-    guard, headers = call.service.guard, call.request.headers
-    client = Client(lambda: guard.still_may_read(headers))
+    client = call.admit_stream()
     lines = _news_lines(following, first)
     return PulledStream(call.service, lines, client, failed=_reload)
 
@@ -172,7 +168,7 @@ class PulledStream(Response):
                 await _send(send, client.last_words)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            hub.let_go()
+            hub.let_go(client)
             client.end()
             for task in (leaving, reading):
                 task.cancel()

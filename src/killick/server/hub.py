@@ -8,7 +8,7 @@ to it, so nothing is missed or sent twice where the two meet.
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast
 
@@ -72,8 +72,9 @@ def reload_bytes(code: str, message: str) -> bytes:
 class Client:
     """One stream of events on its way to a client."""
 
-    def __init__(self, allowed: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, allowed: Callable[[], bool] = lambda: True, token_id: str = "") -> None:
         self.allowed = allowed
+        self.token_id = token_id
         self._waiting: deque[bytes | _Told] = deque()
         self._size = 0
         self._wake = asyncio.Event()
@@ -155,11 +156,19 @@ class Hub:
     """The clients of each session, and the one feed for all of them."""
 
     def __init__(
-        self, store: AsyncStore, log: Log, *, max_streams: int = 1_000, beat_seconds: float = 15.0
+        self,
+        store: AsyncStore,
+        log: Log,
+        *,
+        max_streams: int = 1_000,
+        max_of_token: int = 200,
+        beat_seconds: float = 15.0,
     ) -> None:
         self._store = store
         self._log = log
         self._max_streams = max_streams
+        self._max_of_token = max_of_token
+        self._of_tokens: Counter[str] = Counter()
         self._beat_seconds = beat_seconds
         self._clients: dict[str, set[Client]] = {}
         self._feed: AsyncFeed | None = None
@@ -198,7 +207,7 @@ class Hub:
         await asyncio.gather(pump, beat, return_exceptions=True)
         await self._feed.aclose()
 
-    def admit(self) -> None:
+    def admit(self, token_id: str, allowed: Callable[[], bool]) -> Client:
         """Count one more stream. Raises Refused when there are too many, or none are taken."""
         if self._closed:
             raise Refused(503, "shutting_down", "This server is shutting down; ask again.")
@@ -207,10 +216,18 @@ class Hub:
                 503, "too_many_streams", "Too many streams are open here; close one, or wait.",
                 headers={"Retry-After": "5"},
             )  # fmt: skip
+        if token_id and self._of_tokens[token_id] >= self._max_of_token:
+            raise Refused(
+                429, "too_many_streams", "This token has too many streams open; close one.",
+                headers={"Retry-After": "5"},
+            )  # fmt: skip
         self._streams += 1
+        self._of_tokens[token_id] += 1
+        return Client(allowed, token_id)
 
-    def let_go(self) -> None:
+    def let_go(self, client: Client) -> None:
         self._streams -= 1
+        self._of_tokens[client.token_id] -= 1
 
     @contextlib.contextmanager
     def present(self, client: Client) -> Iterator[None]:

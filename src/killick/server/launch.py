@@ -9,11 +9,12 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, Self
 
 import uvicorn
+from msgspec.structs import replace
 
-from killick.server.app import make_app
+from killick.server.app import beside_requests, make_app
 from killick.server.auth import Guard, Tokens
 from killick.server.connections import (
     WAITING_MAX,
@@ -35,6 +36,9 @@ TAKEN_AT_ONCE: Final = 16
 LAST_SECONDS: Final = 4.0
 """After the time for turns: how long ending them, the streams and the store may take."""
 
+MakeStore = Callable[[str | None], AsyncStore]
+"""Opens the store of a tenant; of the server's own for None."""
+
 MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
 """Starts the runner that answers prompts, for as long as the server lasts."""
 
@@ -51,7 +55,7 @@ class _Server(QuietServer):
 
 
 async def serve(
-    make_store: Callable[[], AsyncStore],
+    make_store: MakeStore,
     make_runner: MakeRunner,
     settings: ServerSettings,
     tokens: Tokens,
@@ -69,10 +73,17 @@ async def serve(
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
-        store = await stack.enter_async_context(make_store())
+        store = await stack.enter_async_context(make_store(None))
         runner = await stack.enter_async_context(make_runner(store))
-        guard = Guard(settings.host, settings.allowed_hosts, tokens)
-        service = Service(store, runner, settings, guard, log)
+        guard = Guard(
+            settings.host,
+            settings.allowed_hosts,
+            tokens,
+            requests_per_second=settings.token_requests,
+        )
+        tenants = _Tenants(make_store, make_runner, settings, guard, log)
+        await stack.enter_async_context(tenants)
+        service = Service(store, runner, settings, guard, log, tenants.open)
         server = _Server(
             uvicorn.Config(
                 make_app(service),
@@ -97,6 +108,57 @@ async def serve(
     log.info("ended")
 
 
+class _Tenants:
+    """The parts of other tenants, each in a task of its own from its first request to the end."""
+
+    def __init__(
+        self,
+        make_store: MakeStore,
+        make_runner: MakeRunner,
+        settings: ServerSettings,
+        guard: Guard,
+        log: Log,
+    ) -> None:
+        self._make_store = make_store
+        self._make_runner = make_runner
+        self._settings = settings
+        self._guard = guard
+        self._log = log
+        self._over = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def open(self, tenant: str) -> Service:
+        """Open a tenant's store, and run what its part needs. Raises what opening raises."""
+        opened: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
+        name = f"killick-tenant-{len(self._tasks)}"
+        self._tasks.append(asyncio.create_task(self._run(tenant, opened), name=name))
+        return await asyncio.shield(opened)
+
+    async def _run(self, tenant: str, opened: "asyncio.Future[Service]") -> None:
+        # What is posted to webhooks is of the server's own tenant.
+        settings = replace(self._settings, tenant=tenant, webhooks=())
+        try:
+            async with (
+                self._make_store(tenant) as store,
+                self._make_runner(store) as runner,
+            ):
+                service = Service(store, runner, settings, self._guard, self._log)
+                async with beside_requests(service):
+                    opened.set_result(service)
+                    await self._over.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+
 @contextlib.asynccontextmanager
 async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[None]:
     """On a signal: begin no turn, let turns finish, stop them, end streams. A second hurries."""
@@ -114,15 +176,17 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
     async def end() -> None:
         await asked.wait()
         service.draining = True
-        _leave_after(service.settings.drain_seconds + LAST_SECONDS)
-        draining = asyncio.ensure_future(service.turns.drain(service.settings.drain_seconds))
+        seconds = service.settings.drain_seconds
+        _leave_after(seconds + LAST_SECONDS)
+        parts = service.parts()
+        draining = asyncio.ensure_future(_drain(parts, seconds))
         hurrying = asyncio.ensure_future(hurry.wait())
         await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
             draining.cancel()
-            await service.turns.drain(0)
+            await _drain(parts, 0)
         hurrying.cancel()
-        await service.hub.close()
+        await asyncio.gather(*(part.hub.close() for part in parts))
         server.should_exit = True
 
     ending = asyncio.create_task(end())
@@ -134,6 +198,11 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
             await ending
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+async def _drain(parts: list[Service], seconds: float) -> None:
+    """Let the turns of all tenants finish for a while, then stop them."""
+    await asyncio.gather(*(part.turns.drain(seconds) for part in parts))
 
 
 def _leave_after(seconds: float) -> None:

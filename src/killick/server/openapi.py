@@ -28,10 +28,11 @@ _STATUSES: Final = {
     421: "The server does not go by that name.",
     422: "What was sent cannot be recorded, or cannot be done.",
     500: "The session is damaged, or the server failed.",
+    429: "This token asks too often, or has too many streams open; Retry-After says when to ask.",
     503: "Not now: the store cannot serve, or the server is shutting down.",
 }
 
-_ALWAYS: Final = (400, 401, 403, 421, 503)
+_ALWAYS: Final = (400, 401, 403, 421, 429, 503)
 _WITH_BODY: Final = (413, 415)
 
 

@@ -12,7 +12,6 @@ from killick.adapters.ag_ui import find_run, run_events, snapshot
 from killick.model.limits import ID_BYTES_MAX
 from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
 from killick.server.events import LAST_EVENT, PulledStream
-from killick.server.hub import Client
 from killick.server.responses import Refused
 from killick.server.schemas import EventQuery, Failure
 from killick.session.aio import AsyncSession
@@ -75,9 +74,7 @@ async def _follow(
 ) -> Response:
     await find_run(session, turn_id, after)  # refused before the answer begins
     run_id = None if given is None else given.run_id
-    call.service.hub.admit()
-    guard, headers = call.service.guard, call.request.headers
-    client = Client(lambda: guard.still_may_read(headers))
+    client = call.admit_stream()
     pieces = _pieces(session, turn_id, after, run_id)
     return PulledStream(call.service, pieces, client, failed=_run_error)
 

@@ -1,13 +1,18 @@
 """One server: its settings, and the parts that it is made of."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from killick.server.auth import Guard
 from killick.server.hub import Hub
 from killick.server.log import Log
+from killick.server.responses import Refused
 from killick.server.runner import Runner, Turns
 from killick.server.webhooks import Webhook
 from killick.session.aio import AsyncStore
+from killick.session.open import DEFAULT_TENANT
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +24,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 4 * 1024 * 1024
     import_bytes: int = 64 * 1024 * 1024
     streams: int = 1_000
+    token_streams: int = 200
+    token_requests: float = 100.0
+    """Requests a second of one token."""
+    tenant: str = DEFAULT_TENANT
+    """Whose sessions clients without a tenant of their own are served."""
     head_seconds: float = 10.0
     beat_seconds: float = 15.0
     look_seconds: float = 1.0
@@ -26,8 +36,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: tuple[Webhook, ...] = ()
 
 
+OpenTenant = Callable[[str], Awaitable["Service"]]
+"""Opens the store of another tenant, and starts what runs beside requests."""
+
+
 class Service:
-    """One server. Nothing here is the truth: all of it is in the store."""
+    """One tenant's part of a server. Nothing here is the truth: all of it is in the store."""
 
     def __init__(
         self,
@@ -36,12 +50,40 @@ class Service:
         settings: ServerSettings,
         guard: Guard,
         log: Log,
+        open_tenant: OpenTenant | None = None,
     ) -> None:
+        self._open_tenant = open_tenant
+        self._others: dict[str, Service] = {}
+        self._opening = asyncio.Lock()
         self.store = store
         self.settings = settings
         self.guard = guard
         self.log = log
         self.runner = runner
         self.turns = Turns(store, runner, log)
-        self.hub = Hub(store, log, max_streams=settings.streams, beat_seconds=settings.beat_seconds)
+        self.hub = Hub(
+            store,
+            log,
+            max_streams=settings.streams,
+            max_of_token=settings.token_streams,
+            beat_seconds=settings.beat_seconds,
+        )
         self.draining = False
+
+    async def of(self, tenant: str | None) -> "Service":
+        """Return the part of a token's tenant, which its first request opens.
+
+        Raises what opening a store raises. If interrupted: it is opened all the same.
+        """
+        if tenant is None or tenant == self.settings.tenant:
+            return self
+        async with self._opening:
+            if tenant not in self._others:
+                if self._open_tenant is None or self.draining:
+                    raise Refused(503, "shutting_down", "This tenant is not served here now.")
+                self._others[tenant] = await self._open_tenant(tenant)
+        return self._others[tenant]
+
+    def parts(self) -> "list[Service]":
+        """Return the parts of all tenants that were asked for, this one first."""
+        return [self, *self._others.values()]

@@ -414,9 +414,8 @@ def _usage(total: Total) -> UsageDay:
 
 async def about(call: ApiCall) -> ApiAnswer:
     """Return the version, the model that answers, and what this client may do."""
-    may = call.service.guard.may(call.request.headers) or "read"
     who = call.service.runner
-    value = About(version=version("killick"), model=who.model, lacks=who.lacks, may=may)
+    value = About(version=version("killick"), model=who.model, lacks=who.lacks, may=call.token.may)
     return ApiAnswer(200, value)
 
 

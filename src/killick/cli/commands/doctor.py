@@ -342,19 +342,16 @@ def _removal_shape(removal: Removal) -> dict[str, Any]:
 
 
 @command(
-    (
-        "killick grant program",
-        "let a role of the server use the store, tenant by tenant",
-    ),
-    ("killick grant acme_program --tenant acme", "let it see the rows of one tenant, for good"),
+    ("killick grant program --store postgresql://db.example/agents", "let a role use the store"),
+    ("killick grant acme --tenant acme --store postgresql://db.example/agents", "as one tenant"),
 )
 @click.argument("role")
 @click.option("--tenant", metavar="NAME", help="The one tenant that the role is for.")
 def grant(invocation: Invocation, role: str, tenant: str | None) -> None:
-    """Give a role of a PostgreSQL server its part in the store, bound by row security.
+    """Give a role of a PostgreSQL server its part in the store.
 
-    Such a role sees the rows of the tenant that its store names, and no others. The store's URL
-    must name the owner of the tables.
+    Row security binds it: it sees the rows of the tenant that its store names, and no others. The
+    store's URL must name the owner of the tables.
     """
     url = invocation.where().url
     if not url.startswith(SERVERS):

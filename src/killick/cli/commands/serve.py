@@ -11,10 +11,11 @@ from killick.cli.commands.chat import allow_option
 from killick.cli.invocation import Invocation, command, warn_of_old_tokens
 from killick.cli.output import Column
 from killick.errors import needs_extra
+from killick.session.open import DEFAULT_TENANT
 from killick.session.runtime import system_clock
 
 if TYPE_CHECKING:
-    from killick.server.auth import Tokens
+    from killick.server.auth import Token, Tokens
 
 
 @command(
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 )
 @click.option("--streams", type=click.IntRange(1), default=1_000, show_default=True,
               help="How many event streams may be open.")  # fmt: skip
+@click.option("--token-streams", type=click.IntRange(1), default=200, show_default=True,
+              help="How many of them one token may have.")  # fmt: skip
+@click.option("--token-requests", type=click.FloatRange(0, min_open=True), default=100.0,
+              show_default=True, help="Requests a second of one token.")  # fmt: skip
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL",
               help="Post what happens in all sessions to this URL.")  # fmt: skip
 @click.option("--webhook-secret", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
@@ -87,6 +92,9 @@ def serve(
         allowed_hosts=allow_host,
         drain_seconds=options["drain"],
         streams=options["streams"],
+        token_streams=options["token_streams"],
+        token_requests=options["token_requests"],
+        tenant=os.environ.get("KILLICK_TENANT") or DEFAULT_TENANT,
         webhooks=tuple(
             Webhook(url=url, secret=secret, private=options["webhook_private"])
             for url in options["webhooks"]
@@ -104,7 +112,7 @@ def serve(
 
     asyncio.run(
         serve_forever(
-            lambda: AsyncStore(url),
+            lambda tenant: AsyncStore(url, tenant=tenant),
             lambda store: agent_runner(store, model=model, root=Path(root), allowed=allow),
             settings,
             Tokens(token_path()),
@@ -124,13 +132,17 @@ def _secret(file: str | None) -> bytes | None:
 @command(
     ("killick token make laptop", "let a client read and write; the token is shown once"),
     ("killick token make dashboard --read", "let a client read"),
+    ("killick token make acme-app --tenant acme", "let a client see the sessions of one tenant"),
     ("killick token list", "which there are"),
     ("killick token revoke laptop", "take one away; a running server notices at once"),
 )
 @click.argument("action", type=click.Choice(["make", "list", "revoke"]))
 @click.argument("name", required=False)
 @click.option("--read", is_flag=True, help="A token that may only read.")
-def token(invocation: Invocation, action: str, name: str | None, *, read: bool) -> None:
+@click.option("--tenant", metavar="NAME", help="The tenant whose sessions it is for.")
+def token(
+    invocation: Invocation, action: str, name: str | None, *, read: bool, tenant: str | None
+) -> None:
     """Make, list and revoke the tokens that a server asks for.
 
     Without any, a server serves this machine alone. With one, every client needs it.
@@ -148,22 +160,31 @@ def token(invocation: Invocation, action: str, name: str | None, *, read: bool) 
         gone = tokens.revoke(name)
         invocation.answer({"id": gone.id, "name": gone.name}, f"{gone.name} ({gone.id}) is revoked")
         return
-    made, secret = tokens.make(name, "read" if read else "write", system_clock())
-    shape = {"id": made.id, "name": made.name, "may": made.may, "token": secret}
+    made, secret = tokens.make(name, "read" if read else "write", system_clock(), tenant)
+    shape = {**_shape(made), "token": secret}
     invocation.answer(shape, secret)
     invocation.note(f"{made.name} may {made.may}; this is shown once, only its hash is kept")
+
+
+def _shape(token: "Token") -> dict[str, str | None]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "may": token.may,
+        "made_at": token.made_at,
+        "tenant": token.tenant,
+    }
 
 
 def _list(invocation: Invocation, tokens: "Tokens") -> None:
     listed = tokens.all()
     if invocation.json:
-        shapes = [
-            {"id": token.id, "name": token.name, "may": token.may, "made_at": token.made_at}
-            for token in listed
-        ]
-        invocation.out.json(shapes)
+        invocation.out.json([_shape(token) for token in listed])
         return
-    rows = [(token.id, token.name, token.may, token.made_at) for token in listed]
-    invocation.out.table([Column(name) for name in ("ID", "NAME", "MAY", "MADE AT")], rows)
+    rows = [
+        (token.id, token.name, token.may, token.made_at, token.tenant or "") for token in listed
+    ]
+    names = ("ID", "NAME", "MAY", "MADE AT", "TENANT")
+    invocation.out.table([Column(name) for name in names], rows)
     if not listed:
         invocation.note("no tokens: a server serves this machine alone, and asks for none")
