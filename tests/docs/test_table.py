@@ -49,7 +49,7 @@ def test_a_coding_agent_keeps_what_its_run_kept(label: str) -> None:
     text = (DOCS / "agents.md").read_text(encoding="utf-8")
     (row,) = [row for row in ROWS if row[0].startswith(label)]
     tools, words = (
-        re.findall(rf"^\| {AGENTS[label]} ([\d.]+) \| ([^|]*)\|", part, re.MULTILINE)[0]
+        re.findall(rf"^\| {AGENTS[label]} ([\d.]+) \| [\d-]+ \| ([^|]*)\|", part, re.MULTILINE)[0]
         for part in (text.split(f"### {title}\n")[1].split("###")[0] for title in TITLES)
     )
     assert tools[0].startswith(row[0].removeprefix(label).strip())
