@@ -209,11 +209,13 @@ class Platter:
                 if event.name in self._now:
                     self._now[event.name].pending.append(event)
             case "sync":
-                inode = self._now[event.name]
-                inode.synced = _written(inode.synced, inode.pending)
-                inode.pending = []
+                if event.name in self._now:
+                    inode = self._now[event.name]
+                    inode.synced = _written(inode.synced, inode.pending)
+                    inode.pending = []
             case "lost":
-                self._now[event.name].pending = []
+                if event.name in self._now:
+                    self._now[event.name].pending = []
             case "open" | "ack":
                 pass
 

@@ -54,7 +54,7 @@ from killick.errors import (
     WorkLost,
 )
 from killick.model.causes import Cause
-from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
+from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, TurnEnding, Usage
 from killick.model.messages import (
     File,
     Image,
@@ -302,6 +302,7 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnEnded",
+    "TurnEnding",
     "TurnInfo",
     "TurnNotFound",
     "TurnStopped",

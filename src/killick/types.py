@@ -8,7 +8,7 @@ from killick.maintenance.examine import Finding, Salvaged
 from killick.maintenance.prove import ExpectedLink, Verified
 from killick.model.causes import Cause
 from killick.model.effects import Effect, Outcome, SettledBy
-from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, Usage
+from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, TurnEnding, Usage
 from killick.model.messages import (
     Extra,
     File,
@@ -145,6 +145,7 @@ __all__ = [
     "Tools",
     "Total",
     "Totals",
+    "TurnEnding",
     "TurnInfo",
     "Url",
     "Usage",

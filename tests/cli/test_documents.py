@@ -82,7 +82,7 @@ def test_entries_deltas_usage_and_removals(killick: Runner, sample: Sample) -> N
     done = killick("tail", sample.build, "--until-end", "--after", "24", "--json")
     assert keys(done.json) == described("an entry")
     stats = killick("stats", "--json").json
-    assert keys(stats) == {"counts", "by", "usage", "total"}
+    assert keys(stats) == {"behind", "by", "counts", "total", "usage"}
     assert keys(stats["usage"][0]) == described("usage")
     (removal, *_) = killick("clean", "--idle-after", "0s", "--json").json
     assert keys(removal) == described("a removal")

@@ -184,7 +184,9 @@ class Feed:
         self.delays: list[float] = []
 
     def run(self) -> None:
-        Store(self._path).close()
+        with Store(self._path) as store:
+            for name in self._names:  # an agent may be killed before it has made its next one
+                store.create_session(id=name)
         with held_open(self._path):
             server, following = self._serve(), self._follow()
             shares = [self._names[number::_AGENTS] for number in range(_AGENTS)]
