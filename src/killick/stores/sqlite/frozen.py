@@ -70,8 +70,9 @@ class FrozenFile:
                     turn.close()
                     continue
                 frozen.enter_context(self._reading())
+                is_frozen = self._log.is_empty()  # else a program without Killick wrote in between
                 turn.close()
-                if self._log.is_empty():  # else a program without Killick wrote in between
+                if is_frozen:
                     pages, self._todo = self._todo, set()
                     self._visit(file, pages)
                     file.sync()  # here, where no writer waits for it

@@ -21,6 +21,8 @@ _TREES: Final = frozenset((_KEY_INNER, _ROW_INNER, _KEY_LEAF, _ROW_LEAF))
 _HEAD: Final = struct.Struct(">BHHH")
 _BLOCK: Final = struct.Struct(">HH")
 _ZEROS: Final = bytes(65_536)
+_NUMBERS: Final = 4 + 2 * 9
+"""The bytes that a row begins with take no more than these: a page, its length and its key."""
 
 Range = tuple[int, int]
 """The first of some bytes in a page, and the one behind the last."""
@@ -37,13 +39,13 @@ class FileHeader(NamedTuple):
     usable: int
     pages: int
     first_trunk: int
+    free_pages: int
 
 
 def read_header(data: bytes) -> FileHeader:
     size = int.from_bytes(data[16:18], "big")
     size = 65_536 if size == 1 else size
-    pages, trunk = struct.unpack_from(">II", data, 28)
-    return FileHeader(size, size - data[20], pages, trunk)
+    return FileHeader(size, size - data[20], *struct.unpack_from(">III", data, 28))
 
 
 def is_tree(data: bytes, at: int) -> bool:
@@ -67,6 +69,7 @@ def leftovers(data: bytes, at: int, head: int, usable: int) -> list[Range]:
     if not gap <= content <= usable:
         raise PageDamaged("rows and their pointers overlap")
     dirty: list[Range] = []
+    blocks: list[Range] = []
     if not _ZEROS.startswith(data[at + gap : at + content]):
         dirty.append((gap, content))
     while block:
@@ -78,10 +81,62 @@ def leftovers(data: bytes, at: int, head: int, usable: int) -> list[Range]:
             raise PageDamaged("free blocks overlap")
         if not _ZEROS.startswith(data[at + block + 4 : at + end]):
             dirty.append((block + 4, end))
+        blocks.append((block, end))
         block = after
-    if dirty and any(offset < content for offset in _pointers(data, at + pointers, cells)):
-        raise PageDamaged("a row lies outside of the rows")
+    if dirty:
+        rows = [row[:2] for row in _rows(data, at, head, usable)]
+        _check_account(sorted([*rows, *blocks]), content, usable, data[at + head + 7])
     return dirty
+
+
+def _check_account(used: list[Range], content: int, usable: int, lost: int) -> None:
+    """Refuse a page whose rows and free blocks overlap, or do not fill it but for `lost` bytes.
+
+    Raises PageDamaged.
+    """
+    behind = content
+    for first, end in used:
+        if first < behind or end > usable:
+            raise PageDamaged("rows overlap")
+        lost -= first - behind
+        behind = end
+    if lost != usable - behind:
+        raise PageDamaged("bytes that should hold rows hold none")
+
+
+class _Row(NamedTuple):
+    """Where a row begins and ends in its page, and how long it is, there and in other pages."""
+
+    first: int
+    end: int
+    here: int
+    length: int
+
+
+def _rows(data: bytes, at: int, head: int, usable: int) -> Iterator[_Row]:
+    """Yield the rows of a page. Raises PageDamaged for one that does not lie in it."""
+    kind, _, cells, _ = _HEAD.unpack_from(data, at + head)
+    least = (usable - 12) * 32 // 255 - 23
+    most = usable - 35 if kind == _ROW_LEAF else (usable - 12) * 64 // 255 - 23
+    page = data[at : at + usable] + bytes(_NUMBERS)  # a number may seem to go on behind the end
+    for first in _pointers(data, at + head + (8 if kind > _ROW_INNER else 12), cells):
+        if first >= usable:
+            raise PageDamaged("a row lies outside of its page")
+        if kind == _ROW_INNER:
+            _, end = number_at(page, first + 4)
+            yield _Row(first, end, 0, 0)
+            continue
+        length, begin = number_at(page, first + (4 if kind == _KEY_INNER else 0))
+        if kind == _ROW_LEAF:
+            _, begin = number_at(page, begin)
+        here = length
+        if length > most:
+            here = least + (length - least) % (usable - 4)
+            here = here if here <= most else least
+        end = max(begin + here + (4 if here < length else 0), first + 4)
+        if end > usable:
+            raise PageDamaged("a row lies outside of its page")
+        yield _Row(first, end, here, length)
 
 
 def _pointers(data: bytes, at: int, cells: int) -> tuple[int, ...]:
@@ -89,23 +144,14 @@ def _pointers(data: bytes, at: int, cells: int) -> tuple[int, ...]:
 
 
 def long_rows(data: bytes, at: int, head: int, usable: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each row that goes on in other pages, the first of these and how much is there."""
-    kind, _, cells, _ = _HEAD.unpack_from(data, at + head)
-    if kind == _ROW_INNER:
-        return
-    least = (usable - 12) * 32 // 255 - 23
-    most = usable - 35 if kind == _ROW_LEAF else (usable - 12) * 64 // 255 - 23
-    for pointer in _pointers(data, at + head + (8 if kind > _ROW_INNER else 12), cells):
-        offset = at + pointer + (4 if kind == _KEY_INNER else 0)
-        size, offset = number_at(data, offset)
-        if kind == _ROW_LEAF:
-            _, offset = number_at(data, offset)
-        if size <= most:
-            continue
-        here = least + (size - least) % (usable - 4)
-        here = here if here <= most else least
-        offset += here
-        yield int.from_bytes(data[offset : offset + 4], "big"), size - here
+    """Yield, for each row that goes on in other pages, the first of these and how much is there.
+
+    Raises PageDamaged for a row that does not lie in its page.
+    """
+    for row in _rows(data, at, head, usable):
+        if row.here < row.length:
+            follows = data[at + row.end - 4 : at + row.end]
+            yield int.from_bytes(follows, "big"), row.length - row.here
 
 
 def number_at(data: bytes, at: int) -> tuple[int, int]:
@@ -120,7 +166,12 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def trunk(data: bytes, usable: int) -> tuple[int, list[int], int]:
-    """Return the next page of the list of free pages, those named in this one, and its length."""
+    """Return the next page of the list of free pages, those named in this one, and its length.
+
+    Raises PageDamaged.
+    """
+    if len(data) < usable:
+        raise PageDamaged("the list of free pages goes on outside of the file")
     after, count = struct.unpack_from(">II", data, 0)
     if count > usable // 4 - 2:
         raise PageDamaged("the list of free pages is too long")

@@ -26,9 +26,8 @@ from killick.stores.sqlite.pages import (
     trunk,
 )
 
-_SWEPT: Final = """
-INSERT OR REPLACE INTO meta (name, value)
-VALUES ('swept', 1 + ifnull((SELECT value FROM meta WHERE name = 'swept'), 0))
+_COUNT: Final = """
+INSERT INTO meta (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
 """
 
 
@@ -61,6 +60,8 @@ class Sweeper(FrozenFile):
         """
         with closing(self._connect()) as connection:
             self._tails = not connection.execute("SELECT 1 FROM meta WHERE name = 'swept'").get
+            if self._tails and not _is_sound(connection):
+                self._tails, self._damaged = False, 1  # a page may belong to two rows
         with closing(DatabaseFile(self._path)) as file:
             with ExitStack() as turn:
                 if not self.visit(file, turn):
@@ -70,8 +71,8 @@ class Sweeper(FrozenFile):
         return Swept(self._pages, self._cleared, self._damaged)
 
     def _conclude(self, connection: apsw.Connection) -> None:
-        """Make every connection forget the pages that it remembers."""
-        connection.execute(_SWEPT)
+        """Count this sweep, which makes every connection forget the pages that it remembers."""
+        connection.execute(_COUNT, ("damaged sweeps" if self._damaged else "swept",))
         connection.execute("COMMIT")
 
     def _visit(self, file: DatabaseFile, pages: Collection[int] | None) -> None:
@@ -92,43 +93,79 @@ class Sweeper(FrozenFile):
         head, start = (HEADER if number == 1 else 0), (number - 1) * header.page_size
         try:
             dirty = leftovers(data, at, head, header.usable)
-            tails = self._old_tails(file, header, data, at, head) if self._tails else ()
+            tails = list(_old_tails(file, header, data, at, head)) if self._tails else []
         except PageDamaged:
             self._damaged += 1
             return 0
         ranges = [(start + first, end - first) for first, end in dirty]
         return sum(file.clear(offset, length) for offset, length in (*ranges, *tails))
 
-    def _old_tails(
-        self, file: DatabaseFile, header: FileHeader, data: bytes, at: int, head: int
-    ) -> Iterator[tuple[int, int]]:
-        """Yield what lies behind the end of long rows: only older versions left something there."""
-        room = header.usable - 4
-        for page, left in long_rows(data, at, head, header.usable):
-            while left > room:
-                page, left = file.next_page(header, page), left - room
-            start = (page - 1) * header.page_size
-            if not is_clear(file.read(room - left, start + 4 + left)):
-                yield start + 4 + left, room - left
-
     def _clear_free(
         self, file: DatabaseFile, header: FileHeader, pages: Collection[int] | None
     ) -> int:
         """Clear free pages: older versions left what was in them."""
-        cleared, page, seen = 0, header.first_trunk, 0
-        while page and seen <= header.pages:
+        try:
+            trunks = _free_pages(file, header)
+        except PageDamaged:
+            self._damaged += 1
+            return 0
+        cleared = 0
+        for page, end, free in trunks:
             start = (page - 1) * header.page_size
-            data = file.read(header.page_size, start)
-            try:
-                page, free, end = trunk(data, header.usable)
-            except PageDamaged:
-                self._damaged += 1
-                break
-            seen += 1 + len(free)
-            if not is_clear(data[end : header.usable]):
+            if not is_clear(file.read(header.usable - end, start + end)):
                 cleared += file.clear(start + end, header.usable - end)
             for each in free if pages is None else [each for each in free if each in pages]:
                 start = (each - 1) * header.page_size
-                if 1 < each <= header.pages and not is_clear(file.read(header.page_size, start)):
+                if not is_clear(file.read(header.page_size, start)):
                     cleared += file.clear(start, header.page_size)
         return cleared
+
+
+def _is_sound(connection: apsw.Connection) -> bool:
+    """Tell whether each page of the file belongs to one row or table, as SQLite finds it."""
+    try:
+        return bool(connection.pragma("quick_check", 1) == "ok")
+    except apsw.CorruptError:
+        return False
+
+
+def _old_tails(
+    file: DatabaseFile, header: FileHeader, data: bytes, at: int, head: int
+) -> Iterator[tuple[int, int]]:
+    """Yield what lies behind the end of long rows: only older versions left something there.
+
+    Raises PageDamaged for a row that does not end where its length says.
+    """
+    room = header.usable - 4
+    for first, length in long_rows(data, at, head, header.usable):
+        if length > header.pages * room:
+            raise PageDamaged("a row is longer than the file")
+        page, left = first, length
+        after = file.next_page(header, page)
+        while left > room:
+            page, left = after, left - room
+            after = file.next_page(header, page)
+        if after:
+            raise PageDamaged("a row goes on behind its end")
+        start = (page - 1) * header.page_size
+        if not is_clear(file.read(room - left, start + 4 + left)):
+            yield start + 4 + left, room - left
+
+
+def _free_pages(file: DatabaseFile, header: FileHeader) -> list[tuple[int, int, list[int]]]:
+    """Return the pages that list free ones: the number of each, its length, and what it lists.
+
+    Raises PageDamaged if they are not as many as the file says: then none may be touched.
+    """
+    trunks: list[tuple[int, int, list[int]]] = []
+    page, count = header.first_trunk, 0
+    while page and count < header.free_pages:
+        data = file.read(header.page_size, (page - 1) * header.page_size)
+        after, free, end = trunk(data, header.usable)
+        if not all(1 < each <= header.pages for each in (page, *free)):
+            raise PageDamaged("a free page lies outside of the file")
+        trunks.append((page, end, free))
+        page, count = after, count + 1 + len(free)
+    if page or count != header.free_pages:
+        raise PageDamaged("the list of free pages is not as long as the file says")
+    return trunks

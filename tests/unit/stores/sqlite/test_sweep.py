@@ -1,9 +1,11 @@
 """A sweep clears what no row accounts for, and nothing else, whatever others write meanwhile."""
 
 import random
+import struct
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 
 import apsw
@@ -227,14 +229,112 @@ def test_a_reader_that_keeps_the_log_is_told_of(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_page_that_is_not_as_sqlite_makes_them_is_left_alone() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_one_bit_that_is_wrong_never_costs_a_row(tmp_path: Path, seed: int) -> None:
+    """A bit of a page's head, pointers or free blocks is turned, and turned back after a visit."""
+    path = tmp_path / "work.db"
+    connection = connect(path, secure=False)
+    connection.execute(SCHEMA)
+    work = Workload(connection, seed)
+    for _ in range(25):
+        work.commit(10)
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    connection.close()
+    sound, chance, damaged = path.read_bytes(), random.Random(seed), 0
+    for place, bit in islice(_bits(sound, chance), 200):
+        path.write_bytes(_turned(sound, place, bit))
+        sweeper = Sweeper(path, lambda: connect(path), nullcontext, 1)
+        sweeper._tails = True
+        with closing(DatabaseFile(path)) as file:
+            sweeper._visit(file, None)
+        damaged += sweeper._damaged
+        path.write_bytes(_turned(path.read_bytes(), place, bit))
+        with closing(apsw.Connection(str(path))) as connection:
+            assert connection.pragma("integrity_check") == "ok", (place, bit)
+            assert dict(connection.execute("SELECT key, text FROM rows")) == work.rows
+    assert damaged > 50
+
+
+def _bits(sound: bytes, chance: random.Random) -> Iterator[tuple[int, int]]:
+    """Yield bits by which pages are found and taken apart: a place in the file, and one of 8."""
+    trees = [at for at in range(0, len(sound), 4_096) if pages.is_tree(sound, at or 100)]
+    while True:
+        at = chance.choice(trees)
+        head = at or 100
+        _, block, cells = struct.unpack_from(">BHH", sound, head)
+        places = [head + chance.randrange(8), head + 8 + chance.randrange(2 * cells or 2)]
+        places += [at + block + chance.randrange(4)] if block else []
+        for place in (*places, chance.choice(trees) + chance.randrange(4_096)):
+            yield place, chance.randrange(8)
+
+
+def _turned(data: bytes, place: int, bit: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+
+def test_a_list_of_free_pages_that_does_not_add_up_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    connection = connect(path, secure=False)
+    connection.execute(SCHEMA)
+    connection.execute("INSERT INTO rows (text) VALUES (?)", ("gone" * 50_000,))
+    connection.execute("DELETE FROM rows")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    connection.close()
+    data = path.read_bytes()
+    path.write_bytes(data[:39] + bytes([data[39] - 1]) + data[40:])
+    sweeper = Sweeper(path, lambda: connect(path), nullcontext, 1)
+    with closing(DatabaseFile(path)) as file:
+        sweeper._visit(file, None)
+    assert sweeper._damaged == 1
+    assert b"gonegone" in path.read_bytes()
+
+
+def test_a_damaged_file_is_swept_again_once_it_is_sound(tmp_path: Path) -> None:
+    """The ends of long rows are cleared by the first sweep that finds nothing damaged."""
+    path = tmp_path / "work.db"
+    connection = connect(path)
+    connection.execute(SCHEMA)
+    connection.execute("INSERT INTO rows (text) VALUES (?)", ("wide" * 2_000,))
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    connection.close()
+    sound = path.read_bytes()
+    filled = [at for at in range(0, len(sound), 4_096) if b"wide" in sound[at : at + 4_096]]
+    root = filled[0]
+    end = next(at for at in filled if not sound[at] and sound.startswith(bytes(6), at + 4_090))
+    old = bytearray(sound)
+    old[end + 4_090 : end + 4_096] = b"secret"
+    path.write_bytes(_turned(bytes(old), root + 3, 0))  # it counts a row too few, or too many
+    swept = run(path, threading.Lock())
+    assert swept is not None
+    assert swept.damaged
+    assert b"secret" in path.read_bytes()
+    path.write_bytes(_turned(path.read_bytes(), root + 3, 0))
+    swept = run(path, threading.Lock())
+    assert swept is not None
+    assert not swept.damaged
+    assert b"secret" not in path.read_bytes()
+
+
+def row_leaf() -> bytearray:
+    """Return a page with one row of 96 bytes, at its end."""
     page = bytearray(4_096)
     page[0] = 13
-    page[3:5] = (1).to_bytes(2, "big")  # one row
-    page[5:7] = (4_000).to_bytes(2, "big")  # rows begin here
+    page[3:5] = (1).to_bytes(2, "big")
+    page[5:7] = (4_000).to_bytes(2, "big")
     page[8:10] = (4_000).to_bytes(2, "big")
+    page[4_000:4_002] = bytes([94, 1])
+    return page
+
+
+def test_a_page_that_is_not_as_sqlite_makes_them_is_left_alone() -> None:
+    page = row_leaf()
     assert pages.leftovers(bytes(page), 0, 0, 4_096) == []
     page[2_000] = 1
+    assert pages.leftovers(bytes(page), 0, 0, 4_096) == [(10, 4_000)]
+    page[4_000] = 93  # a byte belongs to no row
+    with pytest.raises(pages.PageDamaged):
+        pages.leftovers(bytes(page), 0, 0, 4_096)
+    page[7] = 1  # and the page says so
     assert pages.leftovers(bytes(page), 0, 0, 4_096) == [(10, 4_000)]
     page[8:10] = (3_000).to_bytes(2, "big")  # a row where there are none
     with pytest.raises(pages.PageDamaged):
@@ -248,8 +348,14 @@ def test_a_free_block_is_cleared_but_for_its_head() -> None:
     page = bytearray(4_096)
     page[0] = 10
     page[1:3] = (4_050).to_bytes(2, "big")
+    page[3:5] = (2).to_bytes(2, "big")
     page[5:7] = (4_000).to_bytes(2, "big")
+    page[8:12] = (4_000).to_bytes(2, "big") + (4_070).to_bytes(2, "big")
+    page[4_000], page[4_070] = 49, 25
     page[4_050:4_054] = bytes([0, 0, 0, 20])
     assert pages.leftovers(bytes(page), 0, 0, 4_096) == []
     page[4_060] = 1
     assert pages.leftovers(bytes(page), 0, 0, 4_096) == [(4_054, 4_070)]
+    page[4_053] = 24  # it reaches into the row behind it
+    with pytest.raises(pages.PageDamaged):
+        pages.leftovers(bytes(page), 0, 0, 4_096)
