@@ -280,4 +280,5 @@ def _state(
         return "unknown" if over else "running"
     if message.state == "partial" and not is_whole_object(call.arguments):
         return "cut off"
-    return "not started" if seen else "unknown"
+    # Of a tool that the provider runs itself, no start is ever seen.
+    return "not started" if seen and call.tool_type != "hosted" else "unknown"

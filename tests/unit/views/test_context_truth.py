@@ -176,9 +176,32 @@ def test_a_call_whose_start_was_not_seen_is_unknown(session: Session) -> None:
 
 
 def test_a_call_that_was_cut_off_unseen_is_not_said_not_to_have_run(session: Session) -> None:
-    with session.turn("Go.", starts="unseen") as turn, turn.stream() as reply:
+    with session.turn("Go.", starts="unseen") as turn, dropped(turn) as reply:
         reply.tool_call("c1", name="shell", arguments='{"a')
-    assert "did not run" not in str(lines(session))
+    told = "A call to shell was cut off while its arguments were written."
+    assert (
+        lines(session)[-1] == f"user: [The answer above was cut off before it was complete. {told}]"
+    )
+
+
+def test_a_call_that_the_provider_runs_itself_is_unknown(session: Session) -> None:
+    """Of such a call no start is ever seen, by no recorder."""
+    call = ToolCall("c1", "search", "{}", "hosted")
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[call]))
+    assert tools(session) == [f"result c1 failed: {UNSEEN}"]
+    assert [tool.state for item in session.transcript() for tool in item.tools] == ["unknown"]
+
+
+def test_a_denial_of_a_question_that_was_asked_again_is_none(session: Session) -> None:
+    with session.turn("Go.") as turn:
+        asks(turn, "c1")
+        first = turn.ask_approval("c1", "{}")
+        second = turn.ask_approval("c1", "{}")
+        session.decide_approval(first, approved=False)
+        assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}"]
+        session.decide_approval(second, approved=False)
+        assert "was denied" in tools(session)[0]
 
 
 def test_a_summary_does_not_hide_that_starts_were_not_seen(session: Session) -> None:
