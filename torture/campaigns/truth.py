@@ -1,16 +1,19 @@
 """What a model is told of tools, compared with generated journals, in four formats."""
 
+import base64
 import contextlib
+import hashlib
 import itertools
 import json
 import random
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from killick.errors import KillickError
 from killick.model import entries as e
 from killick.model.effects import EFFECTS, OUTCOMES, SETTLED_BY
 from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
+from killick.session.core.stream import ToolType
 from killick.session.sync import Session, Store
 from killick.session.sync_blocks import Stream, Tool, Turn
 from killick.stores.engine.state import Op
@@ -21,6 +24,7 @@ from killick.views import validators
 from killick.views.context import Format, compute
 from killick.views.validators.truth import count_calls
 from torture.campaign import Campaign, Round, Sizes
+from torture.campaigns.contexts import VALIDATORS
 
 FORMATS: Final[tuple[Format, ...]] = ("openai-chat", "openai-responses", "anthropic", "gemini")
 _PREFIXES: Final = 5
@@ -28,6 +32,14 @@ _PREFIXES: Final = 5
 
 _NAMES: Final = ["shell", "read_file", "files.write file", "7zip"]
 _RESULTS: Final = ["", " ", "done {}", "a\nb {}", "東京 {}"]
+_TYPES: Final[list[ToolType]] = [*["function"] * 9, "custom", "mcp", "hosted"]
+_SECRET: Final = "sk-ant-api03-" + "Zq7" * 12
+"""What the store masks where it streams: what was signed over it can no longer be sent."""
+
+
+def sign(thought: str) -> str:
+    """Return what a provider sends behind a thought, and compares with what it is sent back."""
+    return base64.b64encode(hashlib.sha256(thought.encode()).digest()).decode()
 
 
 class Broken(Exception):
@@ -53,7 +65,7 @@ class Script:
         self.rest: list[Part] = []
 
     def _open(self) -> Store:
-        return Store(self._disk.open(), window_seconds=1_000.0)
+        return Store(self._disk.open(), window_seconds=1_000.0, redact="secrets")
 
     def close(self) -> None:
         self.turn, self.tools = None, []
@@ -61,6 +73,12 @@ class Script:
 
     def number(self) -> int:
         return next(self._numbers)
+
+    def flush(self) -> None:
+        """Write what streams were given so far, as the window's end would."""
+        writer = self.store._core.runtime().writer
+        writer.at_once()
+        writer.submit(Op(lambda engine: None)).wait()
 
     def step(self) -> None:
         """Take one step of those that may lead somewhere; what is refused is refused."""
@@ -74,13 +92,16 @@ class Script:
         assert self.turn is not None
         provider = self.chance.choice([None, "openai", "anthropic", "gemini"])
         with contextlib.suppress(Broken), self.turn.stream(provider=provider) as reply:
+            if self.chance.random() < 0.2:
+                self._think(reply)
             if self.chance.random() < 0.5:
                 reply.text(f"Thinking {self.number()}.")
             for part in self._hosted():
                 reply.part(part)
             made = [self._make() for _ in range(self.chance.choice([0, 1, 2, 3, 4]))]
             for call in {call.id: call for call in made}.values():
-                reply.tool_call(call.id, name=call.name, arguments=call.arguments, done=True)
+                name, given, kind = call.name, call.arguments, call.tool_type
+                reply.tool_call(call.id, name=name, arguments=given, tool_type=kind, done=True)
                 self.calls.append((self.turn.id, call.id, call.arguments))
                 if self.chance.random() < 0.1:
                     self._start(self.turn.id, call.id)
@@ -101,7 +122,19 @@ class Script:
     def _make(self) -> ToolCall:
         number = self.number()
         call_id = self.chance.choice([f"call_{number}", "call_0", f"toolu_{number}/…"])
-        return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps({"n": number}))
+        arguments, kind = json.dumps({"n": number}), self.chance.choice(_TYPES)
+        return ToolCall(call_id, self.chance.choice(_NAMES), arguments, kind)
+
+    def _think(self, reply: Stream) -> None:
+        """Think aloud, now and then of a secret; the signature comes last, as providers send it."""
+        thought = ""
+        for _ in range(self.chance.choice([1, 2])):
+            piece = f"Hm {self.number()}, {self.chance.choice(['', _SECRET])}. "
+            reply.reasoning(piece)
+            thought += piece
+            if self.chance.random() < 0.5:
+                self.flush()
+        reply.reasoning("", signature=sign(thought))
 
     def _hosted(self) -> list[Part]:
         runs = self.chance.choice([0, 0, 0, 1, 2])
@@ -154,6 +187,22 @@ class Script:
             approved = self.chance.random() < 0.3
             reason = self.chance.choice([None, f"too risky {self.number()}"])
             self.session.decide_approval(asked, approved=approved, reason=reason)
+
+    def refuse(self) -> None:
+        """Deny a call for which the program records a result of its own all the same."""
+        assert self.turn is not None
+        call = self._make()
+        self.turn.record(Message(role="assistant", parts=[call]))
+        self.calls.append((self.turn.id, call.id, call.arguments))
+        asked = self.turn.ask_approval(call.id, call.arguments)
+        if self.chance.random() < 0.3:
+            self.judge()
+        reason = self.chance.choice([None, f"too risky {self.number()}"])
+        self.session.decide_approval(asked, approved=False, reason=reason)
+        if self.chance.random() < 0.3:
+            self.judge()
+        result = ToolResult(call.id, f"The user said no {self.number()}.", is_error=True)
+        self.turn.record(Message(role="tool", parts=[result]))
 
     def answer_by_message(self) -> None:
         """Record a result as a message, as programs do that have a list."""
@@ -218,9 +267,7 @@ class Script:
         for part in run[:cut]:
             reply.part(part)
         self.rest = run[cut:]
-        self.store._core.runtime().writer.at_once()
-        barrier = self.store._core.runtime().writer.submit(Op(lambda engine: None))
-        barrier.wait()
+        self.flush()
         return reply
 
     def _rest_of_an_answer(self, reply: Stream) -> None:
@@ -307,7 +354,8 @@ IN_TURN: Final[Steps] = [
     *[Script.finish] * 3,
     *[Script.judge] * 3,
     *[Script.ask, Script.decide] * 2,
-    *[Script.record, Script.leave, Script.answer_by_message, Script.compact, Script.crash],
+    *[Script.record, Script.leave, Script.answer_by_message, Script.refuse],
+    *[Script.compact, Script.crash],
     *[Script.take_over, Script.hide, Script.settle],
     *[Script.end] * 4,
 ]
@@ -328,10 +376,26 @@ def case(script: Script, journal: list[e.Entry], ends: list[int]) -> None:
             context = compute(begun, name, blobs=lambda _: None)
             false = validators.truth(begun, context)
             assert not false, (name, end, false)
+            refused = VALIDATORS[name](context.messages, context.system)
+            assert not refused, (name, end, refused)
+            for thought, signature in signed(context.messages):
+                assert signature == sign(thought), (name, end, "not what was signed", thought)
     for name in FORMATS:
         read = script.session.context(name)
         false = validators.truth(journal, read)
         assert not false, (name, "as the store reads it", false)
+
+
+def signed(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the thoughts that are sent with a signature, wherever they stand."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from signed(inner)
+    elif isinstance(value, dict):
+        thought = value.get("thinking") or (value.get("thought") and value["text"])
+        if thought:
+            yield thought, value.get("signature") or value["thought_signature"]
+        yield from signed(list(value.values()))
 
 
 def run(round_: Round) -> None:
@@ -352,10 +416,11 @@ def run(round_: Round) -> None:
 CAMPAIGN = Campaign(
     name="truth",
     tries="tool calls that start between model calls, unseen, denied, late, rewound, compacted, "
-    "run by the provider, cut short by a crash, started again, settled; what a model is "
-    "told of each, in four formats",
-    holds="every statement is what the journal knew when it was sent, none is missing, none is "
-    "left over; of an exception its type alone is told",
+    "run by the provider, cut short by a crash, started again, settled; signed thoughts, also of "
+    "secrets that are masked; what a model is told of each, in four formats",
+    holds="each provider takes it; every statement is what the journal knew when it was sent, none "
+    "is missing, none is left over; of an exception its type alone is told; what is signed is "
+    "sent as it was signed",
     sizes=Sizes(slice=2_000, torture=100_000, long=1_000_000),
     run=run,
 )

@@ -97,7 +97,7 @@ class _Call:
 
     def __init__(self, part: ToolCall, *, seen: bool) -> None:
         self.part = part
-        self.seen = seen and part.tool_type != "hosted"
+        self.seen = seen
         self.started = self.running = self.said = False
         self.untold = self.over = False
         self.output = ""
@@ -120,7 +120,8 @@ class _Call:
             return Statement("running" if self.running else "unknown", _clean(self.output).strip())
         if self.denial is not None:
             return Statement("denied", _clean(self.denial).strip())
-        return Statement("not run" if self.seen else "unseen")
+        proven = self.seen and self.part.tool_type != "hosted"
+        return Statement("not run" if proven else "unseen")
 
     def tell(self) -> None:
         """A model is called, or would be now: it is told what it was not told before."""
@@ -500,7 +501,7 @@ def _made_up(text: str) -> Statement | None:
     if first.startswith("[The outcome of this tool call was unknown"):
         return Statement(_finding(first), rest)
     if first.startswith("[The outcome of this tool call is unknown"):
-        return Statement("unseen" if "was not seen" in first else "unknown", rest)
+        return Statement(_unknown(first), rest)
     return None
 
 
@@ -513,13 +514,20 @@ def _since(sentence: str, rest: str) -> Statement:
     if "still running" in sentence:
         return Statement("running", rest)
     if "unknown" in sentence:
-        return Statement("unseen" if "was not seen" in sentence else "unknown", rest)
+        return Statement(_unknown(sentence), rest)
     if "denied since" in sentence:
         state = "denied" if "did not run" in sentence else "denied with a result"
         return Statement(state, rest)
     if "not denied any more" in sentence:
         return Statement("not run")
     return Statement("failed" if "has failed" in sentence else "finished", rest)
+
+
+def _unknown(sentence: str) -> str:
+    """Return why an outcome is unknown; it is told only with the advice to check."""
+    if "Check what it did before repeating it." not in sentence:
+        return "unknown, without advice"
+    return "unseen" if "was not seen" in sentence else "unknown"
 
 
 def _finding(sentence: str) -> str:

@@ -66,6 +66,7 @@ def test_what_is_true_breaks_no_rule(session: Session) -> None:
         ("statement", "1 of 3", ""),
         ("statement", "(shell) above was started", "(shell) below was started"),
         ("statement", "[The outcome of this tool call is unknown", "[This is unknown"),
+        ("statement", "Check what it did before repeating it.", "Do it again."),
         ("gone", "A tool call that is not shown here", "Something"),
         ("gone", "has finished since. Its result:", "has failed since. Its result:"),
         ("hosted", "provider ran its own tool web_search", "provider"),
