@@ -1,21 +1,18 @@
 """What a model is sent keeps its laws, for every prefix of every journal a store can leave."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from killick.journal.kinds import HISTORY, lookup_class
 from killick.model import entries as e
 from killick.model.messages import ToolCall, ToolResult
 from killick.testing.strategies import journals
-from killick.views import validators
 from killick.views.budget import Budget
 from killick.views.context import FORMATS, Context, compute
 from killick.views.neutral import build
-from torture.campaigns.contexts import within
+from torture.campaigns.contexts import VALIDATORS, stays, within
 
 PROVIDERS = [name for name in FORMATS if name != "neutral"]
 
@@ -26,30 +23,6 @@ most = settings(many, max_examples=200)
 
 def context(entries: list[e.Entry], format_: str) -> Context:
     return compute(entries, format_, blobs=lambda name: b"Be brief.")
-
-
-def blocks(format_: str, messages: list[dict[str, Any]]) -> list[Any]:
-    """The request as a cache sees it: block by block, each with its role."""
-    if format_ == "openai-responses":
-        return list(messages)
-    if format_ == "openai-chat":  # neighbouring user messages are one text
-        return [block for message in messages for block in _paragraphs(message)]
-    key = "content" if format_ == "anthropic" else "parts"
-    return [(message["role"], block) for message in messages for block in message[key]]
-
-
-def _paragraphs(message: dict[str, Any]) -> list[Any]:
-    if message["role"] != "user" or not isinstance(message["content"], str):
-        return [message]
-    return message["content"].split("\n\n")
-
-
-VALIDATORS = {
-    "openai-chat": validators.openai_chat,
-    "openai-responses": validators.openai_responses,
-    "anthropic": validators.anthropic,
-    "gemini": validators.gemini,
-}
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)
@@ -100,14 +73,7 @@ def test_what_was_sent_is_a_prefix_of_what_is_sent_next(
     format_: str, journal: list[e.Entry]
 ) -> None:
     """But for what means to change it: compacting, rewinding, hiding, and undoing these."""
-    sent: list[Any] = []
-    for place, entry in enumerate(journal):
-        if lookup_class(entry.body) == HISTORY:
-            sent = []
-        elif isinstance(entry.body, e.ModelCallStarted):
-            now = blocks(format_, context(journal[:place], format_).messages)
-            assert now[: len(sent)] == sent
-            sent = now
+    stays(journal, format_)
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Final
+from typing import Any, Final
 
 from killick.errors import BudgetTooSmall
 from killick.journal.assembly import is_whole_object
@@ -16,6 +16,7 @@ from killick.views import validators
 from killick.views.budget import Budget
 from killick.views.context import compute
 from killick.views.formats.common import clean
+from killick.views.profiles import PROFILES
 from torture.campaign import Campaign, Round, Sizes
 from torture.scripts import play
 
@@ -36,6 +37,46 @@ def case(journal: list[e.Entry], name: str) -> None:
     again = compute(journal, name, blobs=lambda blob: b"Be brief.")
     assert json.dumps(found.messages) == json.dumps(again.messages), "not the same bytes twice"
     assert len(found.origins) == len(found.messages)
+
+
+def to_server(journal: list[e.Entry], name: str) -> None:
+    """What the server is sent that a profile names, in each format that it speaks."""
+    for format_ in PROFILES[name].formats:
+        found = compute(journal, format_, blobs=lambda blob: b"Be brief.", profile=name)
+        if format_ == "openai-chat":
+            problems = validators.openai_chat_of(name, found.messages, found.system)
+        else:
+            problems = VALIDATORS[format_](found.messages, found.system)
+        assert problems == [], (problems, found.messages)
+
+
+def stays(journal: list[e.Entry], name: str) -> None:
+    """What was sent stays as it was sent, but for what means to change it."""
+    sent: list[Any] = []
+    for place, entry in enumerate(journal):
+        if lookup_class(entry.body) == HISTORY:
+            sent = []
+        elif isinstance(entry.body, e.ModelCallStarted):
+            found = compute(journal[:place], name, blobs=lambda blob: b"Be brief.")
+            now = blocks(name, found.messages)
+            assert now[: len(sent)] == sent, "what a model was sent is another now"
+            sent = now
+
+
+def blocks(name: str, messages: list[dict[str, Any]]) -> list[Any]:
+    """The request as a cache sees it: block by block, each with its role."""
+    if name == "openai-responses":
+        return list(messages)
+    if name == "openai-chat":  # neighbouring user messages are one text
+        return [block for message in messages for block in _paragraphs(message)]
+    key = "content" if name == "anthropic" else "parts"
+    return [(message["role"], block) for message in messages for block in message[key]]
+
+
+def _paragraphs(message: dict[str, Any]) -> list[Any]:
+    if message["role"] != "user" or not isinstance(message["content"], str):
+        return [message]
+    return message["content"].split("\n\n")
 
 
 def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
@@ -134,6 +175,9 @@ def run(round_: Round) -> None:
             few, many = round_.chance.randrange(1, 40), round_.chance.randrange(1, 3_000)
             for budget in (Budget(messages=few), Budget(tokens=many), Budget(bytes=many)):
                 round_.check(f"{name} within {budget}", within, journal, name, budget)
+            round_.check(f"{name} stays as it was sent", stays, journal, name)
+        for name in PROFILES:
+            round_.check(f"what {name} is sent", to_server, journal, name)
         round_.check("the truth is told", truth, journal)
         round_.check("the truth about each tool is told", tools, journal)
         player.contexts()
@@ -151,10 +195,10 @@ def _hash(journal: list[e.Entry]) -> str:
 CAMPAIGN = Campaign(
     name="contexts",
     tries="what a model would be sent of every prefix of generated journals, in four formats, and "
-    "within budgets of every size",
-    holds="the provider's rules are kept; the same bytes twice; what was said, done and left open "
-    "is told; budgets hold and keep the running prompt; the store is unchanged, and the session "
-    "takes its next turn",
+    "for every server that a profile names, and within budgets of every size",
+    holds="the provider's rules are kept; the same bytes twice; what was sent stays; what was "
+    "said, done and left open is told; budgets hold and keep the running prompt; the store is "
+    "unchanged, and the session takes its next turn",
     sizes=Sizes(slice=4_000, torture=100_000, long=2_000_000),
     run=run,
 )
