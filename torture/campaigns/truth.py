@@ -32,7 +32,7 @@ _PREFIXES: Final = 5
 
 _NAMES: Final = ["shell", "read_file", "files.write file", "7zip"]
 _RESULTS: Final = ["", " ", "done {}", "a\nb {}", "東京 {}"]
-_TYPES: Final[list[ToolType]] = [*["function"] * 9, "custom", "mcp", "hosted"]
+_TYPES: Final[list[ToolType]] = ["custom", "mcp", "hosted"]
 _SECRET: Final = "sk-ant-api03-" + "Zq7" * 12
 """What the store masks where it streams: what was signed over it can no longer be sent."""
 
@@ -122,8 +122,8 @@ class Script:
     def _make(self) -> ToolCall:
         number = self.number()
         call_id = self.chance.choice([f"call_{number}", "call_0", f"toolu_{number}/…"])
-        arguments, kind = json.dumps({"n": number}), self.chance.choice(_TYPES)
-        return ToolCall(call_id, self.chance.choice(_NAMES), arguments, kind)
+        kind = self.chance.choice(_TYPES) if self.chance.random() < 0.25 else "function"
+        return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps({"n": number}), kind)
 
     def _think(self, reply: Stream) -> None:
         """Think aloud, now and then of a secret; the signature comes last, as providers send it."""
