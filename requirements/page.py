@@ -3,13 +3,15 @@
     python requirements/page.py            fetch the versions below and check their hashes
     python requirements/page.py --newest   print the newest versions and their hashes
 
-Needs npm, to fetch; the page itself needs nothing but a browser. Each module is one file, taken as
-it is but for the names of the modules that it imports, which become addresses beside it.
+Needs npm, to fetch; the page itself needs nothing but a browser. Each large module is one file,
+taken as it is. The small ones, which every page needs at once, are one file together: a browser
+asks a server of HTTP/1.1 for six files at a time, and waits a whole way there and back for each.
 """
 
 import base64
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -36,35 +38,35 @@ MODULES = (
         "11.2.0",
         "sha512-/HfHI/7N84e6GrWBJ3J280z3mLaRJiDcSvj/A+y/4AbLnND/1UlGHe1sR6oYuTGwId0nP7dqDU9OnLxMPZ7xBg==",
         "dist/preact.mjs",
-        "preact.js",
+        "library.js",
     ),
     Module(
         "preact",
         "11.2.0",
         "sha512-/HfHI/7N84e6GrWBJ3J280z3mLaRJiDcSvj/A+y/4AbLnND/1UlGHe1sR6oYuTGwId0nP7dqDU9OnLxMPZ7xBg==",
         "hooks/dist/hooks.mjs",
-        "hooks.js",
+        "library.js",
     ),
     Module(
         "htm",
         "3.1.1",
         "sha512-983Vyg8NwUE7JkZ6NmOqpCZ+sh1bKv2iYTlUkzlWmA5JD2acKoxd4KVxbMmxX/85mtfdnDmTFoNKcg5DGAvxNQ==",
         "dist/htm.mjs",
-        "htm.js",
+        "library.js",
     ),
     Module(
         "@preact/signals-core",
         "1.14.5",
         "sha512-vcRv7Ityz5JVmeiVqIluLFzT/PDS/AlhHUpw3/aUWqcVUs6bDGIPXE/6RSC4evBNWYvnniozg5Syfj33al3gkg==",
         "dist/signals-core.mjs",
-        "signals-core.js",
+        "library.js",
     ),
     Module(
         "@preact/signals",
         "2.11.4",
         "sha512-Rb+5RPo9gWSaHtzJeauhHxiC8KP/IF2DEPkHPEOGOnuy2wnJzRqyeLRankUCYd6ADqtxS6GnWGv6Ie343d8aYw==",
         "dist/signals.mjs",
-        "signals.js",
+        "library.js",
     ),
     Module(
         "marked",
@@ -82,11 +84,23 @@ MODULES = (
     ),
 )
 
-IMPORTS = {
-    '"preact/hooks"': '"./hooks.js"',
-    '"@preact/signals-core"': '"./signals-core.js"',
-    '"preact"': '"./preact.js"',
+LIBRARY = "library.js"
+NAMES = {
+    "dist/preact.mjs": "preact",
+    "hooks/dist/hooks.mjs": "preact/hooks",
+    "dist/htm.mjs": "htm",
+    "dist/signals-core.mjs": "@preact/signals-core",
+    "dist/signals.mjs": "@preact/signals",
 }
+"""The modules that become one, each behind those that it imports, and what importers call them."""
+
+EXPORTS = {
+    "preact": ("h", "render", "Fragment"),
+    "preact/hooks": ("useEffect", "useLayoutEffect", "useMemo", "useRef", "useState"),
+    "htm": ("htm",),
+    "@preact/signals": ("signal", "computed", "batch", "effect"),
+}
+"""What the page uses of them."""
 
 
 def npm(*arguments: str, folder: Path) -> str:
@@ -113,13 +127,53 @@ def member(archive: Path, name: str) -> str:
         return file.read().decode()
 
 
-def rewritten(text: str) -> str:
-    """The same module, importing from beside it and naming no map that is not there."""
-    for theirs, ours in IMPORTS.items():
-        text = text.replace(f"from{theirs}", f"from{ours}").replace(
-            f"from {theirs}", f"from {ours}"
-        )
-    lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL=")]
+def without_map(text: str) -> str:
+    """The same module, naming no map of its source: that is not there."""
+    return re.sub(r"//# sourceMappingURL=\S*", "", text).strip() + "\n"
+
+
+def pairs(names: str) -> list[tuple[str, str]]:
+    """The names of `a as b, c`: [("a", "b"), ("c", "c")]."""
+    return [(one.split(" as ")[0], one.split(" as ")[-1]) for one in names.split(",")]
+
+
+def as_value(text: str, variables: dict[str, str]) -> str:
+    """The module as an expression: an object with all that it exports."""
+    found: list[str] = []
+
+    def taken(match: re.Match[str]) -> str:
+        inner = ",".join(f"{theirs}:{ours}" for theirs, ours in pairs(match[1]))
+        return f"const{{{inner}}}={variables[match[2]]};"
+
+    def passed_on(match: re.Match[str]) -> str:
+        source = variables[match[2]]
+        found.extend(f"{ours}:{source}.{theirs}" for theirs, ours in pairs(match[1]))
+        return ""
+
+    def given(match: re.Match[str]) -> str:
+        found.extend(f"{theirs}:{ours}" for ours, theirs in pairs(match[1]))
+        return ""
+
+    text = re.sub(r'import\{([^}]*)\}from"([^"]+)";', taken, text.strip())
+    text = re.sub(r'export\{([^}]*)\}from"([^"]+)";', passed_on, text)
+    text = re.sub(r"export\{([^}]*)\};?", given, text)
+    if "export default function(" in text:
+        text = text.replace("export default function(", "const main=function(")
+        found.append("htm:main")
+    if re.search(r"\b(?:import|export)[{ ]", text):
+        sys.exit("a module imports or exports in a way that is not known here")
+    return f"(()=>{{{text};return{{{','.join(found)}}}}})()"
+
+
+def joined(texts: dict[str, str]) -> str:
+    """One module of those in NAMES, by their names: each is a value behind those that it needs."""
+    variables = {name: f"m{number}" for number, name in enumerate(texts)}
+    lines = [
+        f"const {variables[name]}={as_value(text, variables)};" for name, text in texts.items()
+    ]
+    lines += [
+        f"export const{{{','.join(names)}}}={variables[name]};" for name, names in EXPORTS.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -132,17 +186,22 @@ def main() -> None:
             return
         TARGET.mkdir(parents=True, exist_ok=True)
         licences = []
+        small: dict[str, str] = {}
         for module in MODULES:
             archive = fetch(module, folder)
-            text = rewritten(member(archive, module.file))
-            (TARGET / module.target).write_text(text, encoding="utf-8")
+            text = without_map(member(archive, module.file))
+            if module.target == LIBRARY:
+                small[NAMES[module.file]] = text
+            else:
+                (TARGET / module.target).write_text(text, encoding="utf-8")
             licence = f"{module.name} {module.version}\n\n{member(archive, 'LICENSE').strip()}\n"
             if licence not in licences:
                 licences.append(licence)
             print(f"{module.target}: {module.name} {module.version}, {len(text):,} characters")
+        (TARGET / LIBRARY).write_text(joined(small), encoding="utf-8")
         sums = [
-            f"{hashlib.sha256((TARGET / module.target).read_bytes()).hexdigest()}  {module.target}"
-            for module in MODULES
+            f"{hashlib.sha256((TARGET / target).read_bytes()).hexdigest()}  {target}"
+            for target in dict.fromkeys(module.target for module in MODULES)
         ]
         (TARGET / "SHA256SUMS.txt").write_text("\n".join(sums) + "\n", encoding="utf-8")
         rule = "\n" + "-" * 80 + "\n\n"

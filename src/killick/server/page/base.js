@@ -1,9 +1,6 @@
 // What every part of the page uses: the library, addresses, words, times, icons, toasts.
 
-import { h, render as mount, Fragment } from "./vendor/preact.js";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
-import { signal, computed, batch, effect } from "./vendor/signals.js";
-import htm from "./vendor/htm.js";
+import { batch, computed, effect, Fragment, h, htm, render as mount, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/library.js";
 
 export const html = htm.bind(h);
 export { mount, Fragment, useEffect, useLayoutEffect, useMemo, useRef, useState, signal, computed, batch, effect };

@@ -2536,4 +2536,3 @@ function createDOMPurify() {
 }
 var purify_default = createDOMPurify();
 export { purify_default as default };
-
