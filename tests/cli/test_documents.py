@@ -5,14 +5,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from killick import Delta, FollowedDelta
+from killick.cli.argv import MODULES, make_group
 from killick.cli.render import followed_shape
 from killick.exchange import EXPORTS
 from tests.cli.running import Runner
 from tests.cli.sample import Sample
-from tests.docs.pages import DOCS, PAGES, blocks
+from tests.docs.pages import DOCS, PAGES, blocks, name
 
 LINES = [
     line
@@ -21,6 +23,22 @@ LINES = [
     for line in block.splitlines()
     if line.startswith("killick")
 ]
+SHOWN = sorted(
+    {
+        (name(page), line.strip())
+        for page in PAGES
+        if page.name != "CHANGELOG.md"  # it names what was removed, too
+        for line in [
+            *page.read_text(encoding="utf-8").splitlines(),
+            *re.findall(r"`(killick [^`]+)`", page.read_text(encoding="utf-8").replace("\n", " ")),
+        ]
+        if re.match(r"\s*killick (?:-|[a-z-]+(?:\s|$))", line)
+    }
+)
+"""Every line of a block, and every command in a sentence, of whatever kind."""
+
+GROUP = make_group()
+CONTEXT = click.Context(GROUP)
 PAGE = (DOCS / "command.md").read_text(encoding="utf-8")
 
 
@@ -41,6 +59,31 @@ def test_every_line_of_a_document_runs(
         killick.line(["verify", "--json", ">", "links.json"])
     done = killick.line([sample.build if word == "ID" else word for word in words])
     assert done.code == 0, done.err
+
+
+def options(command: click.Command) -> set[str]:
+    return {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {
+        "--help", "--store", "--json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "line"), SHOWN)
+def test_every_command_that_a_document_names_is_there_with_its_options(
+    page: str, line: str
+) -> None:
+    """Those that need a model, a terminal or another agent are not run; none is made up."""
+    words = re.split(r"\s{3,}|\s#\s|\s--\s|\s&&\s|\s>\s", line)[0].split()[1:]
+    words = [word.strip("[]().,;:|") for word in words]
+    commands = [word for word in words if word in MODULES]
+    if not commands:
+        assert all(word.startswith("-") or word == "--help" for word in words[:1]), line
+        return
+    command = GROUP.get_command(CONTEXT, commands[0])
+    assert command is not None
+    if isinstance(command, click.Group) and (under := [w for w in words if w in command.commands]):
+        command = command.commands[under[0]]
+    named = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+    assert named <= options(command) | options(GROUP), (page, line)
 
 
 def keys(value: Any) -> set[str]:

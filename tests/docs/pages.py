@@ -9,7 +9,7 @@ README: Final = ROOT / "README.md"
 DOCS: Final = ROOT / "docs"
 PAGES: Final = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -21,21 +21,21 @@ def name(page: Path) -> str:
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of one language, in order."""
     text = page.read_text(encoding="utf-8")
-    return [body for found, body in _FENCE.findall(text) if found == language]
+    return [body for found, body in FENCE.findall(text) if found == language]
 
 
 def languages(page: Path) -> set[str]:
-    return {found for found, _ in _FENCE.findall(page.read_text(encoding="utf-8"))}
+    return {found for found, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
 
 
 def links(page: Path) -> list[str]:
     """The targets of all links outside of fenced blocks."""
-    return _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+    return _LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
 def anchors(page: Path) -> set[str]:
     """The names by which headings can be linked to."""
-    headings = _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+    headings = _HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 
 

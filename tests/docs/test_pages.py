@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, README, ROOT, anchors, blocks, languages, links, name
+from tests.docs.pages import (
+    DOCS,
+    FENCE,
+    PAGES,
+    README,
+    ROOT,
+    anchors,
+    blocks,
+    languages,
+    links,
+    name,
+)
 from tests.postgres_fixtures import shared
 
 WITH_PROGRAMS = [page for page in PAGES if blocks(page, "python") and page != README]
@@ -31,6 +42,10 @@ ADAPTERS = {
     "google-adk": "google.adk",
 }
 """Pages of frameworks that have environments of their own, and what their programs import."""
+AGENTS = DOCS / "agents.md"
+"""The laboratory writes it; tests/cli runs its command."""
+
+_LIST = re.compile(r"^(?:[-*]|\d+\.) .*\n(?:(?: +.*)?\n)*", re.MULTILINE)
 WORDS = re.compile(r"/(?:home|root|tmp|work|Users)/|\.\./shared")
 
 
@@ -139,7 +154,9 @@ def test_clone_installs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_are_of_a_kind_that_is_tested(page: Path) -> None:
-    """No code hides from these tests under another name."""
+    """No code hides from these tests under another name, or in a block that is only indented."""
+    bare = _LIST.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))
+    assert page == AGENTS or re.findall(r"\n\n    (?! ).*", bare) == []
     assert languages(page) <= {"python", "sh", "text"} | ({"diff"} if page == README else set())
 
 
