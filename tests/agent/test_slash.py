@@ -158,7 +158,8 @@ def test_other_sessions(
     """/sessions lists and goes on with one, /search finds in all, /quit leaves."""
     other = store.create_session(title="Otters", project=project)
     exchange(other, "What do otters eat?", "Urchins, mostly.")
-    typed(terminal, "/sessions", other.id, "Otters", "(this one)")
+    exchange(store.create_session(project=project), "Who eats urchins?", "Otters do.")
+    typed(terminal, "/sessions", other.id, "Otters", "(this one)", "Who eats urchins?")
     typed(terminal, "/search mostly", "Urchins, mostly.")
     typed(terminal, "/search", "Search for what?")
     typed(terminal, "/serach mostly", "Did you mean /search?")

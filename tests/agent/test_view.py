@@ -150,3 +150,23 @@ def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:
     text = rendered(ViewedMessage("prose", "a\x1b]0;title\x07b"))
     assert "\x1b]" not in text
     assert "\x07" not in text
+
+
+def test_arguments_that_do_not_fit_are_told_in_words(tmp_path: Path) -> None:
+    """The model is told a list of JSON; a person is told the names and what is wrong with them."""
+    told = '[{"type":"missing","loc":["path"],"msg":"Field required","input":{}},'
+    told += '{"type":"int_type","loc":["at",0],"msg":"Input should be an integer","input":"x"}]'
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Write.") as turn:
+                async with turn.stream() as reply:
+                    reply.tool_call("c1", name="write_file", arguments="{}")
+                async with turn.tool("c1") as tool:
+                    await tool.finish(told, is_error=True)
+            shown = await taken(session, lambda kind: kind == "turn_ended")
+            (warning,) = [one.text for one in shown if one.kind == "warning"]
+            assert warning == "path: Field required\nat.0: Input should be an integer"
+
+    asyncio.run(main())

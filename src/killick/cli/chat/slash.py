@@ -183,10 +183,14 @@ async def _sessions(talk: Talk, rest: str) -> None:
     if rest:
         await talk.open(await talk.store.session(await talk.store.resolve_id(rest)))
         return
+    infos = await talk.store.sessions(type="user", limit=_LISTED)
+    openings = await talk.store.openings([info.id for info in infos if info.title is None])
     lines = [
-        f"{info.id}  {info.updated_at.astimezone():%Y-%m-%d %H:%M}  {info.title or '(no title)'}"
+        f"{info.id}  {info.updated_at.astimezone():%Y-%m-%d %H:%M}  "
+        + (info.title or openings.get(info.id) or "(no title)")
         + ("  (this one)" if info.id == talk.session.id else "")
-        for info in await talk.store.sessions(type="user", limit=_LISTED)
+        for info in infos
+        if info.status is not None or info.id == talk.session.id
     ]
     await talk.say("note", "\n".join([*lines, "/sessions ID goes on with one of them."]))
 

@@ -5,6 +5,8 @@ What is shown comes out of the journal alone: it is what is kept, wherever the t
 
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from killick.agent.approvals import Pending
 from killick.journal import turn_state
 from killick.journal.closing import WaitingCall
@@ -258,7 +260,7 @@ def _prose(text: str) -> list[ViewedMessage]:
 
 def _result(result: ToolResult) -> list[ViewedMessage]:
     """The beginning of what a tool returned: a person wants to see that it did, and what."""
-    content = result.content if isinstance(result.content, str) else "(data)"
+    content = _in_words(result.content) if isinstance(result.content, str) else "(data)"
     lines = [line[:LINE_CHARS] for line in content.splitlines() if line.strip()]
     shown = lines[:RESULT_LINES]
     if len(lines) > RESULT_LINES:
@@ -266,3 +268,21 @@ def _result(result: ToolResult) -> list[ViewedMessage]:
     return [
         ViewedMessage("warning" if result.is_error else "result", "\n".join(shown) or "(nothing)")
     ]
+
+
+def _in_words(content: str) -> str:
+    """Return what a tool returned; a list of what is wrong with its arguments as lines of words."""
+    if not content.startswith('[{"type":'):
+        return content
+    try:
+        wrong = msgspec.json.decode(content, type=list[_WrongArgument])
+    except msgspec.MsgspecError:
+        return content
+    return "\n".join(f"{'.'.join(map(str, one.loc)) or 'arguments'}: {one.msg}" for one in wrong)
+
+
+class _WrongArgument(msgspec.Struct):
+    """One complaint of pydantic's about the arguments of a call."""
+
+    loc: list[str | int]
+    msg: str

@@ -164,15 +164,17 @@ async def _of_project(store: "AsyncStore", project: Project, *, choose: bool) ->
         )
     if not choose:
         return listed[0].id
+    openings = await store.openings([info.id for info in listed if info.title is None])
     for number, info in enumerate(listed, 1):
-        click.echo(f"{number:3}  {_described(info)}")
+        title = info.title or openings.get(info.id) or "(no title)"
+        click.echo(f"{number:3}  {_described(info, title)}")
     number = click.prompt("Which", type=click.IntRange(1, len(listed)), default=1)
     return listed[number - 1].id
 
 
-def _described(info: SessionInfo) -> str:
+def _described(info: SessionInfo, title: str) -> str:
     when = info.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return f"{when}  {one_line(info.title or '(no title)')}  {info.status or ''}"
+    return f"{when}  {one_line(title)}  {info.status or ''}"
 
 
 # -- the model on board ------------------------------------------------------------------------
