@@ -28,10 +28,11 @@ test: $(STAMP)  ## run the tests, and a slice of every campaign
 test-fast: $(STAMP)  ## run the units and the conformance suite in memory, in a minute: between two edits
 	@$(BIN)/python -m pytest -n 2 -q tests/unit tests/conformance/test_memory.py $(ARGS)
 
-lint: $(STAMP)  ## check style, format and the direction of imports
+lint: $(STAMP)  ## check style, format, the direction of imports, and what attackers look for
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive src/killick
 
 type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a context
 	@$(BIN)/mypy

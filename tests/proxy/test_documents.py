@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from killick.proxy.forward import ProxyCounts, prometheus
+from killick.proxy.forward import ProxyCounts, families
+from killick.server.metrics import render
 from tests.cli.running import run_process
 from tests.docs.pages import DOCS, blocks
 from tests.lab.agents import AGENTS
@@ -119,5 +120,5 @@ def test_settings_of_the_guide_are_those_with_which_agents_were_tried() -> None:
 
 
 def test_every_figure_is_explained() -> None:
-    figures = re.findall(r"^# TYPE (\w+)", prometheus(ProxyCounts(), 0), re.MULTILINE)
+    figures = re.findall(r"^# TYPE (\w+)", render(families(ProxyCounts(), 0))[1], re.MULTILINE)
     assert re.findall(r"^\| `(killick_proxy_\w+)`", PROSE, re.MULTILINE) == figures

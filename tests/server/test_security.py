@@ -149,7 +149,7 @@ def test_a_token_to_read_gets_no_operation_that_writes() -> None:
     assert {operation.needs for operation in writing} == {"write"}
     reading = [operation for operation in OPERATIONS if operation.method == "GET"]
     opened = {operation.path for operation in reading if operation.needs == "open"}
-    assert opened == {"/healthz", "/readyz"}
+    assert opened == {"/livez", "/healthz", "/readyz"}
 
 
 @pytest.mark.parametrize(

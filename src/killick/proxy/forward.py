@@ -7,7 +7,7 @@ last event passes after the message is durable.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final, Literal
 
 import httpx2
@@ -34,6 +34,7 @@ from killick.proxy.wire import (
 from killick.recorders.model_call import Shape
 from killick.server.auth import Guard, May, Tokens
 from killick.server.log import Log, cause
+from killick.server.metrics import PLAIN, FigureValues, render, single
 from killick.server.responses import Refused
 
 Scope = MutableMapping[str, Any]
@@ -49,7 +50,7 @@ _LAST_WORDS_SECONDS: Final = 0.5
 _COPY_BYTES: Final = 64 * 1024 * 1024
 """A whole response over this is passed on and not recorded."""
 _CONNECT_SECONDS: Final = 30.0
-_PLAIN: Final = b"text/plain; version=0.0.4"
+_PLAIN: Final = PLAIN.encode()
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +83,25 @@ class ProxyCounts(msgspec.Struct):
     abandoned: int = 0
 
 
-def prometheus(figures: ProxyCounts, running: int) -> str:
-    """Return the figures in Prometheus' text format."""
-    lines = []
-    for name, value in (*msgspec.structs.asdict(figures).items(), ("running_turns", running)):
-        kind = "gauge" if name == "running_turns" else "counter"
-        metric = f"killick_proxy_{name}" + ("_total" if kind == "counter" else "")
-        lines += [f"# TYPE {metric} {kind}", f"{metric} {value}"]
-    return "\n".join(lines) + "\n"
+_MEANINGS: Final = {
+    "requests": "Requests that were let in.",
+    "recorded": "Requests to a model whose prompt was recorded.",
+    "passed_through": "Requests that are none to a model.",
+    "not_understood": "Requests to a model that could not be read, and passed unrecorded.",
+    "degraded": "Requests and answers that the store could not take.",
+    "refused": "Requests of a wrong host, of another site, or without a token.",
+    "upstream_failed": "Requests for which the model's server was not reached.",
+    "upstream_cut": "Answers that broke off.",
+    "clients_gone": "Clients that went away before their answer was complete.",
+    "abandoned": "Turns that ended as abandoned.",
+}
+
+
+def families(figures: ProxyCounts, running: int) -> Iterator[FigureValues]:
+    """Yield every figure of a proxy."""
+    for name, value in msgspec.structs.asdict(figures).items():
+        yield single(f"proxy_{name}", "counter", _MEANINGS[name], value)
+    yield single("proxy_running_turns", "gauge", "Turns that run now.", running)
 
 
 class AnswerCut(Exception):
@@ -128,8 +140,9 @@ class Proxy:
         if scope["type"] != "http":
             return
         target = _target(scope)
-        if scope["method"] == "GET" and target.partition("?")[0] in ("/metrics", "/healthz"):
-            await self._answer_itself(target.partition("?")[0], scope, send)
+        path = target.partition("?")[0]
+        if scope["method"] == "GET" and path in ("/metrics", "/livez", "/healthz"):
+            await self._answer_itself(path, scope, send)
             return
         route = route_of(target)
         shape = shape_of(scope["method"], route.path)
@@ -160,7 +173,7 @@ class Proxy:
 
     async def _answer_itself(self, path: str, scope: Scope, send: Send) -> None:
         """Answer that it lives; its figures to who shows a token, where others are served."""
-        if path == "/healthz":
+        if path != "/metrics":
             await _respond(send, 200, _PLAIN, b"ok\n")
             return
         headers = _headers(scope)
@@ -172,8 +185,9 @@ class Proxy:
             text = "The figures need a token: X-Killick-Token, or Authorization: Bearer.\n"
             await _respond(send, 401, _PLAIN, text.encode())
             return
-        figures = prometheus(self.figures, self.conversations.running())
-        await _respond(send, 200, _PLAIN, figures.encode())
+        counted = families(self.figures, self.conversations.running())
+        media, figures = render(counted, headers.get("accept", ""))
+        await _respond(send, 200, media.encode(), figures.encode())
 
     # -- recording -------------------------------------------------------------------------------
 

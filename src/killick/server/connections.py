@@ -27,7 +27,7 @@ OWN_FILES: Final = 128
 KEPT_FOR_HEALTH: Final = 8
 """Connections beyond the limit that are read, so that /healthz is answered; all else is refused."""
 
-_HEALTH: Final = (b"GET /healthz ", b"GET /readyz ")
+_HEALTH: Final = (b"GET /livez ", b"GET /healthz ", b"GET /readyz ")
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"

@@ -103,6 +103,7 @@ async def serve(
         async with _ending(service, server):
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             ready(f"http://{host}:{listener.getsockname()[1]}/")
+            tell_manager("READY=1")
             log.info("serving", host=settings.host, port=listener.getsockname()[1], pid=os.getpid())
             await server.serve(sockets=[listener])
     log.info("ended")
@@ -176,6 +177,7 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
     async def end() -> None:
         await asked.wait()
         service.draining = True
+        tell_manager("STOPPING=1")
         seconds = service.settings.drain_seconds
         _leave_after(seconds + LAST_SECONDS)
         parts = service.parts()
@@ -203,6 +205,17 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
 async def _drain(parts: list[Service], seconds: float) -> None:
     """Let the turns of all tenants finish for a while, then stop them."""
     await asyncio.gather(*(part.turns.drain(seconds) for part in parts))
+
+
+def tell_manager(state: str) -> None:
+    """Tell systemd how this process is, if systemd started it and asked to be told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name without a file, as the kernel writes it
+        address = f"\0{address[1:]}"
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.sendto(state.encode(), address)
 
 
 def _leave_after(seconds: float) -> None:

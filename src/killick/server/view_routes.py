@@ -21,6 +21,7 @@ from killick.journal.summary import Total
 from killick.model import entries as e
 from killick.model.sessions import TurnInfo
 from killick.server.endpoint import SESSION, ApiAnswer, ApiCall, Operation
+from killick.server.metrics import FigureValues, by_label, histogram, render, single
 from killick.server.responses import Refused, encode, sentence
 from killick.server.schemas import (
     About,
@@ -57,7 +58,6 @@ from killick.server.view_schemas import (
     TranscriptQuery,
 )
 from killick.session.aio import AsyncSession, blocking
-from killick.stores.contract import Histogram
 from killick.views.budget import estimate_tokens
 from killick.views.context import Context, Format
 from killick.views.formats.common import IMAGES, sniff
@@ -419,53 +419,35 @@ async def about(call: ApiCall) -> ApiAnswer:
     return ApiAnswer(200, value)
 
 
-def prometheus(service: Service) -> str:
-    """Every figure, with what it means."""
-    return "\n".join(_lines(service)) + "\n"
-
-
-def _lines(service: Service) -> Iterator[str]:
+def families(service: Service) -> Iterator[FigureValues]:
+    """Yield every figure of one tenant's part of this server."""
     figures, hub, turns = service.store.figures, service.hub, service.turns
-    for name, kind, text, value in (
-        ("store_appends_total", "counter", "Writes handed to the store.", figures.operations),
-        ("store_refused_total", "counter", "Writes that were refused.", figures.refused),
-        ("store_followers", "gauge", "Who follows sessions in here.", figures.followers),
-        ("open_turns", "gauge", "Turns that run in this process.", figures.turns),
-        ("recovered_turns_total", "counter", "Turns closed for the dead.", figures.recovered),
-        ("open_streams", "gauge", "Event streams of clients.", hub.streams),
-        ("events_total", "counter", "Events handed to clients as they came.", hub.told),
-        ("reloads_total", "counter", "Clients that were told to reload.", hub.reloads),
-    ):
-        yield from _one(name, kind, text, value)
-    yield from _histogram("store_commit_seconds", "How long commits took.", figures.commit_seconds)
-    yield from _histogram("store_commit_size", "Writes in one commit.", figures.commit_sizes)
-    yield "# HELP killick_turns_total Turns that ended here, by how."
-    yield "# TYPE killick_turns_total counter"
-    for status, count in turns.outcomes.items():
-        yield f'killick_turns_total{{status="{status}"}} {count}'
+    can_write = service.store.status == "ok"
+    yield FigureValues("server", "info", "Version.", (("", f'version="{version("killick")}"', 1),))
+    is_ready = can_write and not service.draining
+    yield single("server_ready", "gauge", "1 while it takes work.", is_ready)
+    yield single("store_writable", "gauge", "1 while the store can be written.", can_write)
+    yield single("store_appends", "counter", "Writes handed to the store.", figures.operations)
+    yield single("store_refused", "counter", "Writes that were refused.", figures.refused)
+    yield single("store_followers", "gauge", "Who follows sessions in here.", figures.followers)
+    yield single("open_turns", "gauge", "Turns that run in this process.", figures.turns)
+    yield single("recovered_turns", "counter", "Turns closed for the dead.", figures.recovered)
+    yield single("open_streams", "gauge", "Event streams of clients.", hub.streams)
+    yield single("events", "counter", "Events handed to clients as they came.", hub.told)
+    yield single("reloads", "counter", "Clients that were told to reload.", hub.reloads)
+    yield histogram("store_commit_seconds", "How long commits took.", figures.commit_seconds)
+    yield histogram("store_commit_size", "Writes in one commit.", figures.commit_sizes)
+    yield by_label("turns", "counter", "Turns that ended here, by how.", "status", turns.outcomes)
 
 
-def _one(name: str, kind: str, text: str, value: float) -> Iterator[str]:
-    yield f"# HELP killick_{name} {text}"
-    yield f"# TYPE killick_{name} {kind}"
-    yield f"killick_{name} {value:g}"
-
-
-def _histogram(name: str, text: str, values: Histogram) -> Iterator[str]:
-    yield f"# HELP killick_{name} {text}"
-    yield f"# TYPE killick_{name} histogram"
-    so_far = 0
-    for bound, count in zip((*values.bounds, None), values.counts, strict=True):
-        so_far += count
-        label = "+Inf" if bound is None else f"{bound:g}"
-        yield f'killick_{name}_bucket{{le="{label}"}} {so_far}'
-    yield f"killick_{name}_sum {values.total:g}"
-    yield f"killick_{name}_count {so_far}"
-
-
-async def healthz(_call: ApiCall) -> ApiAnswer:
-    """The process lives."""
+async def livez(_call: ApiCall) -> ApiAnswer:
+    """The process lives: its event loop answers. It may be that its store does not."""
     return ApiAnswer(200, Health(status="ok"))
+
+
+async def healthz(call: ApiCall) -> ApiAnswer:
+    """The process lives; the older name of /livez."""
+    return await livez(call)
 
 
 async def readyz(call: ApiCall) -> ApiAnswer:
@@ -479,8 +461,9 @@ async def readyz(call: ApiCall) -> ApiAnswer:
 
 
 async def metrics(call: ApiCall) -> Response:
-    """Figures in Prometheus' text format."""
-    return Response(prometheus(call.service), media_type="text/plain; version=0.0.4")
+    """Figures in OpenMetrics for a client that takes it, else in Prometheus' text format."""
+    media, text = render(families(call.service), call.request.headers.get("accept", ""))
+    return Response(text, media_type=media)
 
 
 OPERATIONS = (
@@ -505,7 +488,8 @@ OPERATIONS = (
     Operation("GET", "/api/blobs/{name}", get_blob, {200: "*/*"}, errors=(404,)),
     Operation("GET", "/api/search", search, {200: HitsOut}, query=SearchQuery, errors=(404,)),
     Operation("GET", "/api/stats", stats, {200: StatsOut}, query=StatsQuery),
+    Operation("GET", "/livez", livez, {200: Health}, "open"),
     Operation("GET", "/healthz", healthz, {200: Health}, "open"),
     Operation("GET", "/readyz", readyz, {200: Health}, "open"),
-    Operation("GET", "/metrics", metrics, {200: "text/plain"}),
+    Operation("GET", "/metrics", metrics, {200: "*/*"}),
 )  # fmt: skip
