@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from anthropic._models import construct_type as construct_anthropic
 from anthropic.types import RawMessageStreamEvent
 from openai._models import construct_type as construct_openai
