@@ -24,12 +24,16 @@ NAMES = (
     "terminated",
     "finish",
     "feed",
+    "servers",
+    "tenants",
     "kills_on_postgres",
     "cancellation_on_postgres",
     "races_on_postgres",
     "processes_on_postgres",
     "finish_on_postgres",
     "feed_on_postgres",
+    "servers_on_postgres",
+    "tenants_on_postgres",
 )
 
 

@@ -22,6 +22,8 @@ _SIZES: Final = {
     "finish": Sizes(slice=0, torture=40, long=2_000),
     "processes": Sizes(slice=0, torture=200, long=20_000),
     "feed": Sizes(slice=0, torture=400, long=4_000),
+    "servers": Sizes(slice=0, torture=600, long=20_000),
+    "tenants": Sizes(slice=0, torture=1_000, long=100_000),
 }
 """`tests/crash/test_campaigns_on_postgres.py` has the slices."""
 
