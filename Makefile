@@ -45,7 +45,7 @@ bench: $(STAMP) $(PEERS) $(PEERED:%=.adaptersvenv/%/.setup-done)  ## measure Kil
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
 	@.adaptersvenv/openai_agents/bin/python -m benchmarks.adapters openai_agents
 	@.adaptersvenv/langgraph/bin/python -m benchmarks.adapters langchain
-	@for name in google_adk agent_framework strands; do .adaptersvenv/$$name/bin/python -m benchmarks.adapters $$name; done
+	@for name in google_adk agent_framework strands pydantic_ai; do .adaptersvenv/$$name/bin/python -m benchmarks.adapters $$name; done
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for a quarter of an hour
 	@$(BIN)/python -m torture
@@ -102,7 +102,7 @@ corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat t
 
 # One environment for each framework, with pinned versions; its tests are skipped elsewhere.
 ADAPTERS := openai_agents langgraph claude_agent_sdk google_adk agent_framework strands pydantic_ai
-adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui/.setup-done  ## test the adapters, each with the framework that it is for
+adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui/.setup-done .adaptersvenv/upstream/.setup-done  ## test the adapters, each with the framework that it is for
 	@failed=0; for name in $(ADAPTERS); do \
 		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
 	done; \
@@ -115,6 +115,11 @@ extras: $(STAMP)  ## install each framework's extra into a fresh environment, an
 .adaptersvenv/ag_ui/.setup-done: requirements/adapters/ag_ui.json
 	@mkdir -p .adaptersvenv/ag_ui && cp $< .adaptersvenv/ag_ui/package.json
 	@if command -v npm > /dev/null; then npm install --prefix .adaptersvenv/ag_ui --silent --no-audit --no-fund; fi
+	@touch $@
+
+# The frameworks' own tests, of the versions in the locks.
+.adaptersvenv/upstream/.setup-done: requirements/upstream.py $(wildcard requirements/adapters/*.txt) | $(BIN)/python
+	@rm -rf $(@D) && $(BIN)/python $< $(@D)
 	@touch $@
 
 .adaptersvenv/%/.setup-done: requirements/adapters/%.txt

@@ -1,10 +1,7 @@
 """The SDK's storage interface on a store, by its own tests where they are here."""
 
 import asyncio
-import os
-import re
-import subprocess
-import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +15,9 @@ from agents.memory import Session
 from killick import AsyncStore
 from killick.adapters.openai_agents import KillickSession
 from tests.adapters.openai_agents.scripted import Scripted
+from tests.adapters.upstreams import named_failures, run_theirs, suite_of
+
+HERE: Final = Path(__file__).parent
 
 ITEMS: Final[list[Any]] = [
     {"role": "user", "content": "Hi"},
@@ -137,23 +137,12 @@ ALLOWED: Final = {
 """Their tests that may fail, each with the reason; every one of them fails."""
 
 
-@pytest.mark.timeout(300)
-def test_their_own_tests_pass_but_for_those_that_are_named(tmp_path: Path) -> None:
-    corpus = os.environ.get("KILLICK_CORPUS")
-    if corpus is None:
-        pytest.skip("KILLICK_CORPUS names no folder with the sdist of openai-agents")
-    folder = Path(corpus) / "openai_agents-0.24.0"
-    if not folder.is_dir():
-        pytest.skip(f"{folder.name} is not in KILLICK_CORPUS")
-    report = tmp_path / "report.txt"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "upstream", "-p", "no:cacheprovider"]
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    with report.open("w") as out:
-        subprocess.run([*command, *FILES], cwd=folder, env=env, stdout=out, check=False)
-    told = report.read_text(encoding="utf-8")
-    failed = set(re.findall(r"^FAILED \S+::(\w+)", told, re.MULTILINE))
-    assert "ERROR" not in told
-    assert failed == set(ALLOWED)
-    passed = re.search(r"(\d+) passed", told)
-    assert passed is not None
-    assert int(passed[1]) >= 736
+def test_the_page_names_each_with_its_reason() -> None:
+    assert named_failures("openai-agents") == ALLOWED
+
+
+@pytest.mark.timeout(600)
+def test_their_own_tests_pass_but_for_those_that_are_named() -> None:
+    ran = run_theirs(suite_of(f"openai_agents-{version('openai-agents')}"), HERE, *FILES)
+    assert set(ran.failed) == set(ALLOWED)
+    assert ran.passed >= 736

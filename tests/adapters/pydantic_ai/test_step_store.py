@@ -4,7 +4,7 @@ import asyncio
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -27,6 +27,7 @@ from pydantic_ai_harness.step_persistence import (
 from killick import AsyncStore, Store
 from killick.adapters.pydantic_ai.step_store import KillickStepStore
 from tests.adapters import interrupting
+from tests.adapters.upstreams import named_failures, run_theirs, suite_of
 
 AT = datetime(2026, 11, 18, 9, 0, tzinfo=UTC)
 LATE = "1:d"
@@ -209,3 +210,30 @@ def test_a_killed_run_leaves_its_steps_and_what_is_unresolved(tmp_path: Path) ->
 
 if __name__ == "__main__":
     asyncio.run(run(sys.argv[1], "run-1"))
+
+
+# -- their own tests -----------------------------------------------------------------------------
+
+_CLASS: Final = "asks that a spec with the backend `memory` makes an `InMemoryStepStore`"
+ALLOWED: Final = {
+    "test_from_spec_memory_backend": _CLASS,
+    "test_from_spec_explicit_memory_backend_with_kwargs": _CLASS,
+    "test_memory_backend_still_works": _CLASS,
+}
+"""Their tests that fail with ours and not with theirs, each with the reason."""
+
+
+def test_the_page_names_each_with_its_reason() -> None:
+    assert named_failures("step-store") == ALLOWED
+
+
+@pytest.mark.timeout(600)
+def test_their_own_tests_pass_as_with_their_own_store() -> None:
+    folder = suite_of("pydantic-ai-harness")
+    file = "tests/step_persistence/test_step_persistence.py"
+    given = ("--noconftest", "-o", "anyio_mode=auto", "-o", "addopts=", file)
+    ran = run_theirs(folder, Path(__file__).parent, *given)
+    theirs = run_theirs(folder, Path(__file__).parent, *given, KILLICK_STEP_STORE="theirs")
+    assert set(ran.failed) - set(theirs.failed) == set(ALLOWED)
+    assert ran.passed == theirs.passed - len(ALLOWED)
+    assert ran.counted("stores were Killick's") >= 42

@@ -1,12 +1,9 @@
-"""Chooses the repository of Strands' own tests; `python -m pytest -p` loads it.
-
-`KILLICK_STRANDS_REPOSITORY=theirs` leaves the one of their tests; without it, ours takes its place.
-"""
+"""Puts our repository in the place of that of Strands' tests; `python -m pytest -p` loads it."""
 
 import atexit
-import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import tests.fixtures.mock_session_repository as theirs  # type: ignore[import-not-found]
 
@@ -27,5 +24,9 @@ class InPlaceOfMock(KillickSessionRepository):
         super().__init__(Store(Path(_FOLDER.name) / f"{_made}.db"))
 
 
-if os.environ.get("KILLICK_STRANDS_REPOSITORY") != "theirs":
-    theirs.MockedSessionRepository = InPlaceOfMock
+theirs.MockedSessionRepository = InPlaceOfMock
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many repositories were ours, so that nobody counts tests of another."""
+    terminalreporter.write_line(f"{_made} repositories were Killick's")

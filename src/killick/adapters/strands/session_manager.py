@@ -62,16 +62,11 @@ class KillickSessionRepository(SessionRepository):
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
         """Return the newest state of an agent."""
-        data = self._newest(_name(session_id, agent_id), AGENT)
-        return None if data is None else SessionAgent.from_dict(data)
+        return self._agent(session_id, agent_id)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Keep the state of an agent. If interrupted: it is kept or it is not."""
-        before = self.read_agent(session_id, session_agent.agent_id)
-        if before is None:
-            raise SessionException(
-                f"Agent {session_agent.agent_id} in session {session_id} does not exist"
-            )
+        before = self._existing_agent(session_id, session_agent.agent_id)
         session_agent.created_at = before.created_at
         self._opened(session_id, session_agent.agent_id).note(AGENT, session_agent.to_dict())
 
@@ -81,8 +76,7 @@ class KillickSessionRepository(SessionRepository):
         self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any
     ) -> None:
         """Keep a message. If interrupted: it is kept or it is not."""
-        if self.read_agent(session_id, agent_id) is None:
-            raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
+        self._existing_agent(session_id, agent_id)
         session = self._opened(session_id, agent_id)
         if recorded_turn(session.id) is not None:
             return  # a recorder has it
@@ -116,8 +110,7 @@ class KillickSessionRepository(SessionRepository):
         **kwargs: Any,
     ) -> list[SessionMessage]:
         """Return messages in order; of a recorded session, what a model may be sent."""
-        if self.read_agent(session_id, agent_id) is None:
-            raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
+        self._existing_agent(session_id, agent_id)
         kept = self._messages(session_id, agent_id)
         messages = [kept[number] for number in sorted(kept)][offset:]
         return messages if limit is None else messages[:limit]
@@ -173,6 +166,17 @@ class KillickSessionRepository(SessionRepository):
     def _existing_session(self, session_id: str) -> None:
         if self.read_session(session_id) is None:
             raise SessionException(f"Session {session_id} does not exist")
+
+    def _agent(self, session_id: str, agent_id: str) -> SessionAgent | None:
+        data = self._newest(_name(session_id, agent_id), AGENT)
+        return None if data is None else SessionAgent.from_dict(data)
+
+    def _existing_agent(self, session_id: str, agent_id: str) -> SessionAgent:
+        """Return an agent that must be there; `read_agent` is only for Strands to call."""
+        found = self._agent(session_id, agent_id)
+        if found is None:
+            raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
+        return found
 
     def _opened(self, session_id: str, agent_id: str) -> StoredSession:
         about = {"strands": session_id, "agent_id": agent_id}
