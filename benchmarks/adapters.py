@@ -5,10 +5,11 @@
     .adaptersvenv/google_adk/bin/python -m benchmarks.adapters google_adk
     .adaptersvenv/agent_framework/bin/python -m benchmarks.adapters agent_framework
     .adaptersvenv/strands/bin/python -m benchmarks.adapters strands
+    .adaptersvenv/pydantic_ai/bin/python -m benchmarks.adapters pydantic_ai
 
 Each runs in its framework's environment: an agent with a scripted model streams one answer, with
-and without the recorder, in turns. All threads of the process count. The least of the rounds is
-what the work costs; the median has what a busy machine adds.
+and without the recorder, in turns. All threads of the process count. The median of the rounds is
+what is promised; the least has nothing of what else the machine did.
 """
 
 import asyncio
@@ -258,8 +259,35 @@ def strands() -> tuple[Callable[..., Awaitable[None]], Callable[..., Awaitable[N
     return plain, recorded
 
 
+def pydantic_ai() -> tuple[Callable[..., Awaitable[None]], Callable[..., Awaitable[None]]]:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.function import FunctionModel
+
+    from killick.adapters.pydantic_ai import Recorder
+
+    async def said(*_: Any) -> AsyncIterator[str]:
+        for _number in range(CHUNKS):
+            yield PIECE
+
+    agent: Agent[None, str] = Agent(FunctionModel(stream_function=said))
+
+    async def handle(_: Any, events: Any) -> None:
+        async for _event in events:
+            pass
+
+    async def plain() -> None:
+        await agent.run("Go.", event_stream_handler=handle)
+
+    async def recorded(session: AsyncSession) -> None:
+        async with session.turn("Go.") as turn:
+            await agent.run("Go.", event_stream_handler=handle, capabilities=[Recorder(turn)])
+
+    return plain, recorded
+
+
 SUBJECTS = {
-    made.__name__: made for made in (openai_agents, langchain, google_adk, agent_framework, strands)
+    made.__name__: made
+    for made in (openai_agents, langchain, google_adk, agent_framework, strands, pydantic_ai)
 }
 
 
@@ -286,10 +314,10 @@ def main(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         own, recording = asyncio.run(measure(name, Path(folder)))
     least, middle = min(recording) - min(own), median(recording) - median(own)
-    kept = "kept" if least <= GOAL_MICROS else "NOT kept"
+    kept = "kept" if middle <= GOAL_MICROS else "NOT kept"
     print(
-        f"{name}: {min(own):.1f} µs a chunk by itself, {least:+.1f} µs recorded (median "
-        f"{middle:+.1f}); goal {kept}, load {os.getloadavg()[0]:.1f}"
+        f"{name}: {median(own):.1f} µs a chunk by itself, {middle:+.1f} µs recorded (least "
+        f"{least:+.1f}); goal {kept}, load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -137,26 +137,25 @@ class RunContext(Generic[S]):
             return None
         return scope.turn.id
 
-    async def scope(
-        self,
-        around: RunningTool[S] | None,
-        prompt: Callable[[], Prompt] | None = None,
-        title: str | None = None,
-    ) -> S | None:
+    def known(self, around: RunningTool[S] | None) -> S | None:
         """Return where what runs around or inside of a tool is recorded.
 
-        An agent inside of a tool may be new: then `prompt` gives what it was asked. Without one the
-        tool has asked no model, and nothing of it is recorded.
+        A tool that has asked no model yet has no agent, and nothing of it is recorded.
+        """
+        return self.outermost if around is None else around.scope.children.get(around.call_id)
+
+    async def scope(
+        self, around: RunningTool[S] | None, prompt: Callable[[], Prompt], title: str | None = None
+    ) -> S | None:
+        """Return the same where a model is asked: an agent inside of a tool may be new.
+
+        `prompt` gives what such an agent was asked.
 
         If interrupted: the agent's session exists or it does not.
         """
-        if around is None:
-            return self.outermost
-        children = around.scope.children
-        if around.call_id not in children:
-            if prompt is None:
-                return None
+        found = self.known(around)
+        if found is None and around is not None:
             session = await open_child(around.scope.turn, around.call_id, title=title)
             turn = await session.turn(prompt()).begin()
-            children[around.call_id] = self._make(turn)
-        return children[around.call_id]
+            found = around.scope.children[around.call_id] = self._make(turn)
+        return found

@@ -118,6 +118,11 @@ def breaks() -> str:
     raise ValueError("no disk")
 
 
+def picks(number: int) -> str:
+    """Pick one."""
+    return str(number)
+
+
 def recorded(tmp_path: Path, made: BaseAgent) -> tuple[dict[str, tuple[Any, bool]], list[Any]]:
     """Run it; results by call, and how the turns ended."""
 
@@ -138,6 +143,14 @@ def test_a_failing_tool_is_an_error(tmp_path: Path) -> None:
     told, turns = recorded(tmp_path, made)
     assert [(is_error, turns) for _, is_error in told.values()] == [(True, ["failed"])]
     assert "no disk" in told["c1"][0]
+
+
+def test_bad_arguments_are_an_error(tmp_path: Path) -> None:
+    made = LlmAgent(name="agent", model=one_call("picks"), tools=[picks])
+    told, turns = recorded(tmp_path, made)
+    assert told["c1"][1]
+    assert "number" in told["c1"][0]
+    assert turns == ["completed"]
 
 
 def test_an_unknown_tool_is_an_error(tmp_path: Path) -> None:

@@ -105,6 +105,12 @@ def test_an_agent_inside_of_a_tool_has_a_session_of_its_own(tmp_path: Path) -> N
 
 
 @tool
+def picks(number: int) -> str:
+    """Pick one."""
+    return str(number)
+
+
+@tool
 def breaks() -> str:
     """Breaks."""
     raise ValueError("no disk")
@@ -131,6 +137,19 @@ def test_a_failing_tool_is_an_error_and_fails_the_run(tmp_path: Path) -> None:
         [(content, failed)] = results(session.messages()).values()
         assert failed
         assert "no disk" in content
+
+
+def test_bad_arguments_are_an_error(tmp_path: Path) -> None:
+    with Store(tmp_path / "w.db") as store:
+        session = store.create_session()
+        with session.turn(PROMPT) as turn:
+            create_agent(one_call("picks"), [picks]).invoke(
+                {"messages": blocking_history(session)}, {"callbacks": [BlockingRecorder(turn)]}
+            )
+        [(content, failed)] = results(session.messages()).values()
+        assert failed
+        assert "number" in content
+        assert [one.status for one in session.turns()] == ["completed"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -115,6 +115,11 @@ def breaks() -> str:
     raise ValueError("no disk")
 
 
+@function_tool
+def picks(number: int) -> str:
+    return str(number)
+
+
 @function_tool(needs_approval=True)
 def careful() -> str:
     return "done with care"
@@ -126,6 +131,11 @@ def one_call(name: str) -> Scripted:
 
 def test_a_failing_tool_is_an_error(tmp_path: Path) -> None:
     made = Agent(name="agent", model=one_call("breaks"), tools=[breaks])
+    with_whole_answers(tmp_path, made, {"c1": True})
+
+
+def test_bad_arguments_are_an_error(tmp_path: Path) -> None:
+    made = Agent(name="agent", model=one_call("picks"), tools=[picks])
     with_whole_answers(tmp_path, made, {"c1": True})
 
 

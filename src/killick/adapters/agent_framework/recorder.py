@@ -86,12 +86,6 @@ _context: RunContext[_Scope] = RunContext("agent_framework", _Scope)
 recorded_turn = _context.recorded_turn
 
 
-async def _scope(messages: Any = None) -> _Scope | None:
-    """Return where this is recorded; an agent inside of a tool may be new."""
-    prompt = None if messages is None else lambda: last_prompt(messages)
-    return await _context.scope(_context.inside.get(), prompt)
-
-
 class Recorder:
     """Records runs into turns: `middleware` for an agent or a run, and `recording` around each run.
 
@@ -144,7 +138,7 @@ class _Models(ChatMiddleware):
     """Records what models are asked and what they answer."""
 
     async def process(self, context: ChatContext, call_next: Next) -> None:
-        scope = await _scope(context.messages)
+        scope = await _context.scope(_context.inside.get(), lambda: last_prompt(context.messages))
         if scope is None:
             await call_next()
             return
@@ -199,7 +193,7 @@ class _Tools(FunctionMiddleware):
     """
 
     async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
-        scope = await _scope()
+        scope = _context.known(_context.inside.get())
         if scope is None:
             await call_next()
             return

@@ -86,10 +86,9 @@ def recorded_session() -> str | None:
     return None if scope is None else scope.tools.session.id
 
 
-async def _scope(contents: Any = None) -> _Scope | None:
-    """Return where this is recorded; an agent inside of a tool may be new."""
-    prompt = None if contents is None else lambda: last_prompt(contents)
-    return await _context.scope(_context.inside.get(), prompt)
+def _scope() -> _Scope | None:
+    """Return where this is recorded."""
+    return _context.known(_context.inside.get())
 
 
 class Recorder(BasePlugin):
@@ -117,7 +116,8 @@ class Recorder(BasePlugin):
     # -- models ----------------------------------------------------------------------------------
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        scope = await _scope(llm_request.contents)
+        contents = llm_request.contents
+        scope = await _context.scope(_context.inside.get(), lambda: last_prompt(contents))
         if scope is None:
             return
         key = _agent_key(callback_context)
@@ -127,7 +127,7 @@ class Recorder(BasePlugin):
         await scope.begin(key)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        scope = await _scope()
+        scope = _scope()
         key = _agent_key(callback_context)
         if scope is None or key not in scope.facts:
             return
@@ -141,7 +141,7 @@ class Recorder(BasePlugin):
     async def on_model_error_callback(
         self, *, callback_context: Any, llm_request: Any, error: Exception
     ) -> None:
-        scope = await _scope()
+        scope = _scope()
         key = _agent_key(callback_context)
         if scope is not None and key in scope.replies:
             reply, _ = scope.replies.pop(key)
@@ -152,7 +152,7 @@ class Recorder(BasePlugin):
     # -- tools -----------------------------------------------------------------------------------
 
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
-        scope = await _scope()
+        scope = _scope()
         if scope is None or not tool_context.function_call_id:
             return
         call_id = scope.own(_agent_key(tool_context), tool_context.function_call_id)
@@ -208,8 +208,8 @@ class Recorder(BasePlugin):
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Record what a model is told of calls that no tool ran for."""
-        scope = await _scope()
-        if scope is None or event.partial:
+        scope = None if event.partial else _scope()
+        if scope is None:
             return
         for answer in event.get_function_responses():
             author = f"{event.invocation_id}/{event.branch}/{event.author}"

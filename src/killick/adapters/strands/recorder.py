@@ -64,13 +64,12 @@ _context: RunContext[_Scope] = RunContext("strands", _Scope)
 recorded_turn = _context.recorded_turn
 
 
-async def _scope(agent: Any, messages: Any = None) -> _Scope | None:
-    """Return where an agent is recorded; one inside of a tool may be new."""
+def _around(agent: Any) -> RunningTool[_Scope] | None:
+    """Return the tool that this agent runs inside of; its own, which is over, is not."""
     around = _context.inside.get()
     while around is not None and around.agent is agent:
-        around = around.outer  # its own tool, which is over
-    prompt = None if messages is None else lambda: last_prompt(messages)
-    return await _context.scope(around, prompt, title=getattr(agent, "name", None))
+        around = around.outer
+    return around
 
 
 class Recorder(Plugin):
@@ -123,7 +122,11 @@ class Recorder(Plugin):
 
 async def _record_model(context: Any, next_fn: Any) -> AsyncIterator[Any]:
     """Record what a model is asked and what it answers."""
-    scope = await _scope(context.agent, context.messages)
+    scope = await _context.scope(
+        _around(context.agent),
+        lambda: last_prompt(context.messages),
+        title=getattr(context.agent, "name", None),
+    )
     if scope is None:
         async for event in next_fn(context):
             yield event
@@ -150,7 +153,7 @@ async def _record_model(context: Any, next_fn: Any) -> AsyncIterator[Any]:
 
 async def _record_tool(context: Any, next_fn: Any) -> AsyncIterator[Any]:
     """Record that a tool starts, before it runs."""
-    scope = await _scope(context.agent)
+    scope = _context.known(_around(context.agent))
     if scope is not None and context.tool is not None and not _is_again(context):
         try:
             own = await scope.start(context.tool_use)
@@ -176,7 +179,7 @@ def _is_of(around: RunningTool[_Scope], agent: Any, tool_use: Any) -> bool:
 async def _after_tool(event: AfterToolCallEvent[Any]) -> None:
     """Record a tool's result, or what the model is told of a call that no tool ran for."""
     around = _context.inside.get()
-    scope = await _scope(event.agent)
+    scope = _context.known(_around(event.agent))
     if around is not None and _is_of(around, event.agent, event.tool_use):
         scope = around.scope
     else:
