@@ -11,28 +11,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from peers import finish
+from peers.agents import Agents, agents
 from peers.subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "peers.md"
 MEASURED = ROOT / "docs" / "peers.json"
 NOTHING = "–"  # noqa: RUF001
-CELLS = [
-    *(
-        (scenario, how)
-        for scenario in ("par", "seq", "str")
-        for how in ("cancel", "kill", "timeout")
-    ),
-    *(("noid", how) for how in ("cancel", "kill")),
-    *(("sub", how) for how in ("cancel", "kill")),
-    *(("fail", "kill"), ("wait", "kill")),
-]
+SCENARIOS = ("par", "seq", "str", "noid", "sub", "fail", "wait")
+CELLS = [(scenario, how) for scenario in SCENARIOS for how in ("cancel", "kill", "timeout")]
 WITHOUT_RESULTS = ("sub", "wait")
 _FINISH = "finish"
+_AT_ONCE = 3
 _DROPS_IDLESS = ("strands", "strands_killick")
 """Subjects whose framework drops a call without an id, and asks the model again without end."""
 
@@ -62,39 +58,6 @@ def cells(name: str) -> list[tuple[str, str]]:
 
 def python(name: str) -> str:
     return str(ROOT / SUBJECTS[name].environment / "bin" / "python")
-
-
-def interrupt(name: str, scenario: str, how: str, folder: Path) -> bool:
-    """Run an agent until it is in the middle; False if its framework refuses to go there."""
-    command = [python(name), "-m", "peers.child", name, scenario, str(folder)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdin is not None
-        assert child.stderr is not None
-        line = child.stdout.readline()
-        if line.startswith("REFUSED"):
-            print(name, scenario, line.strip(), flush=True)
-            return False
-        if line != "MIDDLE\n":
-            raise SystemExit(f"{name} {scenario}: {child.stderr.read()[-2000:]}")
-        if how == "kill":
-            child.kill()
-        else:
-            child.stdin.write(f"{how}\n")
-            child.stdin.flush()
-        child.wait(60)
-    return True
-
-
-def ask_again(name: str, scenario: str, folder: Path) -> Seen:
-    command = [python(name), "-m", "peers.child", name, "ask", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise SystemExit(f"{name} {scenario}: {done.stderr[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return look(told["messages"], scenario, told["error"])
 
 
 def look(messages: list[dict[str, Any]], scenario: str, error: str | None) -> Seen:
@@ -151,17 +114,28 @@ def row(name: str, scenario: str, how: str, seen: Seen) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, run: str) -> dict[str, Any]:
     """Interrupt one agent in every way."""
     seen: list[list[Any]] = []
-    for scenario, how in cells(name):
-        with tempfile.TemporaryDirectory() as folder:
-            if not interrupt(name, scenario, how, Path(folder)):
-                continue
-            found = ask_again(name, scenario, Path(folder))
-        seen.append([scenario, how, *found])
-        print(row(name, scenario, how, found), "WHOLE" if found.whole else "", flush=True)
-    return {"versions": _versions(python(name), SUBJECTS[name].packages), "cells": seen}
+    with agents(python(name), name) as made, ThreadPoolExecutor(_AT_ONCE) as pool:
+        places = cells(name)
+        for (scenario, how), found in zip(
+            places, pool.map(lambda place: _cell(made, *place), places), strict=True
+        ):
+            if found is not None:
+                seen.append([scenario, how, *found])
+                whole = "WHOLE" if found.whole else ""
+                print(row(name, scenario, how, found), whole, flush=True)
+    versions = _versions(python(name), SUBJECTS[name].packages)
+    return {"run": run, "versions": versions, "cells": seen}
+
+
+def _cell(made: Agents, scenario: str, how: str) -> Seen | None:
+    with tempfile.TemporaryDirectory() as folder:
+        if not made.interrupt(scenario, how, Path(folder)):
+            return None
+        told = made.ask_again(scenario, Path(folder))
+    return look(told["messages"], scenario, told["error"])
 
 
 def _versions(python_: str, packages: Sequence[str]) -> dict[str, str]:
@@ -175,16 +149,27 @@ def _versions(python_: str, packages: Sequence[str]) -> dict[str, str]:
 
 def main(names: list[str]) -> None:
     measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    run = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     for name in names or [*SUBJECTS, _FINISH]:
         if name == _FINISH:
             python_ = finish.python(ROOT)
-            measured[name] = finish.measure(python_, _versions(python_, finish.PACKAGES))
+            versions = _versions(python_, finish.PACKAGES)
+            measured[name] = {"run": run, **finish.measure(python_, versions)}
         else:
-            measured[name] = measure(name)
+            measured[name] = measure(name, run)
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in measured.items()]
         MEASURED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         PAGE.write_text(page(measured), encoding="utf-8")
     print(f"written to {PAGE}")
+
+
+def runs_of(begun: dict[str, str]) -> str:
+    """Say that all was measured in one run, or what was measured when."""
+    [newest, *older] = sorted(set(begun.values()), reverse=True)
+    if not older:
+        return f"All of it is one run, begun on {newest} UTC"
+    told = [f"{', '.join(name for name in begun if begun[name] == one)}: {one}" for one in older]
+    return f"It is put together of several runs, the last begun on {newest} UTC; {'; '.join(told)}"
 
 
 def page(measured: dict[str, Any]) -> str:
@@ -200,6 +185,7 @@ def page(measured: dict[str, Any]) -> str:
     }
     template = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
     return template.format(
+        run=runs_of({name: str(entry.get("run")) for name, entry in measured.items()}),
         versions=", ".join(f"{package} {number}" for package, number in sorted(used.items())),
         summary="\n".join(summary),
         rows="\n".join(rows),

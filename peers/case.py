@@ -41,6 +41,11 @@ class Tools:
         await asyncio.Event().wait()
         return "never"
 
+    async def until_asked(self) -> None:
+        """A person is asked, and does not answer."""
+        self.reach_middle()
+        await asyncio.Event().wait()
+
     async def t4(self) -> str:
         """The fourth, which a person must approve."""
         return "never"

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -198,6 +199,7 @@ WAYS: Final[dict[str, tuple[str, Callable[[Case], Awaitable[After]]]]] = {
     "dbos": ("pydantic-ai with DBOS, `DBOSDurability`", dbos),
     "harness": ("pydantic-ai-harness, `StepPersistence`", harness),
 }
+_AT_ONCE: Final = 3
 PACKAGES: Final = ("pydantic-ai-slim", "pydantic-ai-harness", "dbos")
 
 # -- one process -------------------------------------------------------------------------------
@@ -224,12 +226,16 @@ async def _child(way: str, place: str, folder: Path) -> None:
 
 def measure(python: str, versions: dict[str, str]) -> dict[str, Any]:
     """Kill each way's agent at each place, and go on."""
+
+    def one(place: tuple[str, str]) -> list[Any]:
+        with tempfile.TemporaryDirectory() as name:
+            return [*place, *_run(python, *place, Path(name))]
+
     cells = []
-    for way in WAYS:
-        for place in PLACES:
-            with tempfile.TemporaryDirectory() as name:
-                cells.append([way, place, *_run(python, way, place, Path(name))])
-            print(row(cells[-1]), flush=True)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for cell in pool.map(one, [(way, place) for way in WAYS for place in PLACES]):
+            cells.append(cell)
+            print(row(cell), flush=True)
     return {"versions": versions, "cells": cells}
 
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from peers import messages
+
 Messages = list[dict[str, Any]]
 WORDS = [f"word{number} " for number in range(50)]
 
@@ -98,6 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "/messages" in self.path:
+            self._answer_claude(request)
+            return
         self.server.asked = request["messages"]
         self.server.first = self.server.first or request["messages"]
         results = sum(message["role"] == "tool" for message in request["messages"])
@@ -119,6 +124,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
 
+    def _answer_claude(self, request: dict[str, Any]) -> None:
+        """The command of the Claude Agent SDK speaks another protocol, and asks aside."""
+        if "count_tokens" in self.path:
+            self._send_json({"input_tokens": 1})
+            return
+        deltas = said("ask", 0)
+        if messages.talks(request):
+            asked = self.server.asked = messages.as_chat(request)
+            self.server.first = self.server.first or asked
+            results = sum(message["role"] == "tool" for message in asked)
+            inner = self.server.scenario == "sub" and messages.helper(request) is None
+            deltas = said(self.server.scenario, results, inner=inner)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for event in messages.events(request, deltas):
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            self.wfile.flush()
+        self.close_connection = True
+
     def _answer_whole(self, deltas: list[dict[str, Any]]) -> None:
         calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
         message = {"role": "assistant", "content": "".join(d.get("content", "") for d in deltas)}
@@ -127,7 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
         finish = "tool_calls" if calls else "stop"
         choice = {"index": 0, "message": message, "finish_reason": finish}
         whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
-        body = json.dumps({**whole, "choices": [choice]}).encode()
+        self._send_json({**whole, "choices": [choice]})
+
+    def _send_json(self, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

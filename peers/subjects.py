@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any, NamedTuple
 
-from peers import pydantic
+from peers import claude, pydantic
 from peers.case import Case, Subject
 from peers.provider import said
 
@@ -321,6 +321,31 @@ class Peer(NamedTuple):
     run: Subject
 
 
+_OPENAI = ("pydantic_ai.models.openai", "pydantic_ai.providers.openai")
+_ADAPTERS = "killick.adapters"
+MODULES: dict[str, tuple[str, ...]] = {
+    ".peersvenv": (*_OPENAI, f"{_ADAPTERS}.pydantic_ai"),
+    ".adaptersvenv/pydantic_ai": (*_OPENAI, "pydantic_ai_harness.step_persistence"),
+    ".adaptersvenv/openai_agents": ("agents", "openai", f"{_ADAPTERS}.openai_agents"),
+    ".adaptersvenv/langgraph": (
+        *("langchain.agents.middleware", "langchain_openai", "langgraph.checkpoint.sqlite.aio"),
+        *(f"{_ADAPTERS}.langchain", f"{_ADAPTERS}.langgraph"),
+    ),
+    ".adaptersvenv/google_adk": (
+        *("google.adk.apps", "google.adk.runners", "google.adk.tools"),
+        *("google.adk.sessions.sqlite_session_service", f"{_ADAPTERS}.google_adk"),
+    ),
+    ".adaptersvenv/agent_framework": (
+        "agent_framework.openai",
+        f"{_ADAPTERS}.agent_framework",
+    ),
+    ".adaptersvenv/strands": (
+        *("strands.models.openai", "strands.session.file_session_manager"),
+        f"{_ADAPTERS}.strands",
+    ),
+    ".adaptersvenv/claude_agent_sdk": ("claude_agent_sdk", f"{_ADAPTERS}.claude_agent_sdk"),
+}
+"""What the agents of an environment import: once, before each is a process of its own."""
 _PYDANTIC = ("pydantic-ai-slim",)
 _HARNESS = ("pydantic-ai-harness",)
 _FRAMEWORK = ("agent-framework-core",)
@@ -392,6 +417,18 @@ SUBJECTS: dict[str, Peer] = {
         _FRAMEWORK,
         ".adaptersvenv/agent_framework",
         agent_framework,
+    ),
+    "claude_agent_sdk_killick": Peer(
+        "claude-agent-sdk with Killick",
+        ("claude-agent-sdk",),
+        ".adaptersvenv/claude_agent_sdk",
+        claude.claude_agent_sdk_killick,
+    ),
+    "claude_agent_sdk": Peer(
+        "claude-agent-sdk, its own files",
+        ("claude-agent-sdk",),
+        ".adaptersvenv/claude_agent_sdk",
+        claude.claude_agent_sdk,
     ),
     "strands_killick": Peer(
         "Strands with Killick", ("strands-agents",), ".adaptersvenv/strands", strands_killick
