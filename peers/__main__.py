@@ -28,7 +28,7 @@ SCENARIOS = ("par", "seq", "str", "noid", "sub", "fail", "wait")
 CELLS = [(scenario, how) for scenario in SCENARIOS for how in ("cancel", "kill", "timeout")]
 WITHOUT_RESULTS = ("sub", "wait")
 _FINISH = "finish"
-_AT_ONCE = 3
+_AT_ONCE = 4
 _DROPS_IDLESS = ("strands", "strands_killick")
 """Subjects whose framework drops a call without an id, and asks the model again without end."""
 

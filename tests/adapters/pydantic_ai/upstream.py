@@ -29,7 +29,7 @@ class InPlaceOfMemory(KillickStepStore):
 
 
 if os.environ.get("KILLICK_STEP_STORE") != "theirs":
-    theirs.InMemoryStepStore = InPlaceOfMemory  # type: ignore[misc, assignment]
+    theirs.InMemoryStepStore = InPlaceOfMemory
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
