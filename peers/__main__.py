@@ -169,7 +169,8 @@ def runs_of(begun: dict[str, str]) -> str:
     if not older:
         return f"All of it is one run, begun on {newest} UTC"
     told = [f"{', '.join(name for name in begun if begun[name] == one)}: {one}" for one in older]
-    return f"It is put together of several runs, the last begun on {newest} UTC; {'; '.join(told)}"
+    others = "; ".join(told)
+    return f"It is one run, begun on {newest} UTC, but for what another measured ({others})"
 
 
 def page(measured: dict[str, Any]) -> str:

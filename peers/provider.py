@@ -22,6 +22,8 @@ from peers import messages
 
 Messages = list[dict[str, Any]]
 WORDS = [f"word{number} " for number in range(50)]
+_LONG = 1_000
+"""Words of a text that goes on; some agents ask here without a thread, and would hang behind it."""
 
 
 class Provider(ThreadingHTTPServer):
@@ -66,8 +68,8 @@ def said(scenario: str, results: int, *, inner: bool = False) -> Iterator[dict[s
         yield {"content": f"Number {results + 1}. "}
         yield {"tool_calls": [_call(0, results + 1)]}
     else:
-        for word in WORDS:
-            yield {"content": word}
+        for number in range(_LONG):
+            yield {"content": f"word{number} "}
             time.sleep(0.02)
         time.sleep(600)
 
