@@ -179,7 +179,8 @@ class Script:
         assert self.turn is not None
         if self.calls:
             _, call_id, arguments = self.chance.choice(self.calls[-3:])
-            self.asked.append(self.turn.ask_approval(call_id, arguments))
+            for _ in range(self.chance.choice([1, 1, 2])):  # asked again, the first counts no more
+                self.asked.append(self.turn.ask_approval(call_id, arguments))
 
     def decide(self) -> None:
         if self.asked:
