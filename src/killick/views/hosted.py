@@ -52,7 +52,7 @@ def _openai(value: Json, parts: Sequence[Part]) -> str | None:
     ended = ended and (kind != "shell_call" or bool(outputs))
     failed = item.get("status") == "failed" or bool(item.get("error"))
     failed = failed or any(map(_shell_failed, outputs))
-    return phrases.hosted(name, _input(item), ended=ended, failed=failed)
+    return phrases.hosted(name, given_to(item), ended=ended, failed=failed)
 
 
 def _items(parts: Sequence[Part], kind: str, item: Json) -> list[Json]:
@@ -73,7 +73,7 @@ def _anthropic(value: Json, parts: Sequence[Part]) -> str | None:
         results = [other for other in others if other.get("tool_use_id") == value.get("id")]
         failed = any(map(is_failure, results))
         name = str(value.get("name") or "tool")
-        return phrases.hosted(name, _input(value), ended=bool(results), failed=failed)
+        return phrases.hosted(name, given_to(value), ended=bool(results), failed=failed)
     if not isinstance(value.get("tool_use_id"), str):
         return None
     asked = any(other.get("id") == value["tool_use_id"] for other in others)
@@ -98,7 +98,7 @@ def _gemini(part: Opaque, value: Json, parts: Sequence[Part]) -> str | None:
     tool = call.get("tool_type") or call.get("toolType") or "tool"
     name = "code_execution" if asked == "executable_code" else str(tool).lower()
     failed = at in results and _has_failed(results[at])
-    return phrases.hosted(name, _input(call), ended=at in results, failed=failed)
+    return phrases.hosted(name, given_to(call), ended=at in results, failed=failed)
 
 
 def _pair(parts: Sequence[Part]) -> tuple[dict[int, Json], dict[int, Json]]:
@@ -141,7 +141,7 @@ def _snake_keys(value: Json) -> Json:
     }
 
 
-def _input(call: Json) -> str:
+def given_to(call: Json) -> str:
     """Return the beginning of what the tool was asked to do, on one line."""
     given = next((call[key] for key in _INPUTS if call.get(key)), None)
     if given is None:

@@ -183,7 +183,7 @@ class _Call:
             text = phrases.settled(known.settled, known.detail)
         else:
             text = phrases.outcome(known.state, known.detail, started=known.started)
-        return ToolResult(self.unique_id, text, is_error=True)
+        return ToolResult(self.unique_id, text, is_error=known.state != "settled ran")
 
 
 class _Saying:

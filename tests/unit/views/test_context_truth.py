@@ -297,6 +297,58 @@ def test_a_denial_that_comes_later_is_told_at_its_place(session: Session) -> Non
         assert tools(session) == [f"result c1 failed: {DID_NOT_RUN}"]
 
 
+# -- settled -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found", "told"),
+    [
+        ("ran", "paid", "ran.]\nWhat it gave, as was found out:\npaid"),
+        ("ran", None, "ran.]"),
+        ("did_not_run", None, "did not run.]"),
+    ],
+)
+def test_what_was_found_out_is_told_and_that_it_ran_is_no_failure(
+    session: Session, outcome: Literal["ran", "did_not_run"], found: str | None, told: str
+) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        with turn.tool("c1"):
+            raise KeyboardInterrupt
+    session.settle(turn.id, "c1", outcome, result=found, by="check")
+    failed = "" if outcome == "ran" else " failed"
+    unknown = "[The outcome of this tool call was unknown. A check found out that it"
+    assert tools(session) == [f"result c1{failed}: {unknown} {told}"]
+    [block] = [
+        block
+        for message in session.context("anthropic").messages
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+    assert block.get("is_error", False) is (outcome != "ran")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_is_found_out_of_a_call_that_was_sent_or_is_gone_is_told(
+    session: Session, *, gone: bool
+) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        with turn.tool("c1"):
+            raise KeyboardInterrupt
+    send(session)
+    if gone:
+        session.rewind(1)
+    session.settle(turn.id, "c1", "ran", by="person", evidence="a receipt")
+    call = (
+        "A tool call that is not shown here, c1 (shell),"
+        if gone
+        else "The tool call c1 (shell) above"
+    )
+    found = "was settled since. A person found out that it ran.]\nThe evidence given:\na receipt"
+    assert tools(session)[-1] == f"user: [{call} {found}"
+
+
 # -- failed ------------------------------------------------------------------------------------
 
 

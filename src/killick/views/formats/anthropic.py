@@ -18,7 +18,7 @@ from killick.views.formats.common import (
     result_text,
     sent_back,
 )
-from killick.views.hosted import SERVER_CALLS, is_failure, objects
+from killick.views.hosted import SERVER_CALLS, given_to, is_failure, objects
 from killick.views.neutral import Neutral, Repair
 
 _MANY_IMAGES: Final = 20
@@ -121,8 +121,8 @@ def _own(block: Json, message: Neutral, served: frozenset[str], options: RenderO
     options.left_out(message, "one half of a run of the provider's own tool")
     if not asks:
         return {"type": "text", "text": phrases.hosted_result(failed=is_failure(block))}
-    name = clean(str(block.get("name") or "tool"))
-    return {"type": "text", "text": phrases.hosted(name, "", ended=False, failed=False)}
+    name, given = str(block.get("name") or "tool"), given_to(block)
+    return {"type": "text", "text": clean(phrases.hosted(name, given, ended=False, failed=False))}
 
 
 def _caller(call: ToolCall, served: frozenset[str]) -> Json:

@@ -468,6 +468,8 @@ class _Sent:
         if made_up is None:
             in_words = text.startswith("[This tool call failed")
             made_up = Statement("failed" if failed or in_words else "finished", text)
+        elif failed and made_up.state.startswith("settled ran"):
+            made_up = made_up._replace(state=f"{made_up.state}, and failed")
         self.results[call_id] = made_up
 
     def statements(self, call_id: str) -> list[Statement]:

@@ -85,6 +85,19 @@ def test_a_false_statement_is_found(session: Session, rule: str, true: str, fals
     assert rule in rules(session, msgspec.structs.replace(context, messages=told))
 
 
+def test_a_call_that_ran_and_is_sent_as_a_failure_is_found(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        with turn.tool("c1"):
+            raise KeyboardInterrupt
+    session.settle(turn.id, "c1", "ran", result="paid", by="person")
+    context = session.context("anthropic")
+    assert truth(session.entries(), context) == []
+    told = json.loads(json.dumps(context.messages))
+    told[2]["content"][0]["is_error"] = True
+    assert rules(session, msgspec.structs.replace(context, messages=told)) == {"statement"}
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_call_that_is_not_sent_or_sent_twice_is_found(session: Session, kept: int) -> None:
     everything(session)
