@@ -62,6 +62,15 @@ def test_in_the_next_turn_the_answer_before_it_is_kept(session: Session) -> None
     assert "c29" in texts(context)
 
 
+def test_what_waited_is_kept_with_the_prompt_of_its_turn(session: Session) -> None:
+    session.queue("And count the limpets.")
+    loop(session, 5)
+    context = session.context("openai-chat", max_messages=3)
+    assert "count the limpets" in texts(context)
+    assert PROMPT in texts(context)
+    assert "c4" in texts(context)
+
+
 def test_one_large_result_is_cut_in_the_middle_and_says_so(session: Session) -> None:
     loop(session, 1, "begin" + "x" * 400_000 + "end")
     context = session.context("anthropic", max_tokens=2000)
@@ -211,6 +220,17 @@ def test_images_count_as_what_they_cost(store: Store, session: Session, format_:
     assert "Look." not in texts(small)
     assert "And now?" in texts(small)
     assert "Look." in texts(large)
+
+
+@pytest.mark.parametrize(
+    "format_", ["neutral", "openai-chat", "openai-responses", "anthropic", "gemini"]
+)
+def test_the_bytes_of_an_image_are_no_words(store: Store, session: Session, format_: str) -> None:
+    with session.turn([Text("Look."), picture(store, png(100, 100, noise=50_000))]) as turn:
+        turn.record(said("Kelp."))
+    with session.turn("And now?"):
+        context = session.context(format_, max_tokens=1500)  # type: ignore[arg-type]
+    assert "Look." in texts(context)
 
 
 def test_an_image_in_a_result_goes_before_its_text(store: Store, session: Session) -> None:
