@@ -278,7 +278,7 @@ def _in_words(content: str) -> str:
         wrong = msgspec.json.decode(content, type=list[_WrongArgument])
     except msgspec.MsgspecError:
         return content
-    return "\n".join(f"{'.'.join(map(str, one.loc)) or 'arguments'}: {one.msg}" for one in wrong)
+    return "\n".join(f"{'.'.join(map(str, bad.loc)) or 'arguments'}: {bad.msg}" for bad in wrong)
 
 
 class _WrongArgument(msgspec.Struct):
