@@ -8,9 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from killick import Message, Store, Text
+from killick import Image, Message, Session, Store, Text
+from killick.journal.kinds import digest
+from killick.stores.sqlite.database import SqliteDatabase
 from killick.stores.sqlite.lockfile import LockFile
 from tests.growth.stores import make_store
 
@@ -89,3 +92,103 @@ def test_no_writer_waits_long_while_many_sessions_are_erased(
         assert max(turns) < 0.1, "processor time of the longest turn to write"
         assert store.check_file() == []
         assert len(session.messages()) == appended + 1
+
+
+def test_each_step_of_an_erasure_writes_little_however_large_the_session_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in bytes of the log, which cannot begin anew while another reads it."""
+    path, secret = tmp_path / "work.db", b"the kelp is counted"
+    log = path.with_name("work.db-wal")
+    written: list[int] = []
+    began = [0]
+    acquire, release = LockFile.acquire_turn, LockFile.release_turn
+
+    def acquire_turn(lock: LockFile, seconds: float) -> None:
+        acquire(lock, seconds)
+        began[0] = log.stat().st_size
+
+    def release_turn(lock: LockFile) -> None:
+        written.append(log.stat().st_size - began[0])
+        release(lock)
+
+    with Store(path, indexing=False, durability="normal") as store:
+        session, kept = store.create_session(), store.create_session()
+        with session.turn("go") as turn:
+            for number in range(6):
+                data = number.to_bytes(4) + secret * 50_000
+                picture = Image(store.put_blob(data), "image/png")
+                turn.record(Message("user", [Text("y" * 700_000 + str(number)), picture]))
+            large = Image(store.put_blob(secret * 1_000_000), "image/png")
+            turn.record(Message("user", [large]))
+        shared = kept_blob(store, kept, secret)
+        with session.turn("and this") as turn:
+            turn.record(Message("user", [shared]))
+        reader = apsw.Connection(str(path))
+        reader.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchall()
+        monkeypatch.setattr(LockFile, "acquire_turn", acquire_turn)
+        monkeypatch.setattr(LockFile, "release_turn", release_turn)
+        receipt = store.erase_session(session.id, verify=False)
+        assert receipt.blobs == 7
+        assert max(written) < 3_000_000
+        assert sum(written) > 5_000_000
+        monkeypatch.undo()
+        reader.close()
+        assert store.verify_erased().verified
+        assert store.blob(shared.blob).startswith(b"shared")
+        assert store.check_file() == []
+    assert path.read_bytes().count(secret) == 2, "those of the blob that another session has"
+
+
+def kept_blob(store: Store, session: Session, secret: bytes) -> Image:
+    image = Image(store.put_blob(b"shared" + secret + bytes(2_000_000) + secret), "image/png")
+    with session.turn("keep") as turn:
+        turn.record(Message("user", [image]))
+    return image
+
+
+def test_a_blob_that_is_needed_again_in_the_transaction_that_removes_it_stays(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "work.db", indexing=False) as store:
+        session, other = store.create_session(), store.create_session()
+        data = b"again" * 500_000
+        with session.turn("go") as turn:
+            turn.record(Message("user", [Image(store.put_blob(data), "image/png")]))
+    database = SqliteDatabase(tmp_path / "work.db")
+    try:
+        with database.writing() as tx:
+            row = tx.session(session._core.key)
+            assert row is not None
+            tx.erase_session(row, 1)
+            while tx.erase_rows(row.key, lambda: False)[2]:
+                pass
+            name = digest(data)
+            assert tx.claim_blob(row.tenant, name, database.holder)
+            assert tx.refer(other._core.key, row.tenant, name)
+        with database.reading() as reader:
+            assert reader.blob(row.tenant, name) == data
+    finally:
+        database.close()
+
+
+def test_pages_that_were_freed_as_they_were_are_zero_where_a_row_ends_in_them(
+    tmp_path: Path,
+) -> None:
+    """SQLite clears a free page when it takes it, but for one freed in the same transaction."""
+    path = tmp_path / "freed.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("secure_delete", 1)
+    connection.execute("CREATE TABLE a (b BLOB)")
+    connection.execute("INSERT INTO a VALUES (?)", (b"secret" * 100_000,))
+    connection.pragma("secure_delete", 0)
+    connection.execute("DELETE FROM a")
+    connection.pragma("secure_delete", 1)
+    for _ in range(300):  # each ends in a page of its own, nearly empty
+        connection.execute("INSERT INTO a VALUES (?)", (b"x" * 4_100,))
+    freed = connection.pragma("freelist_count")
+    connection.close()
+    assert freed == 0
+    assert b"secret" not in path.read_bytes()

@@ -110,7 +110,7 @@ class _Writing:
         try:
             if failed is None:
                 self._tx.save_links()
-                self._tx.drop_folded()
+                self._tx.drop_unused()
                 database.commit(connection)
         except BaseException as caught:  # noqa: BLE001  (undone, then raised below)
             failed = caught

@@ -273,6 +273,8 @@ class SqliteFlushes(SqliteDeltas):
     writes: int
     _run: _Run | None = None
     _folded: int | None = None
+    unused_blobs: set[int]
+    """Large blobs that an erasure removes with the end of this transaction."""
 
     def forget_packs(self) -> None:
         """Read again which packs there are: another process wrote, or this one rolled back."""
@@ -371,20 +373,24 @@ class SqliteFlushes(SqliteDeltas):
         left = [pack for pack in self.pack_numbers() if pack[0] > run.last]
         self._numbers, self._run = left, None
 
-    def drop_folded(self) -> None:
-        """Drop packs whose lines are rows now, as the last thing that a transaction does.
+    def drop_unused(self) -> None:
+        """Drop packs whose lines are rows now, and large blobs, as the last thing of a transaction.
 
-        Their pages are not cleared: many packs would be written once more as zeros. Nothing in this
-        transaction uses these pages again, SQLite clears what it uses later, and an erasure
-        clears free pages.
+        Their pages are not cleared: as much would be written once more as zeros, and other writers
+        would wait for it. Nothing in this transaction uses these pages again, SQLite clears
+        what it uses later, and an erasure clears free pages.
         """
-        if self._folded is None:
+        if self._folded is None and not self.unused_blobs:
             return
         folded, self._folded = self._folded, None
         self.connection.pragma("secure_delete", 0)
         try:
-            self.connection.execute(SQL.drop_packs, (folded,))
+            if folded is not None:
+                self.connection.execute(SQL.drop_packs, (folded,))
+            for blob in self.unused_blobs:
+                self.connection.execute(SQL.drop_blob, (blob,))
         finally:
+            self.unused_blobs.clear()
             self.connection.pragma("secure_delete", 1)
 
     def _mark_damaged(self, key: int, seq: int) -> None:

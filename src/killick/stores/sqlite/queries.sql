@@ -100,9 +100,13 @@ SELECT ifnull((SELECT sum(length(body)) FROM entries WHERE session = :session), 
 -- Find erased sessions of which rows or bytes may be left; forks before what they are made of.
 SELECT key FROM erasures WHERE tenant = :tenant AND scrubbed_at_us IS NULL ORDER BY key DESC;
 
+-- sizes_of_entries --
+-- See how much an erasure removes in one step.
+SELECT length(body) FROM entries WHERE session = :session ORDER BY seq LIMIT :limit;
+
 -- erase_entries --
 -- Erase a session: some of its journal.
-DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE session = :session LIMIT :limit);
+DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE session = :session ORDER BY seq LIMIT :limit);
 
 -- erase_deltas --
 -- Erase a session: what its streams have not folded yet.
@@ -113,8 +117,9 @@ DELETE FROM deltas WHERE session = :session;
 DELETE FROM sessions WHERE key = :key;
 
 -- blobs_of --
--- Find blobs of a session that is being erased, and whether another refers to them.
-SELECT blob, EXISTS (SELECT 1 FROM blob_references AS other WHERE other.blob = mine.blob AND other.session <> mine.session)
+-- Find blobs of a session that is being erased, their sizes, and whether another refers to them.
+SELECT blob, ifnull((SELECT length(data) FROM blobs WHERE key = blob), 0),
+       EXISTS (SELECT 1 FROM blob_references AS other WHERE other.blob = mine.blob AND other.session <> mine.session)
 FROM blob_references AS mine WHERE mine.session = :session LIMIT 1;
 
 -- drop_reference --

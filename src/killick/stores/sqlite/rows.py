@@ -5,6 +5,7 @@ import time
 from binascii import unhexlify
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any, Final
 from zlib import crc32
 
@@ -46,6 +47,8 @@ _INSERT_ENTRY: Final = SQL.insert_entry
 
 _EVERYTHING: Final = 2**62
 _ROWS_A_STEP: Final = 64
+_BYTES_A_STEP: Final = 1024 * 1024
+"""The most that an erasure clears in one step: it is written to the log as zeros."""
 """Of a session that is erased, so many entries go between two looks at the clock."""
 
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
@@ -383,6 +386,7 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
         self.writes = 0
         self.links: dict[int, bytes | None] = {}
         self.spent: set[int] = set()
+        self.unused_blobs = set()
 
     @property
     def unfolded(self) -> bool | None:
@@ -394,6 +398,7 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
             self.forget_packs()
         self.generation, self.writes, self.known_substrings = generation, 0, None
         self.links.clear()
+        self.unused_blobs.clear()
         if self.spent:
             self.spent.clear()
 
@@ -553,24 +558,36 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
         self.erase_deltas(key)
         entries, more = 0, True
         while more:
-            self._write(SQL.erase_entries, (key, _ROWS_A_STEP))
+            count, full = self._entries_of_a_step(key)
+            self._write(SQL.erase_entries, (key, count))
             entries += self.connection.changes()
-            more = self.connection.changes() == _ROWS_A_STEP
-            if more and over():
+            more = self.connection.changes() == count > 0
+            if more and (full or over()):
                 break
         self._write(SQL.count_erased, (entries, key))
         return (entries, 0, True) if more else (entries, *self._erase_blobs(key, over))
 
+    def _entries_of_a_step(self, key: int) -> tuple[int, bool]:
+        """Return how many entries are removed at once, and whether their bytes fill a step."""
+        sizes = [size for (size,) in self._execute(SQL.sizes_of_entries, (key, _ROWS_A_STEP))]
+        for count, total in enumerate(accumulate(sizes), start=1):
+            if total >= _BYTES_A_STEP:
+                return count, True
+        return len(sizes), False
+
     def _erase_blobs(self, key: int, over: Callable[[], bool]) -> tuple[int, bool]:
         """Remove a session's references, and blobs that no other session refers to."""
-        blobs = 0
+        blobs = size = 0
         while mine := self._execute(SQL.blobs_of, (key,)).fetchone():
-            blob, shared = mine
+            blob, length, shared = mine
             self._write(SQL.drop_reference, (blob, key))
             if not shared:
-                self._write(SQL.drop_blob, (blob,))
-                blobs += 1
-            if over():
+                if length > _BYTES_A_STEP:
+                    self.unused_blobs.add(blob)
+                else:
+                    self._write(SQL.drop_blob, (blob,))
+                blobs, size = blobs + 1, size + length
+            if size >= _BYTES_A_STEP or over():
                 return blobs, True
         return blobs, False
 
@@ -580,6 +597,7 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         if not self.has_blob(tenant, digest):
             return False
+        self._keep_blob(self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get)
         self._write(SQL.claim_blob, (holder, to_bytes(tenant), to_bytes(digest)))
         return True
 
@@ -590,8 +608,13 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
         blob_key = self._execute(SQL.blob_key, (to_bytes(tenant), to_bytes(digest))).get
         if blob_key is None:
             return False
+        self._keep_blob(blob_key)
         self._write(SQL.refer, (blob_key, key))
         return True
+
+    def _keep_blob(self, blob: Any) -> None:
+        """Another operation of this transaction needs a blob that was to go with its end."""
+        self.unused_blobs.discard(blob)
 
     def collect_blobs(self, *, if_due: bool = False) -> int:
         gone = 0
