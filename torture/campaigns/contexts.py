@@ -59,24 +59,32 @@ def stays(journal: list[e.Entry], name: str) -> None:
         elif isinstance(entry.body, e.ModelCallStarted):
             found = compute(journal[:place], name, blobs=lambda blob: b"Be brief.")
             now = blocks(name, found.messages)
-            assert now[: len(sent)] == sent, "what a model was sent is another now"
+            assert is_begun_with(sent, now), "what a model was sent is another now"
             sent = now
 
 
 def blocks(name: str, messages: list[dict[str, Any]]) -> list[Any]:
     """The request as a cache sees it: block by block, each with its role."""
-    if name == "openai-responses":
+    if name in ("openai-chat", "openai-responses"):
         return list(messages)
-    if name == "openai-chat":  # neighbouring user messages are one text
-        return [block for message in messages for block in _paragraphs(message)]
     key = "content" if name == "anthropic" else "parts"
     return [(message["role"], block) for message in messages for block in message[key]]
 
 
-def _paragraphs(message: dict[str, Any]) -> list[Any]:
-    if message["role"] != "user" or not isinstance(message["content"], str):
-        return [message]
-    return message["content"].split("\n\n")
+def is_begun_with(sent: list[Any], now: list[Any]) -> bool:
+    """Tell whether a request begins with what was sent: neighbouring user messages are one text."""
+    if now[: len(sent)] == sent:
+        return True
+    *before, last = sent
+    if now[: len(before)] != before or len(now) < len(sent) or not isinstance(last, dict):
+        return False
+    longer = now[len(before)]
+    texts = [each.get("content") for each in (last, longer) if each.get("role") == "user"]
+    match texts:
+        case [str() as said, str() as more]:
+            return more.startswith(f"{said}\n\n")
+        case _:
+            return False
 
 
 def within(journal: list[e.Entry], name: str, budget: Budget) -> None:
