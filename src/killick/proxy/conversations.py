@@ -9,19 +9,28 @@ import contextlib
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from killick.errors import CallNotFound, ConflictError, InvalidEntry, KillickError, TurnNotFound
+from killick.errors import (
+    CallNotFound,
+    ConflictError,
+    IdConflict,
+    InvalidEntry,
+    KillickError,
+    SessionNotFound,
+    TurnNotFound,
+)
 from killick.exchange.compose import session_id_of
 from killick.exchange.importer import PROXY_NOTE_KEY
 from killick.journal.kinds import keyed_id
 from killick.model.limits import TITLE_CHARS_MAX
-from killick.model.messages import Message, Part, Role, Text, ToolCall, ToolResult
-from killick.model.sessions import Parent, Project
+from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
+from killick.model.sessions import Parent, Project, SessionNote
 from killick.proxy.history import (
     Comparison,
     Fresh,
@@ -36,11 +45,18 @@ from killick.recorders.model_call import Plan
 from killick.recorders.record_pushed import PushedRecording
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
+from killick.session.drive.drive_async import settle
+from killick.session.drive.steps import Flow, Write, read, together
+from killick.stores.contract import Reader
 
 NOTE: Final = "recorded by the proxy"
 """The note that an import looks for: what the proxy has recorded does not come in again."""
 
-_FAMILIES_MAX: Final = 2_000
+_IDLE_MAX: Final = 256
+"""Conversations without a running turn that are remembered; others are read from the store."""
+_RESPONSES_MAX: Final = 8_000
+_FOUND_MAX: Final = 10_000
+"""Sessions that a request without a name can be found to go on with: the newest."""
 _CANDIDATES_MAX: Final = 50
 _LISTED: Final = 1_000
 _FOLDER: Final = re.compile(r"(?:<cwd>|[Ww]orking directory: ?)(/[^\n<]+)")
@@ -56,11 +72,16 @@ class ThreadCall(msgspec.Struct):
 class Thread:
     """One stored session as a request is compared with it."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(
+        self, session: AsyncSession, beginning: Callable[[], Flow[Any]] | None = None
+    ) -> None:
         self.session = session
+        self.beginning = beginning
+        """Begins the session, or marks it for imports, in the commit of the next request."""
         self.units: list[RequestUnit] = []
         self.waiting: dict[str, ThreadCall] = {}
-        self.answers: deque[str] = deque(maxlen=2)
+        self.answers: tuple[str, ...] = ()
+        """The newest two texts, which a summary may be made of."""
         self.turn: AsyncTurn | None = None
         self.last_turn: str | None = None
         self.open_calls = 0
@@ -86,22 +107,32 @@ class Thread:
                     self.waiting[part.id] = ThreadCall(message.turn_id, part.name)
                 elif isinstance(part, ToolResult):
                     self.waiting.pop(part.call_id, None)
-        self.answers.extend(m.text for m in messages[-4:] if m.role == "assistant")
+        self.answers = tuple(m.text for m in messages[-4:] if m.role == "assistant")[-2:]
         turns = await self.session.turns()
         self.last_turn = turns[-1].id if turns else None
 
-    async def end_turn(
+    def ending(
         self, error: BaseException | None = None, *, abandoned: bool = False
-    ) -> None:
-        """End the running turn, if there is one: completed, failed, or as abandoned.
-
-        If interrupted: the ending is written all the same.
-        """
+    ) -> list[Flow[None]]:
+        """Let go of the running turn; return what ends it: completed, failed, or as abandoned."""
         turn, self.turn = self.turn, None
         if turn is None:
-            return
-        with contextlib.suppress(ConflictError):  # another process has ended it
-            await turn.end(error, "abandoned" if abandoned else None)
+            return []
+        # Another process may have ended it.
+        return [_unless(turn._core.leave(error, "abandoned" if abandoned else None), ConflictError)]
+
+    def leaving(self) -> list[Flow[None]]:
+        """Let go of a turn that a new prompt leaves behind, or none comes for; return its end."""
+        if self.failed is not None and self.failed.error is not None:
+            return self.ending(AnswerBroken(self.failed.error))
+        return self.ending(abandoned=True)
+
+    async def write(self, flows: Iterable[Flow[Any] | Write[Any]]) -> None:
+        """Write all of it in one commit. If interrupted: written or not, and known to the turns."""
+        core = self.session._core
+        keys = [core.key] if core.key else []
+        if flows := list(flows):
+            await settle(core.runtime(), together(flows, keys))
 
 
 class Family:
@@ -189,21 +220,21 @@ class Exchange:
             thread.failed = None
             unit = unit_of("assistant", answer.parts)
             thread.units.append(unit)
-            thread.answers.append(answer.text)
+            thread.answers = (*thread.answers, answer.text)[-2:]
             for call in answer.tool_calls:
                 if call.tool_type in ("function", "custom"):
                     thread.waiting[call.id] = ThreadCall(self.turn.id, call.name)
             calls = [c for c in answer.tool_calls if c.tool_type in ("function", "custom")]
             goes_on = bool(calls) or recording.finish_reason == "pause_turn"
             if not goes_on and thread.turn is self.turn and thread.open_calls <= 1:
-                await thread.end_turn()
+                await thread.write(thread.ending())
         else:
             thread.failed = recording
             if any(isinstance(part, Text | ToolCall) for part in answer.parts):
                 thread.units.append(unit_of("assistant", answer.parts))
         if self.beside and thread.turn is self.turn:
             failed = None if recording.complete else AnswerBroken(recording.error or "no answer")
-            await thread.end_turn(failed)
+            await thread.write(thread.ending(failed))
 
 
 class AnswerBroken(KillickError):
@@ -217,10 +248,11 @@ class Conversations:
         self._store = store
         self._abandon_seconds = abandon_seconds
         self._families: OrderedDict[tuple[str, str], Family] = OrderedDict()
+        self._families_max = _IDLE_MAX
         self._responses: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._recent: deque[tuple[str, str]] = deque(maxlen=_CANDIDATES_MAX)
         """The keys of families that were found by content, the newest last."""
-        self._listed: dict[str, list[str]] | None = None
+        self._listed: OrderedDict[str, list[str]] | None = None
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -270,11 +302,18 @@ class Conversations:
             if key[0] == "content":
                 self._recent.append(key)
         self._families.move_to_end(key)
-        if len(self._families) > _FAMILIES_MAX:
-            for old, idle in list(self._families.items())[: _FAMILIES_MAX // 10]:
-                if not idle.busy and idle is not family:
-                    del self._families[old]
+        if len(self._families) > self._families_max:
+            self._age(family)
         return family
+
+    def _age(self, used: Family) -> None:
+        """Forget conversations in which no turn runs, those that were used longest ago."""
+        idle = [
+            key for key, other in self._families.items() if other is not used and not other.busy
+        ]
+        for key in idle[: max(0, len(idle) - _IDLE_MAX // 2)]:
+            del self._families[key]
+        self._families_max = len(self._families) + _IDLE_MAX // 2  # not at every request
 
     async def _load(self, family: Family, key: tuple[str, str]) -> None:
         """Find the sessions of this family that are stored already."""
@@ -298,32 +337,30 @@ class Conversations:
         family.loaded = True
 
     async def _existing(self, ids: list[str]) -> list[str]:
-        from killick.errors import SessionNotFound
+        runtime = self._store._core.runtime()
 
-        existing = []
-        for session_id in ids:
-            try:
-                await self._store.session(session_id)
-            except SessionNotFound:
-                continue
-            existing.append(session_id)
-        return existing
+        def look(reader: Reader) -> list[str]:
+            found = (reader.find_session(runtime.tenant, session_id) for session_id in ids)
+            return [row.id for row in found if row is not None and not row.about.deleted]
 
-    async def _list(self) -> dict[str, list[str]]:
-        """Return recorded sessions by the hash of how they begin, the newest first."""
-        listed: dict[str, list[str]] = {}
+        return await settle(runtime, read(look))
+
+    async def _list(self) -> OrderedDict[str, list[str]]:
+        """Return recorded sessions by the hash of how they begin, the newest of each first."""
+        listed: OrderedDict[str, list[str]] = OrderedDict()
         for info in await self._store.sessions(limit=_LISTED):
             marks = info.about.extra.get("proxy")
             first = marks.get("first") if isinstance(marks, dict) else None
             if isinstance(first, str) and info.about.type != "hidden":
                 listed.setdefault(first, []).append(info.id)
+                listed.move_to_end(first, last=False)
         return listed
 
     async def _add(self, family: Family, session: AsyncSession) -> Thread:
-        """Read a session that is stored already, and mark it for imports."""
-        thread = Thread(session)
+        """Read a session that is stored already; the next request marks it for imports."""
+        marking = partial(session._core.note_all, [SessionNote(NOTE, key=PROXY_NOTE_KEY)])
+        thread = Thread(session, marking)
         await thread.load()
-        await session.note(NOTE, key=PROXY_NOTE_KEY)
         family.threads.append(thread)
         return thread
 
@@ -336,7 +373,7 @@ class Conversations:
         if purpose_of(request, agent=agent, known=known) == "beside":
             return await self._take_beside(family, key, request)
         if thread is None:
-            thread = await self._create(family, key, request, parent)
+            thread = await self._plan(family, request, parent)
             compared = Comparison("continues", 0, _everything(request))
         elif compared.relation == "forks":
             thread = await self._fork(family, thread, compared)
@@ -345,8 +382,26 @@ class Conversations:
             compared = msgspec.structs.replace(compared, shared=len(thread.units))
         thread.offers_tools = thread.offers_tools or request.offers_tools
         thread.touched = time.monotonic()
-        turn, retried = await self._write(thread, sort_fresh(compared.fresh), compared)
+        try:
+            turn, retried = await self._write(thread, sort_fresh(compared.fresh), compared)
+        except (IdConflict, SessionNotFound):
+            if thread in family.threads:
+                raise
+            await self._add(family, await self._store.session(thread.session.id))
+            return await self._take(family, key, request, parent)  # another process was faster
+        if thread not in family.threads:
+            self._met(family, thread, request)
         return self._exchange(family, thread, turn, request, retried)
+
+    def _met(self, family: Family, thread: Thread, request: ModelRequest) -> None:
+        """Note a session that has just begun."""
+        family.threads.append(thread)
+        if self._listed is not None and family.name is None and family.source is None:
+            first = _first(request)
+            ids = self._listed.pop(first, [])  # found again when let go of
+            self._listed[first] = [thread.session.id, *ids][:_CANDIDATES_MAX]
+            if len(self._listed) > _FOUND_MAX:
+                self._listed.popitem(last=False)
 
     def _exchange(
         self,
@@ -379,9 +434,8 @@ class Conversations:
 
     # -- sessions ----------------------------------------------------------------------------------
 
-    async def _create(
-        self, family: Family, key: tuple[str, str], request: ModelRequest, parent: str | None
-    ) -> Thread:
+    async def _plan(self, family: Family, request: ModelRequest, parent: str | None) -> Thread:
+        """Return a session that begins with what the request brings."""
         first, main = _first(request), family.main
         marks: dict[str, object] = {"first": first}
         if family.source is not None:
@@ -399,26 +453,19 @@ class Conversations:
                 above = Parent(over.main.session.id, over.main.turn.id)
         elif family.name is not None:
             session_id = family.name
-        about: dict[str, Any] = {
-            "title": _title(request),
-            "type": session_type,
-            "project": await _project_of(request),
-            "parent": above,
-        }
-        extra: dict[str, object] = {"proxy": marks}
-        if session_id is None:
-            session = await self._store.create_session(titled_by="import", extra=extra, **about)
-        else:
-            session = await self._store.open_session(
-                session_id, titled_by="import", extra=extra, **about
-            )
-        if session.head > 1:  # another process was faster
-            return await self._add(family, session)
-        if self._listed is not None and family.name is None and family.source is None:
-            self._listed.setdefault(first, []).insert(0, session.id)  # found again when let go of
-        thread = Thread(session)
-        family.threads.append(thread)
-        return thread
+        return await self._begun_later(
+            session_id,
+            title=_title(request),
+            session_type=session_type,
+            project=await _project_of(request),
+            parent=above,
+            extra={"proxy": marks},
+        )
+
+    async def _begun_later(self, session_id: str | None, **about: Any) -> Thread:
+        store = self._store._core
+        core, beginning = store.plan_session(session_id, titled_by="import", **about)
+        return Thread(AsyncSession(core), lambda: beginning)
 
     async def _fork(self, family: Family, thread: Thread, compared: Comparison) -> Thread:
         """Begin a session with what a request has in common with a stored one."""
@@ -436,60 +483,79 @@ class Conversations:
         self, family: Family, key: tuple[str, str], request: ModelRequest
     ) -> Exchange:
         """Record a call beside the conversation, in a hidden session of its own."""
-        thread = family.beside
-        if thread is None:
-            main = family.main
-            base = main.session.id if main is not None else session_id_of(*key)
-            session = await self._store.open_session(
-                keyed_id("ses", base, "beside"),
-                title="calls beside the conversation",
-                titled_by="import",
-                type="hidden",
-                extra={"proxy": {"beside": base if main is not None else None}},
-            )
-            thread = family.beside = Thread(session)
+        thread = family.beside or await self._beside(family, key)
         prompts = [piece for piece in request.units if piece.unit.role == "user"][-1:]
         if thread.turn is not None and thread.open_calls == 0:
-            await thread.end_turn(abandoned=True)
+            await thread.write(thread.ending(abandoned=True))
+        steps = self._first_steps(thread, prompts)
         if thread.turn is not None:  # two at once: the second is another call of the same turn
             turn = thread.turn
-            if prompts:
-                await turn.record(Message("user", await self._stored_parts(prompts)))
+            await thread.write([*steps, *_said(turn, prompts)])
         else:
-            turn = await self._begin(thread, await self._stored_parts(prompts))
+            turn = await self._begin(thread, steps, _parts(prompts))
+        family.beside = thread
         return self._exchange(family, thread, turn, request, None)
+
+    async def _beside(self, family: Family, key: tuple[str, str]) -> Thread:
+        main = family.main
+        base = main.session.id if main is not None else session_id_of(*key)
+        session_id = keyed_id("ses", base, "beside")
+        if await self._existing([session_id]):
+            return Thread(await self._store.session(session_id))
+        return await self._begun_later(
+            session_id,
+            title="calls beside the conversation",
+            session_type="hidden",
+            project=None,
+            parent=None,
+            extra={"proxy": {"beside": base if main is not None else None}},
+        )
 
     # -- what is new -------------------------------------------------------------------------------
 
     async def _write(
         self, thread: Thread, fresh: Fresh, compared: Comparison
     ) -> tuple[AsyncTurn, PushedRecording | None]:
-        """Record what is new and return the turn that goes on, and the call that it retries."""
+        """Record what is new, in one commit where it can be.
+
+        Returns the turn that goes on, and the call that it retries.
+        """
         await self._notice_ending(thread)
-        retried = thread.failed
+        retried, left = thread.failed, thread.ending(abandoned=True) if fresh.unseen else []
+        steps = [*self._first_steps(thread, (*fresh.unseen, *fresh.results, *fresh.said)), *left]
         if fresh.unseen:
-            await thread.end_turn(abandoned=True)
-            await self._add_unseen(thread, fresh.unseen)
-        answered = await self._record_results(thread, fresh.results)
+            steps.append(self._unseen(thread, fresh.unseen))
+        calls = self._waiting_calls(thread, fresh.results)
+        steps += [_result(thread, call_id, call, piece) for call_id, call, piece in calls]
+        answered = {call.turn_id for _, call, _ in calls}
         if fresh.prompt:
             retried = None
             if thread.turn is not None and thread.turn.id in answered:
-                await self._record_said(thread, thread.turn, fresh.said)
+                await thread.write([*steps, *_said(thread.turn, fresh.said)])
             else:
-                await self._leave_turn(thread)
-                await self._begin_with(thread, fresh)
+                rest = [piece for piece in fresh.said if piece.unit.role == "system"]
+                steps += thread.leaving()
+                await self._begin(thread, steps, _parts(fresh.prompt), _messages(rest))
         elif thread.turn is None:
+            if fresh.unseen:  # only then is it known which turn is gone on with
+                await thread.write(steps)
+                steps = []
             retry = compared.relation == "retries" and not answered
-            continues = None if retry else thread.last_turn
-            turn = await self._begin(
-                thread, None, continues=continues, retry_of=thread.last_turn if retry else None
+            await self._begin(
+                thread,
+                steps,
+                None,
+                _messages(fresh.said),
+                continues=None if retry else thread.last_turn,
+                retry_of=thread.last_turn if retry else None,
             )
-            await self._record_said(thread, turn, fresh.said)
-        elif fresh.said:
-            await self._record_said(thread, thread.turn, fresh.said)
+        else:
+            await thread.write([*steps, *_said(thread.turn, fresh.said)])
+        for call_id, _, _ in calls:
+            thread.waiting.pop(call_id, None)
         if compared.relation != "retries":
             retried = None
-        thread.failed = None
+        thread.beginning = thread.failed = None
         thread.units += [piece.unit for piece in compared.fresh if piece.unit.role != "system"]
         assert thread.turn is not None
         return thread.turn, retried
@@ -498,105 +564,58 @@ class Conversations:
         """Let go of a turn that was stopped, or ended by another process."""
         turn = thread.turn
         if turn is not None and (turn.status != "running" or turn._core.stop_asked is not None):
-            await thread.end_turn(abandoned=True)
+            await thread.write(thread.ending(abandoned=True))
 
-    async def _leave_turn(self, thread: Thread) -> None:
-        """End a turn that a new prompt leaves behind."""
-        if thread.failed is not None and thread.failed.error is not None:
-            await thread.end_turn(AnswerBroken(thread.failed.error))
-        else:
-            await thread.end_turn(abandoned=True)
-
-    async def _begin_with(self, thread: Thread, fresh: Fresh) -> None:
-        turn = await self._begin(thread, await self._stored_parts(fresh.prompt))
-        rest = [piece for piece in fresh.said if piece.unit.role == "system"]
-        await self._record_said(thread, turn, rest)
+    def _first_steps(
+        self, thread: Thread, pieces: Iterable[Brought]
+    ) -> list[Flow[Any] | Write[Any]]:
+        """Return what is written before all else: the session's beginning, and blobs."""
+        blobs = [data for piece in pieces for data in piece.blobs.values()]
+        return [
+            *([] if thread.beginning is None else [thread.beginning()]),
+            *(self._store._core.put_blob(data) for data in blobs),
+        ]
 
     async def _begin(
         self,
         thread: Thread,
+        steps: Iterable[Flow[Any] | Write[Any]],
         prompt: tuple[Part, ...] | None,
+        also: Sequence[Message] = (),
         *,
         continues: str | None = None,
         retry_of: str | None = None,
     ) -> AsyncTurn:
+        """Begin a turn, in one commit with what is written before it."""
         turn = thread.session.turn(
             prompt or None, starts="unseen", continues=continues, retry_of=retry_of
         )
-        await turn.begin()
+        await thread.write([*steps, turn._entering(also)])
         thread.turn, thread.last_turn = turn, turn.id
         return turn
 
-    async def _record_said(
-        self, thread: Thread, turn: AsyncTurn, pieces: Iterable[Brought]
-    ) -> None:
-        messages = [
-            Message("system" if piece.unit.role == "system" else "user", piece.parts)
-            for piece in pieces
-        ]
-        for piece in pieces:
-            await self._put_blobs(piece)
-        if messages:
-            await turn.record_all(messages)
-
-    async def _record_results(self, thread: Thread, results: Iterable[Brought]) -> set[str]:
-        """Record results of tools; returns the turns that they belong to."""
-        turns: set[str] = set()
-        writes = []
+    def _waiting_calls(
+        self, thread: Thread, results: Iterable[Brought]
+    ) -> list[tuple[str, ThreadCall, Brought]]:
+        """Return the results whose calls have none yet, each with its call."""
+        waiting, found = dict(thread.waiting), []
         for piece in results:
-            (result,) = piece.parts
-            assert isinstance(result, ToolResult)
-            call_id = self._waiting_call(thread, piece)
-            if call_id is None:
-                continue
-            call = thread.waiting.pop(call_id)
-            turns.add(call.turn_id)
-            writes.append(self._finish_tool(thread, call, call_id, result, piece))
-        await asyncio.gather(*writes)
-        return turns
+            call_id = piece.unit.call_id if piece.unit.call_id in waiting else None
+            if call_id is None and piece.unit.name and not piece.unit.call_id:
+                named = (i for i, call in waiting.items() if call.name == piece.unit.name)
+                call_id = next(named, None)
+            if call_id is not None:
+                found.append((call_id, waiting.pop(call_id), piece))
+        return found
 
-    def _waiting_call(self, thread: Thread, piece: Brought) -> str | None:
-        if piece.unit.call_id in thread.waiting:
-            return piece.unit.call_id
-        if piece.unit.call_id or not piece.unit.name:
-            return None
-        named = (i for i, call in thread.waiting.items() if call.name == piece.unit.name)
-        return next(named, None)
-
-    async def _finish_tool(
-        self, thread: Thread, call: ThreadCall, call_id: str, result: ToolResult, piece: Brought
-    ) -> None:
-        await self._put_blobs(piece)
-        # It has a result, or was cut off in its arguments: the first is the result.
-        with contextlib.suppress(CallNotFound, TurnNotFound, ConflictError, InvalidEntry):
-            await thread.session.finish_tool(
-                call.turn_id,
-                call_id,
-                result.content,
-                is_error=result.is_error,
-                structured=result.structured,
-            )
-
-    async def _add_unseen(self, thread: Thread, unseen: Iterable[Brought]) -> None:
+    def _unseen(self, thread: Thread, unseen: Iterable[Brought]) -> Flow[None]:
         """Append what was said elsewhere, as turns that are over."""
-        messages: list[Message] = []
-        for piece in unseen:
-            await self._put_blobs(piece)
-            role: Role = "tool" if piece.unit.role == "result" else piece.unit.role
-            messages.append(Message(role, piece.parts))
-        await thread.session.add_messages(messages, source="proxy")
-        turns = await thread.session.turns()
-        thread.last_turn = turns[-1].id if turns else None
-
-    async def _stored_parts(self, pieces: Iterable[Brought]) -> tuple[Part, ...]:
-        parts: list[Part] = []
-        for piece in pieces:
-            await self._put_blobs(piece)
-            parts += piece.parts
-        return tuple(parts)
-
-    async def _put_blobs(self, piece: Brought) -> None:
-        await asyncio.gather(*(self._store.put_blob(data) for data in piece.blobs.values()))
+        messages = [
+            Message("tool" if piece.unit.role == "result" else piece.unit.role, piece.parts)
+            for piece in unseen
+        ]
+        added = yield from thread.session._core.add_messages(messages, "proxy", None)
+        thread.last_turn = added.turns[-1] if added.turns else thread.last_turn
 
     # -- over time ---------------------------------------------------------------------------------
 
@@ -608,7 +627,7 @@ class Conversations:
                 for value in ended.provider_ids.values():
                     self._responses[value] = key
                 break
-        while len(self._responses) > _FAMILIES_MAX * 4:
+        while len(self._responses) > _RESPONSES_MAX:
             self._responses.popitem(last=False)
 
     def running(self) -> int:
@@ -635,9 +654,48 @@ class Conversations:
                 if thread.turn is None or thread.open_calls or idle < limit:
                     continue
                 async with family.lock:
-                    await self._leave_turn(thread)
+                    await thread.write(thread.leaving())
                     count += 1
         return count
+
+
+# -- what is written of a request ------------------------------------------------------------------
+
+
+def _unless(flow: Flow[Any], *refusals: type[KillickError]) -> Flow[None]:
+    """Carry a flow out; nothing is wrong where one of these refuses it."""
+    with contextlib.suppress(*refusals):
+        yield from flow
+
+
+def _parts(pieces: Iterable[Brought]) -> tuple[Part, ...]:
+    return tuple(part for piece in pieces for part in piece.parts)
+
+
+def _messages(pieces: Iterable[Brought]) -> list[Message]:
+    return [
+        Message("system" if piece.unit.role == "system" else "user", piece.parts)
+        for piece in pieces
+    ]
+
+
+def _said(turn: AsyncTurn, pieces: Iterable[Brought]) -> list[Write[Any]]:
+    messages = _messages(pieces)
+    return [turn._core.record_all(messages)] if messages else []
+
+
+def _result(thread: Thread, call_id: str, call: ThreadCall, piece: Brought) -> Flow[None]:
+    (result,) = piece.parts
+    assert isinstance(result, ToolResult)
+    flow = thread.session._core.finish_tool(
+        call.turn_id,
+        call_id,
+        result.content,
+        is_error=result.is_error,
+        structured=result.structured,
+    )
+    # It has a result, or was cut off in its arguments: the first is the result.
+    return _unless(flow, CallNotFound, TurnNotFound, ConflictError, InvalidEntry)
 
 
 # -- what a request says of its session ------------------------------------------------------------

@@ -235,9 +235,12 @@ class AsyncTurn(TurnFacts):
         next call on the turn; only a block is cancelled by it. Dropping this object ends the turn
         as abandoned. If interrupted: a turn that was begun all the same is ended first.
         """
-        self._core.held_by(self)  # an `async with` statement holds it already
-        await self._run(self._core.enter())
+        await self._run(self._entering())
         return self
+
+    def _entering(self, also: Sequence[Message] = ()) -> Flow[None]:
+        self._core.held_by(self)  # an `async with` statement holds it already
+        return self._core.enter(also)
 
     async def __aenter__(self) -> Self:
         await self.begin()

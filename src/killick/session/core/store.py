@@ -22,8 +22,8 @@ from killick.session.core.session import SessionCore, find_row, open_session
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import StoreOpening
 from killick.stores import engine as ops
-from killick.stores.contract import Listing, UsageQuery
-from killick.stores.engine.state import Receipt
+from killick.stores.contract import Listing, SessionRow, UsageQuery
+from killick.stores.engine.state import EngineState, Receipt
 
 _LISTED_MAX: Final = 1_000_000
 _IDS: Final = ("id", "turn_id", "message_id", "call_id")
@@ -53,6 +53,39 @@ class StoreCore(StoreOpening):
 
         If interrupted: it exists or it does not.
         """
+        core, create = self.plan_session(
+            session_id,
+            title=title,
+            titled_by=titled_by,
+            session_type=session_type,
+            project=project,
+            tags=tags,
+            extra=extra,
+            parent=parent,
+            limits=limits,
+        )
+        if (yield from create):
+            return core
+        return (yield from open_session(self, core.id))
+
+    def plan_session(
+        self,
+        session_id: str | None,
+        *,
+        title: str | None,
+        titled_by: Namer,
+        session_type: str,
+        project: Project | None,
+        tags: Sequence[str] = (),
+        extra: dict[str, Any] | None,
+        parent: Parent | None,
+        limits: Limits | None = None,
+    ) -> tuple[SessionCore, Flow[bool]]:
+        """Return a session that is still to begin, and the flow that begins it.
+
+        What is written with that flow, and behind it, may be about the session. The flow gives
+        False if the session exists already, with the same beginning.
+        """
         runtime = self.runtime()
         created = e.SessionCreated(
             type=session_type,
@@ -67,15 +100,20 @@ class StoreCore(StoreOpening):
         checks.check_content(created)
         minted = plain(session_id) if session_id is not None else runtime.ids("ses")
         checks.check_id(minted, "session id")
-        at = runtime.clock()
-        row = yield from write(
-            lambda engine: ops.create_session(
-                engine, session_id=minted, tenant=runtime.tenant, created=created, at_us=at
-            )
+        at, tenant = runtime.clock(), runtime.tenant
+        core = SessionCore(
+            self, SessionRow(key=0, id=minted, tenant=tenant, head=0, created_at_us=at)
         )
-        if row is None:
-            return (yield from open_session(self, minted))
-        return SessionCore(self, row)
+
+        def create(engine: EngineState) -> bool:
+            row = ops.create_session(
+                engine, session_id=minted, tenant=tenant, created=created, at_us=at
+            )
+            if row is not None:
+                core.is_now(row)
+            return row is not None
+
+        return core, write(create)
 
     def open_session(self, session_id: str, **beginning: Any) -> Flow[SessionCore]:
         """Open a session, or create it with this beginning.

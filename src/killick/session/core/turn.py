@@ -153,8 +153,8 @@ class TurnCore:
 
     # -- the block -----------------------------------------------------------------------------
 
-    def enter(self) -> Flow[None]:
-        """Take the lease and make the prompt durable.
+    def enter(self, also: Sequence[Message] = ()) -> Flow[None]:
+        """Take the lease and make the prompt durable, and with it what `also` was said.
 
         If interrupted: a turn that was begun all the same is ended as interrupted first. If the
         store fails, it is so as soon as the store can write again.
@@ -178,8 +178,11 @@ class TurnCore:
             resume=options.resume,
             work=options.work,
         )
+        further = tuple(self._recorded(message, turn_id=turn_id) for message in also)
+        for body in further:
+            checks.check_content(body)
         try:
-            begun = yield from self._begin(start)
+            begun = yield from self._begin(start, further)
             self._begun(begun, start)
         except GeneratorExit:
             self.runtime.post(self._undo_begin(interrupted(turn_id, "abandoned", "closed")))
@@ -223,7 +226,7 @@ class TurnCore:
 
         return undo
 
-    def _begin(self, start: TurnStart) -> Flow[TurnEntered]:
+    def _begin(self, start: TurnStart, also: tuple[e.Body, ...]) -> Flow[TurnEntered]:
         wait = self._options.wait_seconds
         deadline = None if wait is None else time.monotonic() + wait
         stopped = None
@@ -231,7 +234,9 @@ class TurnCore:
             since = self.runtime.watcher.generation
             at = self.runtime.clock()
             try:
-                return (yield from write(lambda engine: self._start(engine, start, at)))  # noqa: B023
+                return (
+                    yield from write(lambda engine: self._start(engine, start, also, at))  # noqa: B023
+                )
             except SessionBusy as busy:
                 self.session.saw(self._refused_at)
                 if start.if_busy not in ("wait", "interrupt"):
@@ -244,14 +249,20 @@ class TurnCore:
                 yield from self.session.stop(running, "interrupted by the next turn")
             yield from self._until_free(since, deadline)
 
-    def _start(self, engine: EngineState, start: TurnStart, at_us: int) -> TurnEntered:
+    def _start(
+        self, engine: EngineState, start: TurnStart, also: tuple[e.Body, ...], at_us: int
+    ) -> TurnEntered:
         self._attempt = None
+        self.key = self.session.key  # the session may have begun in this transaction
         try:
             begun = ops.start_turn(engine, self.key, start, at_us)
         except SessionBusy:
             self._refused_at = engine.state(self.key).row.head
             raise
         if not begun.repeated and begun.queued is None:
+            if also:
+                last = ops.append(engine, self.key, begun.claim, also, at_us)[-1]
+                begun = msgspec.structs.replace(begun, head=last.seq)
             self._attempt = begun.claim
         return begun
 
@@ -473,11 +484,13 @@ class TurnCore:
         append = self._append(tuple(map(self._recorded, given)))
         return Write(append.all, append.all_done)
 
-    def _recorded(self, message: Message, provider: str | None = None) -> e.MessageRecorded:
+    def _recorded(
+        self, message: Message, provider: str | None = None, turn_id: str = ""
+    ) -> e.MessageRecorded:
         check_is(message, Message, "what is recorded")
         return e.MessageRecorded(
             id=message.id or self.runtime.ids("msg"),
-            turn_id=self.claim.turn_id,
+            turn_id=turn_id or self.claim.turn_id,
             role=message.role,
             parts=checks.as_parts(message.parts, "the parts of a message are a list"),
             model_call_id=message.model_call_id,

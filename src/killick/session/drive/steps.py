@@ -9,13 +9,16 @@ up the wait. The write itself runs on the writer thread, and exclusive work on a
 neither is interrupted.
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
+from killick.errors import KillickError, StoreError
 from killick.session.watcher import Watcher
 from killick.stores.contract import Database, HolderInDoubt, Reader
 from killick.stores.engine.state import EngineState, Op
@@ -101,6 +104,98 @@ def _until_sure(step: Write[T] | Read[T]) -> Flow[T]:
         else:
             return outcome
         yield Pause(None, seconds)
+
+
+def together(flows: Sequence[Flow[Any] | Write[Any]], keys: Collection[int]) -> Flow[list[Any]]:
+    """Carry out the first write of each flow in one commit, in order; return what the flows return.
+
+    `keys` are the sessions that they are about, as far as there are any yet. A flow that a rule
+    refuses is refused alone; its error is raised when the others are done. Where the store fails,
+    nothing of it is written.
+
+    If interrupted: every flow learns of it, and cleans up as it does when it is driven alone.
+    """
+    pairs: list[tuple[Flow[Any], Write[Any]]] = []
+    try:
+        for given in flows:
+            flow = _only(given) if isinstance(given, Write) else given
+            pairs.append((yield from _until_write(flow)))
+        outcomes = yield Write(partial(_apply_all, [step for _, step in pairs], keys))
+    except BaseException as error:
+        for flow, _ in pairs:
+            with contextlib.suppress(BaseException):
+                yield from _go_on(flow, partial(flow.throw, error))
+        raise
+    values, failure = [], None
+    for (flow, step), (value, refused) in zip(pairs, outcomes, strict=True):
+        if refused is None and step.then is not None:
+            step.then(value)
+        resume = partial(flow.send, value) if refused is None else partial(flow.throw, refused)
+        try:
+            values.append((yield from _go_on(flow, resume)))
+        except KillickError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return values
+
+
+def _only(step: Write[T]) -> Flow[T]:
+    outcome: T = yield step
+    return outcome
+
+
+def _until_write(flow: Flow[T]) -> Flow[tuple[Flow[T], Write[Any]]]:
+    """Drive a flow to its first write, which is not carried out; one without gets an empty one."""
+    resume: Callable[[], Step] = partial(next, flow)
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            over = _only(Write(partial(_nothing, done.value)))
+            return (yield from _until_write(over))
+        if isinstance(step, Write):
+            return flow, step
+        try:
+            resume = partial(flow.send, (yield step))
+        except BaseException as error:  # noqa: BLE001  (thrown into the flow, which raises it)
+            resume = partial(flow.throw, error)
+
+
+def _nothing(value: T, _engine: EngineState) -> T:
+    return value
+
+
+def _apply_all(
+    steps: Sequence[Write[Any]], keys: Collection[int], engine: EngineState
+) -> list[tuple[Any, KillickError | None]]:
+    """Run the writes; each gives its value, or the error with which it was refused."""
+    engine.need(keys)  # before anything is written: then it is too late to ask for a lock
+    outcomes: list[tuple[Any, KillickError | None]] = []
+    for step in steps:
+        before, savepoint = engine.tx.writes, engine.savepoint()
+        try:
+            outcomes.append((step.apply(engine), None))
+        except KillickError as refused:
+            if engine.tx.writes != before or isinstance(refused, StoreError):
+                raise
+            engine.give_back(savepoint)
+            outcomes.append((None, refused))
+    return outcomes
+
+
+def _go_on(flow: Flow[T], resume: Callable[[], Step]) -> Flow[T]:
+    """Drive a flow from the step at which it waits to its end."""
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            resume = partial(flow.send, (yield step))
+        except BaseException as error:  # noqa: BLE001  (thrown into the flow, which raises it)
+            resume = partial(flow.throw, error)
 
 
 def work(do: Callable[[Database], T], *, exclusive: bool = False) -> Flow[T]:

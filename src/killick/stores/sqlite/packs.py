@@ -34,6 +34,8 @@ _PACK_BYTES: Final = 1024 * 1024
 """A pack is closed when it has as much; one line may be as large again."""
 
 _CACHE_BYTES: Final = 16 * 1024 * 1024
+_LINE_BYTES: Final = 160
+"""What Python keeps in memory for a line beside its bytes, about."""
 _LINES_AT_ONCE: Final = 2_048
 _STEPS: Final = 16
 """A fold takes so many lines at a time, or a share of them all, so that no flush waits for it."""
@@ -51,7 +53,7 @@ class Pack:
     def __init__(self, lines: dict[bytes, bytes], lost: Collection[bytes], size: int) -> None:
         self.lines = lines
         self.lost = lost
-        self.size = size
+        self.size = size + _LINE_BYTES * len(lines)
 
     def flush(self, name: bytes) -> tuple[int, bytes] | None:
         """Return the number and the deltas of a stream's line."""
@@ -151,6 +153,12 @@ class PackCache:
             while self._size > _CACHE_BYTES and len(self._packs) > 1:
                 oldest = next(iter(self._packs))
                 self._size -= self._packs.pop(oldest).size
+
+    def forget(self, through: int) -> None:
+        """Let go of the packs up to this number: they were dropped."""
+        with self._mutex:
+            for key in [key for key in self._packs if key[0] <= through]:
+                self._size -= self._packs.pop(key).size
 
 
 class SqliteDeltas:
@@ -370,6 +378,7 @@ class SqliteFlushes(SqliteDeltas):
         self.writes += 1
         self._folded = run.last
         self.connection.execute(SQL.forget_dropped, (run.last,))
+        self.packs.forget(run.last)
         left = [pack for pack in self.pack_numbers() if pack[0] > run.last]
         self._numbers, self._run = left, None
 

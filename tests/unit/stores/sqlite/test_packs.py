@@ -1,5 +1,6 @@
 """Packs: what many streams flush together is in one row, and each stream's own is never lost."""
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +81,13 @@ def test_folding_keeps_the_text(pieces: list[str], again: int) -> None:
     datas += datas[-again:] if again else []
     parts = assemble(decode_deltas(packs.folded(datas)))
     assert "".join(part.text for part in parts if hasattr(part, "text")) == "".join(pieces)
+
+
+def test_a_pack_counts_for_the_memory_that_it_takes() -> None:
+    """Else the cache of a store with many short flushes keeps six times of what it may."""
+    ((made, _, _),) = packs.fill([flush(key, 5, 9, f"text {key}") for key in range(1, 500)])
+    objects = sum(map(sys.getsizeof, (*made.lines, *made.lines.values(), made.lines)))
+    assert 0.8 * objects < made.size < 1.6 * objects
 
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -226,6 +234,17 @@ def test_a_fold_goes_step_by_step(crowd: Crowd, monkeypatch: pytest.MonkeyPatch)
         crowd.check()
     assert crowd.rows()[0] == 0
     crowd.check()
+
+
+def test_packs_that_were_dropped_are_not_kept_in_memory(crowd: Crowd) -> None:
+    database = crowd.store._core.runtime().database
+    assert isinstance(database, SqliteDatabase)
+    crowd.say("one")
+    crowd.say("two")
+    assert len(database._packs._packs) == 2
+    assert not crowd.fold()
+    assert database._packs._packs == {}
+    assert database._packs._size == 0
 
 
 def test_a_step_that_was_rolled_back_is_taken_again(
