@@ -114,6 +114,9 @@ async def test_what_needs_a_person_is_asked_at_the_editor(store: Path, server: S
         }
         editor.allows = False
         assert await ask(connection, session, "Again.") == "end_turn"
+        calls = [u for u in editor.updates if u["sessionUpdate"].startswith("tool_call")]
+        refused = [u["status"] for u in calls if u["toolCallId"] == editor.asked[1]["toolCallId"]]
+        assert refused == ["pending", "failed"]
     with Store(store) as opened:
         kinds = [entry.kind for entry in opened.session(session).entries()]
     assert kinds.count("approval_decided") == 2

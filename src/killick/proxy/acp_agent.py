@@ -326,6 +326,7 @@ async def _updates(
     began = next(turn.seq for turn in await session.turns() if turn.id == turn_id)
     parts = session.part_events(after=began - 1)
     entries = session.follow(after=began - 1)
+    shown: dict[str, str] = {}
     try:
         while True:
             seen = [await anext(entries)]
@@ -334,7 +335,7 @@ async def _updates(
             while page := await parts._page():
                 for item in page:
                     if item.item.turn_id == turn_id and not item.item.late:
-                        for update in _of_part(item.item):
+                        for update in _of_part(item.item, shown):
                             yield update
             for body in bodies:
                 match body:
@@ -354,20 +355,27 @@ async def _updates(
         await entries.aclose()
 
 
-def _of_part(event: PartEvent) -> Iterable[dict[str, Any]]:
-    """Return the updates for a piece of a part. The prompt is the editor's own."""
+def _of_part(event: PartEvent, shown: dict[str, str]) -> Iterable[dict[str, Any]]:
+    """Return the updates for a piece of a part. The prompt is the editor's own.
+
+    `shown` are the newest calls by the ids that the model gave them, with the editor's ids.
+    """
     match event.type, event.kind:
         case "text", "delta" if event.role == "assistant":
             yield _chunk("agent_message_chunk", event.text)
         case "reasoning", "delta":
             yield _chunk("agent_thought_chunk", event.text)
         case "tool_call", "end" if isinstance(event.part, ToolCall):
-            call_id = f"{event.message_id}/{event.call_id}"
+            call_id = shown[event.part.id] = f"{event.message_id}/{event.call_id}"
             about = {"toolCallId": call_id, "status": "pending", **_about(event.part)}
             yield {"sessionUpdate": "tool_call", **about}
         case "tool_result", "end" if isinstance(event.part, ToolResult):
             status = "failed" if event.part.is_error else "completed"
-            yield _progress(event.message_id, result_text(event.part), status=status)
+            # A result that was not a tool's, of a call that was refused, is a message like others.
+            call_id = event.message_id
+            if call_id not in shown.values():
+                call_id = shown.get(event.part.call_id, call_id)
+            yield _progress(call_id, result_text(event.part), status=status)
         case _:
             pass
 
