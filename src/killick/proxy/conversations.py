@@ -5,11 +5,10 @@ met, and nothing is ever written back from it.
 """
 
 import asyncio
-import contextlib
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,19 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from killick.errors import (
-    CallNotFound,
-    ConflictError,
     IdConflict,
-    InvalidEntry,
     KillickError,
     SessionNotFound,
-    TurnNotFound,
 )
 from killick.exchange.compose import session_id_of
 from killick.exchange.importer import PROXY_NOTE_KEY
 from killick.journal.kinds import keyed_id
 from killick.model.limits import TITLE_CHARS_MAX
-from killick.model.messages import Message, Part, Text, ToolCall, ToolResult
+from killick.model.messages import Message, Part, Text
 from killick.model.sessions import Parent, Project, SessionNote
 from killick.proxy.history import (
     Comparison,
@@ -39,14 +34,24 @@ from killick.proxy.history import (
     purpose_of,
     sort_fresh,
 )
-from killick.proxy.request import Brought, ModelRequest, RequestUnit, own_words, unit_of, units_of
+from killick.proxy.request import Brought, ModelRequest, own_words, units_of
+from killick.proxy.threads import (
+    Exchange,
+    Family,
+    Thread,
+    ThreadCall,
+    messages_of,
+    parts_of,
+    result_of,
+    said,
+)
 from killick.proxy.wire import AgentSource
 from killick.recorders.model_call import Plan
 from killick.recorders.record_pushed import PushedRecording
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
 from killick.session.drive.drive_async import settle
-from killick.session.drive.steps import Flow, Write, read, together
+from killick.session.drive.steps import Flow, Write, read
 from killick.stores.contract import Reader
 
 NOTE: Final = "recorded by the proxy"
@@ -62,185 +67,6 @@ _LISTED: Final = 1_000
 _FOLDER: Final = re.compile(r"(?:<cwd>|[Ww]orking directory: ?)(/[^\n<]+)")
 
 
-class ThreadCall(msgspec.Struct):
-    """A tool call that waits for its result."""
-
-    turn_id: str
-    name: str
-
-
-class Thread:
-    """One stored session as a request is compared with it."""
-
-    def __init__(
-        self, session: AsyncSession, beginning: Callable[[], Flow[Any]] | None = None
-    ) -> None:
-        self.session = session
-        self.beginning = beginning
-        """Begins the session, or marks it for imports, in the commit of the next request."""
-        self.units: list[RequestUnit] = []
-        self.waiting: dict[str, ThreadCall] = {}
-        self.answers: tuple[str, ...] = ()
-        """The newest two texts, which a summary may be made of."""
-        self.turn: AsyncTurn | None = None
-        self.last_turn: str | None = None
-        self.open_calls = 0
-        """Model calls that are being answered now."""
-        self.failed: PushedRecording | None = None
-        """The newest call, if no whole answer came of it."""
-        self.offers_tools = False
-        self.touched = time.monotonic()
-
-    @property
-    def delivered(self) -> bool:
-        """Tell whether the newest prompt has a whole answer."""
-        return bool(self.units) and self.units[-1].role == "assistant" and self.failed is None
-
-    async def load(self) -> None:
-        """Read what the store has of it."""
-        messages = await self.session.messages()
-        self.units = [unit for _, unit in units_of(messages)]
-        self.waiting = {}
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolCall) and message.turn_id is not None:
-                    self.waiting[part.id] = ThreadCall(message.turn_id, part.name)
-                elif isinstance(part, ToolResult):
-                    self.waiting.pop(part.call_id, None)
-        self.answers = tuple(m.text for m in messages[-4:] if m.role == "assistant")[-2:]
-        turns = await self.session.turns()
-        self.last_turn = turns[-1].id if turns else None
-
-    def ending(
-        self, error: BaseException | None = None, *, abandoned: bool = False
-    ) -> list[Flow[None]]:
-        """Let go of the running turn; return what ends it: completed, failed, or as abandoned."""
-        turn, self.turn = self.turn, None
-        if turn is None:
-            return []
-        # Another process may have ended it.
-        return [_unless(turn._core.leave(error, "abandoned" if abandoned else None), ConflictError)]
-
-    def leaving(self) -> list[Flow[None]]:
-        """Let go of a turn that a new prompt leaves behind, or none comes for; return its end."""
-        if self.failed is not None and self.failed.error is not None:
-            return self.ending(AnswerBroken(self.failed.error))
-        return self.ending(abandoned=True)
-
-    async def write(self, flows: Iterable[Flow[Any] | Write[Any]]) -> None:
-        """Write all of it in one commit. If interrupted: written or not, and known to the turns."""
-        core = self.session._core
-        keys = [core.key] if core.key else []
-        if flows := list(flows):
-            await settle(core.runtime(), together(flows, keys))
-
-
-class Family:
-    """The sessions that one key leads to: a conversation, its forks, its subagents."""
-
-    def __init__(self, source: AgentSource | None, name: str | None) -> None:
-        self.source = source
-        self.name = name
-        self.lock = asyncio.Lock()
-        self.threads: list[Thread] = []
-        self.beside: Thread | None = None
-        self.loaded = False
-
-    @property
-    def main(self) -> Thread | None:
-        return self.threads[0] if self.threads else None
-
-    @property
-    def busy(self) -> bool:
-        return self.lock.locked() or any(
-            thread.turn is not None or thread.open_calls for thread in self._all()
-        )
-
-    def _all(self) -> Iterable[Thread]:
-        return [*self.threads, *([self.beside] if self.beside else [])]
-
-
-class Exchange:
-    """One request that is recorded, from its prompt to the end of its answer."""
-
-    def __init__(self, family: Family, thread: Thread, turn: AsyncTurn, plan: Plan) -> None:
-        self.family = family
-        self.thread = thread
-        self.turn = turn
-        self.recording = PushedRecording(turn, plan)
-        self.beside = thread is family.beside
-        self._begun: asyncio.Task[None] | None = None
-        self._ready = self._over = False
-
-    def begin(self) -> None:
-        """Begin the model call beside the request, which does not wait for it."""
-        self._begun = asyncio.ensure_future(self.recording.begin())
-
-    @property
-    def ready(self) -> bool:
-        return self._ready
-
-    @property
-    def has_begun(self) -> bool:
-        """Return True once the model call is recorded, or could not be."""
-        return self._begun is not None and self._begun.done()
-
-    async def until_ready(self) -> None:
-        """Wait until the model call has begun. Raises KillickError."""
-        if not self._ready:
-            assert self._begun is not None
-            await asyncio.shield(self._begun)
-            self._ready = True
-
-    @property
-    def ended(self) -> bool:
-        return self.recording.ended
-
-    async def finish(self, error: BaseException | None = None, why: str | None = None) -> None:
-        """Make the message durable, and the turn's ending if the answer calls no tool.
-
-        If interrupted: what came is written all the same.
-        """
-        if self._over:
-            return
-        self._over = True
-        thread, recording = self.thread, self.recording
-        try:
-            await self.until_ready()
-            await recording.end(error, why)
-            await self._finished()
-        finally:
-            thread.open_calls -= 1
-            thread.touched = time.monotonic()
-
-    async def _finished(self) -> None:
-        thread, recording = self.thread, self.recording
-        answer = recording.answer
-        if recording.complete:
-            thread.failed = None
-            unit = unit_of("assistant", answer.parts)
-            thread.units.append(unit)
-            thread.answers = (*thread.answers, answer.text)[-2:]
-            for call in answer.tool_calls:
-                if call.tool_type in ("function", "custom"):
-                    thread.waiting[call.id] = ThreadCall(self.turn.id, call.name)
-            calls = [c for c in answer.tool_calls if c.tool_type in ("function", "custom")]
-            goes_on = bool(calls) or recording.finish_reason == "pause_turn"
-            if not goes_on and thread.turn is self.turn and thread.open_calls <= 1:
-                await thread.write(thread.ending())
-        else:
-            thread.failed = recording
-            if any(isinstance(part, Text | ToolCall) for part in answer.parts):
-                thread.units.append(unit_of("assistant", answer.parts))
-        if self.beside and thread.turn is self.turn:
-            failed = None if recording.complete else AnswerBroken(recording.error or "no answer")
-            await thread.write(thread.ending(failed))
-
-
-class AnswerBroken(KillickError):
-    """The model gave no whole answer."""
-
-
 class Conversations:
     """Every conversation that passes, by what leads to it."""
 
@@ -253,6 +79,11 @@ class Conversations:
         self._recent: deque[tuple[str, str]] = deque(maxlen=_CANDIDATES_MAX)
         """The keys of families that were found by content, the newest last."""
         self._listed: OrderedDict[str, list[str]] | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose sessions are recorded."""
+        return self._store._core.runtime().tenant
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -340,8 +171,8 @@ class Conversations:
         runtime = self._store._core.runtime()
 
         def look(reader: Reader) -> list[str]:
-            found = (reader.find_session(runtime.tenant, session_id) for session_id in ids)
-            return [row.id for row in found if row is not None and not row.about.deleted]
+            rows = (reader.find_session(runtime.tenant, session_id) for session_id in ids)
+            return [row.id for row in rows if row is not None and not row.about.deleted]
 
         return await settle(runtime, read(look))
 
@@ -490,9 +321,9 @@ class Conversations:
         steps = self._first_steps(thread, prompts)
         if thread.turn is not None:  # two at once: the second is another call of the same turn
             turn = thread.turn
-            await thread.write([*steps, *_said(turn, prompts)])
+            await thread.write([*steps, *said(turn, prompts)])
         else:
-            turn = await self._begin(thread, steps, _parts(prompts))
+            turn = await self._begin(thread, steps, parts_of(prompts))
         family.beside = thread
         return self._exchange(family, thread, turn, request, None)
 
@@ -526,16 +357,16 @@ class Conversations:
         if fresh.unseen:
             steps.append(self._unseen(thread, fresh.unseen))
         calls = self._waiting_calls(thread, fresh.results)
-        steps += [_result(thread, call_id, call, piece) for call_id, call, piece in calls]
+        steps += [result_of(thread, call_id, call, piece) for call_id, call, piece in calls]
         answered = {call.turn_id for _, call, _ in calls}
         if fresh.prompt:
             retried = None
             if thread.turn is not None and thread.turn.id in answered:
-                await thread.write([*steps, *_said(thread.turn, fresh.said)])
+                await thread.write([*steps, *said(thread.turn, fresh.said)])
             else:
                 rest = [piece for piece in fresh.said if piece.unit.role == "system"]
                 steps += thread.leaving()
-                await self._begin(thread, steps, _parts(fresh.prompt), _messages(rest))
+                await self._begin(thread, steps, parts_of(fresh.prompt), messages_of(rest))
         elif thread.turn is None:
             if fresh.unseen:  # only then is it known which turn is gone on with
                 await thread.write(steps)
@@ -545,12 +376,12 @@ class Conversations:
                 thread,
                 steps,
                 None,
-                _messages(fresh.said),
+                messages_of(fresh.said),
                 continues=None if retry else thread.last_turn,
                 retry_of=thread.last_turn if retry else None,
             )
         else:
-            await thread.write([*steps, *_said(thread.turn, fresh.said)])
+            await thread.write([*steps, *said(thread.turn, fresh.said)])
         for call_id, _, _ in calls:
             thread.waiting.pop(call_id, None)
         if compared.relation != "retries":
@@ -598,15 +429,15 @@ class Conversations:
         self, thread: Thread, results: Iterable[Brought]
     ) -> list[tuple[str, ThreadCall, Brought]]:
         """Return the results whose calls have none yet, each with its call."""
-        waiting, found = dict(thread.waiting), []
+        waiting, calls = dict(thread.waiting), list[tuple[str, ThreadCall, Brought]]()
         for piece in results:
             call_id = piece.unit.call_id if piece.unit.call_id in waiting else None
             if call_id is None and piece.unit.name and not piece.unit.call_id:
                 named = (i for i, call in waiting.items() if call.name == piece.unit.name)
                 call_id = next(named, None)
             if call_id is not None:
-                found.append((call_id, waiting.pop(call_id), piece))
-        return found
+                calls.append((call_id, waiting.pop(call_id), piece))
+        return calls
 
     def _unseen(self, thread: Thread, unseen: Iterable[Brought]) -> Flow[None]:
         """Append what was said elsewhere, as turns that are over."""
@@ -657,45 +488,6 @@ class Conversations:
                     await thread.write(thread.leaving())
                     count += 1
         return count
-
-
-# -- what is written of a request ------------------------------------------------------------------
-
-
-def _unless(flow: Flow[Any], *refusals: type[KillickError]) -> Flow[None]:
-    """Carry a flow out; nothing is wrong where one of these refuses it."""
-    with contextlib.suppress(*refusals):
-        yield from flow
-
-
-def _parts(pieces: Iterable[Brought]) -> tuple[Part, ...]:
-    return tuple(part for piece in pieces for part in piece.parts)
-
-
-def _messages(pieces: Iterable[Brought]) -> list[Message]:
-    return [
-        Message("system" if piece.unit.role == "system" else "user", piece.parts)
-        for piece in pieces
-    ]
-
-
-def _said(turn: AsyncTurn, pieces: Iterable[Brought]) -> list[Write[Any]]:
-    messages = _messages(pieces)
-    return [turn._core.record_all(messages)] if messages else []
-
-
-def _result(thread: Thread, call_id: str, call: ThreadCall, piece: Brought) -> Flow[None]:
-    (result,) = piece.parts
-    assert isinstance(result, ToolResult)
-    flow = thread.session._core.finish_tool(
-        call.turn_id,
-        call_id,
-        result.content,
-        is_error=result.is_error,
-        structured=result.structured,
-    )
-    # It has a result, or was cut off in its arguments: the first is the result.
-    return _unless(flow, CallNotFound, TurnNotFound, ConflictError, InvalidEntry)
 
 
 # -- what a request says of its session ------------------------------------------------------------

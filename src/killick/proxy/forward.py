@@ -14,8 +14,9 @@ import httpx2
 import msgspec
 
 from killick.errors import ConflictError, KillickError, StoreError, TurnStopped
-from killick.proxy.conversations import Conversations, Exchange
+from killick.proxy.conversations import Conversations
 from killick.proxy.request import ModelRequest, NotUnderstood, read_request
+from killick.proxy.threads import Exchange
 from killick.proxy.wire import (
     Decoder,
     Route,
@@ -167,9 +168,10 @@ class Proxy:
             raise Refused(401, "unauthorized", "This proxy needs a token: X-Killick-Token.")
 
     def _may(self, secret: str | None) -> May | None:
-        """Return what a client may; a token of a tenant is for a server, which has its store."""
+        """Return what a client may; a token of another tenant than the store's is for a server."""
         token = None if secret is None else self._tokens.find(secret)
-        return token.may if token is not None and token.tenant is None else None
+        own = token is not None and token.tenant in (None, self.conversations.tenant)
+        return token.may if token is not None and own else None
 
     async def _answer_itself(self, path: str, scope: Scope, send: Send) -> None:
         """Answer that it lives; its figures to who shows a token, where others are served."""
@@ -400,8 +402,11 @@ class _Passage:
         limit: float | None = None
         while True:
             try:
-                async with asyncio.timeout(limit if self._exchange is not None else None):
+                if limit is None or self._exchange is None:
                     chunk = await anext(chunks)
+                else:
+                    async with asyncio.timeout(limit):
+                        chunk = await anext(chunks)
             except StopAsyncIteration:
                 break
             except TimeoutError:  # nothing follows the end mark, and the connection stays open

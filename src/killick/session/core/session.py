@@ -258,16 +258,12 @@ class SessionCore:
 
     def __init__(self, opening: StoreOpening, row: SessionRow) -> None:
         self.opening = opening
-        self.id = row.id
-        self.is_now(row)
-        self.made: Made | None = None
-        """The newest context, which the next request may be made of."""
-
-    def is_now(self, row: SessionRow) -> None:
-        """Know the session by its row."""
         self.key = row.key
+        self.id = row.id
         self.title = row.about.title
         self.head = row.head
+        self.made: Made | None = None
+        """The newest context, which the next request may be made of."""
 
     def runtime(self) -> Runtime:
         return self.opening.runtime()

@@ -110,7 +110,7 @@ class StoreCore(StoreOpening):
                 engine, session_id=minted, tenant=tenant, created=created, at_us=at
             )
             if row is not None:
-                core.is_now(row)
+                core.key, core.title, core.head = row.key, row.about.title, row.head
             return row is not None
 
         return core, write(create)
