@@ -6,6 +6,7 @@ list looks for. Times are medians; `tests/growth` fixes the laws by counting ste
 """
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import report
+from benchmarks import erasing, report
 from killick import Message, Session, Store, Text
 from killick.model.sessions import Parent, Project
 from tests.growth.stores import make_store
@@ -24,6 +25,13 @@ LENGTHS: Final = (2_000, 20_000, 200_000)
 DOCS: Final = Path(__file__).parents[1] / "docs/performance.md"
 BEGIN: Final = "<!-- growth: begin -->"
 END: Final = "<!-- growth: end -->"
+ERASED: Final = {
+    "bytes written": ("flat", "bytes", 1e-6, "MB"),
+    "longest turn to write": ("flat", "turn", 1, "ms"),
+    "the other process's append, 99th of 100": ("flat", "p99", 1, "ms"),
+    "by the clock: the file is read once, without a lock": ("linear", "wall", 1, "ms"),
+    "processor time": ("linear", "cpu", 1, "ms"),
+}
 _ROUNDS: Final = 30
 _OLD_US: Final = 1_000_000
 
@@ -63,7 +71,7 @@ def main() -> None:
     sizes = SIZES[:2] if options.quick else SIZES
     lengths = LENGTHS[:2] if options.quick else LENGTHS
     rows = [*_in_stores(folder, sizes), *_in_sessions(folder, lengths)]
-    text = _table(rows, sizes, lengths)
+    text = f"{_table(rows, sizes, lengths)}\n\n{_erased(folder, sizes)}"
     print(text)
     if options.write_docs:
         where = report.machine(folder.resolve())
@@ -191,6 +199,29 @@ def _table(
     for name, law, seconds in rows:
         times = " | ".join(f"{each * 1000:.2f} ms" for each in seconds)
         lines.append(f"| {name} | {law} | {times} |")
+    return "\n".join(lines)
+
+
+def _erased(folder: Path, sizes: tuple[int, ...]) -> str:
+    """Return the table of erasures, while another process appends."""
+    paths = [erasing.make(folder, size) for size in sizes]
+    costs = [erasing.erase_some(path) for path in paths]
+    firsts = [json.loads(path.with_name(f"{path.name}.first").read_text("utf-8")) for path in paths]
+    retained = erasing.retain(paths[-1])
+    heads = [
+        f"{size:,} sessions ({path.stat().st_size / 1e6:,.0f} MB)"
+        for size, path in zip(sizes, paths, strict=True)
+    ]
+    many = f"{retained['sessions']:.0f} of the last by a rule of retention"
+    once = " | ".join(f"{first['bytes'] / 1e6:.1f} MB" for first in firsts)
+    lines = [
+        f"| erasing a session of 22 entries | law | {' | '.join(heads)} | {many} |",
+        f"|---|---|{'---|' * (len(sizes) + 1)}",
+        f"| bytes written by the first in a store | linear, once | {once} | |",
+    ]
+    for name, (law, key, factor, unit) in ERASED.items():
+        figures = " | ".join(f"{cost[key] * factor:,.1f} {unit}" for cost in (*costs, retained))
+        lines.append(f"| {name} | {law} | {figures} |")
     return "\n".join(lines)
 
 
