@@ -230,19 +230,33 @@ def opencode(path: Path) -> Counts:
     return Counts(found["prompts"], found["calls"], found["results"], found["thoughts"])
 
 
-_SPECSTORY_SAYS = re.compile(r"^_\*\*(User|Agent|Assistant)\b[^\n]*\*\*_[ \t]*$", re.M)
+_SPECSTORY_SAYS = re.compile(r"_\*\*(User|Agent|Assistant)\b([^\n]*)\*\*_[ \t]*")
+_SPECSTORY_TAGS = re.compile(r"</?think>|</?details>|<summary>[^\n]*</summary>")
 
 
 def specstory(path: Path) -> Counts:
-    text = path.read_text("utf-8", "replace")
-    heads = [*_SPECSTORY_SAYS.finditer(text)]
-    ends = [*(head.start() for head in heads[1:]), len(text)]
-    bodies = [(head, text[head.end() : end]) for head, end in zip(heads, ends, strict=False)]
-    own = [(head[1], body) for head, body in bodies if "- sidechain" not in head[0]]
-    prompts = sum(who == "User" and bool(body.strip().strip("-").strip()) for who, body in own)
-    said = [body for who, body in own if who != "User"]
-    calls = sum(body.count("</tool-use>") for body in said)
-    return Counts(prompts, calls, calls, sum(body.count("</think>") for body in said))
+    """Line by line; what stands in a result or a thought is nothing of its own."""
+    found: Counter[str] = Counter()
+    who, inside, typed, thought = "", "", "", ""
+    for line in [*path.read_text("utf-8", "replace").split("\n"), "_**User**_"]:
+        says = None if inside else _SPECSTORY_SAYS.fullmatch(line)
+        if says is not None:
+            found["prompts"] += who == "User" and bool(typed.strip().strip("-").strip())
+            who, typed = "aside" if "- sidechain" in says[2] else says[1], ""
+        elif who == "User":
+            typed += f"{line}\n"
+        elif not inside and line.startswith('<tool-use data-tool-type="'):
+            inside = "tool"
+        elif not inside and line.startswith("<think>"):
+            inside, thought = "thought", ""
+        thought += line
+        if inside == "tool" and line.rstrip() in ("</details></tool-use>", "</tool-use>"):
+            inside = ""
+            found["calls"] += who != "aside"
+        elif inside == "thought" and line.rstrip().endswith("</think>"):
+            inside = ""
+            found["thoughts"] += who != "aside" and bool(_SPECSTORY_TAGS.sub("", thought).strip())
+    return Counts(found["prompts"], found["calls"], found["calls"], found["thoughts"])
 
 
 COUNTERS: dict[str, Callable[[Path], Counts]] = {

@@ -313,6 +313,25 @@ def test_lines_of_messages_are_no_damaged_list(tmp_path: Path) -> None:
     assert look_at(path).format is None
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"text": "Fix it.", "tool_calls": []},
+        {"text": "I look.", "tool_calls": [{"action_id": "call-1", "tool_name": "read_file"}]},
+        {"content": {"role": "user", "content": "Fix it."}},
+    ],
+    ids=["text", "calls", "wrapped"],
+)
+def test_messages_of_another_program_are_no_list_of_messages(
+    tmp_path: Path, says: dict[str, Any]
+) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user"} | says, {"role": "assistant"} | says]})
+    )
+    assert look_at(path).format is None
+
+
 # -- dates, titles, parents, empty ones ------------------------------------------------------------
 
 

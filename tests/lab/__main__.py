@@ -3,7 +3,8 @@
 `python -m tests.lab` installs the agents, runs all cells, and writes docs/agents.md. Names choose
 the agents that are run: their rows are renewed and the others stay, each with its day and version,
 so that the whole can be run in pieces. `--events` chooses some of them, `--in` the agents to go
-on in; `--follow` measures how soon an agent that is followed and killed is over here.
+on in; `--follow` measures how soon an agent that is followed and killed is over here, `--at-once`
+the same of ten that work at once.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
@@ -20,13 +22,15 @@ from killick.exchange.importer import READERS, find
 from killick.exchange.records import Report, Source
 from tests.lab.agents import AGENTS, Agent, install
 from tests.lab.cells import EVENTS, Cell, Event, run
-from tests.lab.following import follow_and_kill
+from tests.lab.following import follow_all, follow_and_kill
 from tests.lab.going_on import bring_in, go_on, killick, own_resume, stored
 from tests.lab.page import MATRIX, NONE, RIGHT, Row, load, merged, version, write
 from tests.lab.results import Kept, faults, kept, on_disk
 
 _AT_ONCE = 3
 """How many agents go on with one session at a time: most of it is waiting."""
+
+_TOGETHER = 10
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +40,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--in", nargs="*", default=list(AGENTS), dest="others", metavar="AGENT")
     parser.add_argument("--events", nargs="*", default=EVENTS, choices=EVENTS, metavar="EVENT")
     parser.add_argument("--follow", action="store_true", help="only follow each, and kill it")
+    parser.add_argument("--at-once", action="store_true", help="only follow ten, and kill each")
     parser.add_argument("--dry", action="store_true", help="write no page")
     chosen = parser.parse_args(arguments)
     agents = [AGENTS[name] for name in chosen.agents]
@@ -45,6 +50,8 @@ def main(arguments: list[str]) -> int:
     rows = list[Row]()
     if chosen.follow:
         return _follow(agents)
+    if chosen.at_once:
+        return _follow_at_once(agents)
     for agent in agents:
         for event in chosen.events:
             with TemporaryDirectory(prefix="killick-lab-") as place:
@@ -75,6 +82,25 @@ def _follow(agents: list[Agent]) -> int:
                 row.followed = told
     write(rows)
     return 1 if any("Wrong" in row.followed for row in rows) else 0
+
+
+def _follow_at_once(agents: list[Agent]) -> int:
+    """Renew what is known of ten that are followed at once: these, and the first ones again."""
+    ten = list(islice(cycle(agents), _TOGETHER))
+    with TemporaryDirectory(prefix="killick-lab-") as place:
+        found = follow_all(ten, Path(place))
+    for name, told in found.told.items():
+        print(f"{name}: {told}")
+    print("\n".join(found.wrong))
+    rows = load()
+    for row in rows:
+        if row.event == "kill_tools":
+            names = [name for name in found.told if name.partition("-")[2] == row.agent]
+            wrong = [what for what in found.wrong if what.partition(":")[0] in names]
+            told = "; ".join(found.told[name] for name in names)
+            row.at_once = told + (f". **Wrong:** {'; '.join(wrong)}" if wrong else "")
+    write(rows)
+    return 1 if found.wrong else 0
 
 
 def _cell(agent: Agent, event: Event, place: Path, others: list[Agent]) -> Row:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from killick import Store
@@ -20,6 +21,7 @@ from tests.lab.results import faults, on_disk
 from tests.waiting import until
 
 _ELSEWHERE = ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_DATA_HOME", "QWEN_HOME", "HERMES_HOME")
+_WORK_SECONDS = 300
 
 
 @contextmanager
@@ -81,39 +83,78 @@ def follow_and_kill(agent: Agent, folder: Path) -> Followed:
     return Followed(cell, seconds, status, wrong)
 
 
-def follow_all(agents: list[Agent], folder: Path) -> tuple[list[str], float]:
-    """Follow agents that work at once, and kill them at once.
+@dataclass
+class AtOnce:
+    """Agents that were followed at once: how each was there when it was killed in its turn."""
 
-    Returns the endings here, and how long it took until none was running.
-    """
+    told: dict[str, str]
+    """By the number and name of each: how its turn ended here, and how soon after the kill."""
+    seconds: list[float]
+    wrong: list[str]
+
+
+def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
+    """Follow agents that work at once; kill one after the other while the rest works on."""
     path, homes = folder / "killick.db", folder / "homes"
+    places = {homes / f"{number}-{agent.name}": agent for number, agent in enumerate(agents)}
+    at_work, kills = threading.Semaphore(0), {place: threading.Event() for place in places}
+    found, killed = AtOnce({}, [], []), dict[Path, float]()
+
+    def wait(place: Path) -> None:
+        at_work.release()
+        kills[place].wait(_WORK_SECONDS)
+        killed[place] = time.monotonic()
+
     homes.mkdir(parents=True)
-    kill = threading.Event()
     with (
         Store(path) as store,
         attached(path, folder / "nobody", str(homes)),
         ThreadPoolExecutor(len(agents)) as at_once,
     ):
 
-        def statuses() -> list[str]:
-            return [info.status or "" for info in store.sessions(limit=100)]
+        def running() -> int:
+            return sum(info.status == "running" for info in store.sessions(limit=100))
 
-        def all_are_there() -> None:
-            kill.wait(400)
-
-        cells = [
-            at_once.submit(run, agent, "kill_tools", homes / str(number), all_are_there)
-            for number, agent in enumerate(agents)
-        ]
+        cells = {
+            place: at_once.submit(run, agent, "kill_tools", place, partial(wait, place))
+            for place, agent in places.items()
+        }
         try:
-            until(lambda: len(statuses()) == len(agents), seconds=300)
+            for _ in places:
+                assert at_work.acquire(timeout=_WORK_SECONDS), "not all came to their tools"
+            until(lambda: len(list(store.sessions(limit=100))) == len(agents))
+            for place, agent in places.items():
+                before, has_turn = running(), on_disk(_as_it_stands(agent, place)).calls > 0
+                kills[place].set()
+                if has_turn:
+                    until(lambda count=before: running() < count)  # type: ignore[misc]
+                    took = time.monotonic() - killed[place]
+                    found.seconds.append(took)
+                    found.told[place.name] = f"{took:.2f} s"
+                else:
+                    found.told[place.name] = "its file tells of no call"
+                cells[place].result()
         finally:
-            kill.set()
-        killed = time.monotonic()
-        for cell in cells:
-            cell.result()
-        until(lambda: "running" not in statuses())
-        return sorted(statuses()), time.monotonic() - killed
+            for kill in kills.values():
+                kill.set()
+        until(lambda: running() == 0)
+        for place, cell in cells.items():
+            _compare(path, place, cell.result(), found)
+    return found
+
+
+def _compare(path: Path, place: Path, cell: Cell, found: AtOnce) -> None:
+    """Hold what is here of an agent against its disk; an import must find nothing new."""
+    again = killick(path, "import", str(cell.sessions), "--json").json()["sessions"]
+    if [each["action"] for each in again] != ["unchanged"]:
+        found.wrong.append(f"{place.name}: an import then says {[e['action'] for e in again]}")
+        return
+    disk = on_disk(cell)
+    ours, status = stored(path, again[0]["session_id"], cell)
+    found.wrong += [f"{place.name}: {what}" for what in faults(cell, ours, on_disk=disk)]
+    if status != ("completed" if disk.is_ended else "interrupted"):
+        found.wrong.append(f"{place.name}: its turn is {status}")
+    found.told[place.name] = f"{status}, {found.told[place.name]}"
 
 
 def _as_it_stands(agent: Agent, place: Path) -> Cell:

@@ -40,6 +40,8 @@ class Row:
     continued: dict[str, str] = field(default_factory=dict)
     followed: str = ""
     """What became of it here while it was followed, and how soon."""
+    at_once: str = ""
+    """The same, while ten were followed at once."""
 
     @property
     def is_right(self) -> bool:
@@ -114,12 +116,15 @@ def _events(rows: list[Row]) -> list[str]:
 
 
 def _followed(rows: list[Row]) -> list[str]:
-    found = [row for row in rows if row.followed]
+    found = [row for row in rows if row.followed or row.at_once]
     if not found:
         return []
     lines = ["### Followed live by `killick attach`, and killed among its tools", ""]
-    lines += ["| agent | run on | here after kill -9 |", "|---|---|---|"]
-    lines += [f"| {row.agent} {row.version} | {row.day} | {row.followed} |" for row in found]
+    lines += ["| agent | run on | here after kill -9 | killed one by one while ten were followed |"]
+    lines += ["|---|---|---|---|"]
+    for row in found:
+        cells = [f"{row.agent} {row.version}", row.day, row.followed or NONE, row.at_once or NONE]
+        lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 

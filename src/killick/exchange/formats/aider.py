@@ -1,8 +1,10 @@
 """aider: `.aider.chat.history.md`, to which every session of a folder is appended for ever.
 
 A heading says when a session began. Lines with `####` are the person's, lines with `>` aider's own,
-the rest is the model's. There are no ids, no times inside a session, and no calls of tools: edits
-are in the model's text, and aider tells below what it did with them.
+the rest is the model's. Two spaces end what aider itself and the person say, so a heading or a
+quote of the model's is told from it, and so are several lines of aider's own. There are no ids, no
+times inside a session, and no calls of tools: edits are in the model's text, and aider tells below
+what it did with them.
 """
 
 import re
@@ -29,6 +31,8 @@ _SAID_TO_MODEL: Final = re.compile(r"/(ask|code|architect|context|help)\s+(?=\S)
 _COMMAND: Final = re.compile(r"[/!]")
 _MODEL: Final = re.compile(r"(?:Main model|Model|Models?): (\S+)")
 _TOKENS: Final = re.compile(r"Tokens: ([\d.,]+)(k?) sent, (?:.* )?([\d.,]+)(k?) received")
+_OWN: Final = ("> ", "####")
+_END: Final = "  "
 _STOPPED: Final = re.compile(r"\^C|KeyboardInterrupt")
 
 
@@ -101,8 +105,11 @@ def _records(
         project=Project(str(path.resolve().parent)),
     )
     model: str | None = None
+    stopped: r.TurnEndRecord | None = None
     chunks = list(_chunks(lines))
     for number, chunk in enumerate(chunks):
+        before = chunks[number - 1] if number else chunk
+        is_answered = number + 1 < len(chunks) and chunks[number + 1].who == "model"
         grows = growing and number == len(chunks) - 1
         if grows and not quiet and chunk.who == "aider":
             return  # more lines of it may come
@@ -112,12 +119,17 @@ def _records(
             named = _MODEL.search(chunk.text)
             model = named[1] if named is not None else model
             yield r.OpaqueRecord(location=where, name="aider", data=chunk.text)
-            if _STOPPED.search(chunk.text):
-                yield r.TurnEndRecord(
+            # Behind an answer, Ctrl+C was for the prompt line. What was cut off is written below.
+            if _STOPPED.search(chunk.text) and (is_answered or before.who == "person"):
+                stopped = r.TurnEndRecord(
                     location=where, status="interrupted", reason="ctrl_c", cause="stopped"
                 )
+                if not is_answered:
+                    yield stopped
         elif chunk.who == "person":
-            yield from _read_prompt(where, chunk, key, growing=grows and not quiet)
+            if before.who != "person" or before is chunk or not _is_said_again(before, chunk):
+                yield from _read_prompt(where, chunk, key, growing=grows and not quiet)
+            stopped = None
         else:
             usage = _usage(chunks[number + 1].text) if number + 1 < len(chunks) else None
             yield r.MessageRecord(
@@ -125,19 +137,22 @@ def _records(
                 role="assistant",
                 parts=(Text(chunk.text),),
                 key=key,
+                partial=stopped is not None,
                 growing=grows,  # what it has cost is said behind it
                 model_call=r.ModelCallRecord(model=model, usage=usage),
             )
+            if stopped is not None:
+                yield stopped
+            stopped = None
 
 
 def _chunks(lines: list[tuple[int, str]]) -> Iterator[_Chunk]:
     chunk: _Chunk | None = None
-    for number, line in lines:
-        who, text = _speaker(line)
-        if chunk is not None and not line.strip() and chunk.who != "person":
+    for number, who, text in _speakers(lines):
+        if who == "model" and not text.strip() and chunk is not None and chunk.who != "person":
             chunk.lines.append("")
             continue
-        if chunk is None or chunk.who != who or (who == "person" and not line.strip()):
+        if chunk is None or chunk.who != who:
             if chunk is not None and chunk.text:
                 yield chunk
             chunk = _Chunk(who, number, [])
@@ -146,27 +161,52 @@ def _chunks(lines: list[tuple[int, str]]) -> Iterator[_Chunk]:
         yield chunk
 
 
-def _speaker(line: str) -> tuple[str, str]:
-    if line.startswith("####"):
-        return "person", line[4:].removeprefix(" ").removesuffix("  ")
-    if line.startswith(">"):
-        return "aider", line[1:].removeprefix(" ").removesuffix("  ")
-    return "model", line
+def _speakers(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield each line's number, who says it, and its text.
+
+    What aider itself says may go on to the next line that two spaces end, unless that begins with
+    a mark. Where no mark has them, an editor took them away: then a mark is enough.
+    """
+    bare = not any(line.startswith(_OWN) and line.endswith(_END) for _, line in lines)
+    ends, end = list[bool](), False
+    for _, line in reversed(lines):
+        ends.append(end)
+        if _is_ended(line):
+            end = not line.startswith(_OWN)
+    goes_on = False
+    for (number, line), ends_below in zip(lines, reversed(ends), strict=True):
+        ended = bare or _is_ended(line)
+        if goes_on:
+            yield number, "aider", line.removesuffix(_END)
+            goes_on = not ended
+        elif line.startswith("####") and (bare or line.endswith(_END)):
+            yield number, "person", line[4:].removeprefix(" ").removesuffix(_END)
+        elif line.startswith(">" if bare else "> ") and (ended or ends_below):
+            yield number, "aider", line[1:].removeprefix(" ").removesuffix(_END)
+            goes_on = not ended
+        else:
+            yield number, "model", line
+
+
+def _is_ended(line: str) -> bool:
+    """Tell whether aider ended a line of its own here: it takes away the spaces that were there."""
+    return line.endswith(_END) and not line.endswith(f" {_END}")
+
+
+def _is_said_again(before: _Chunk, chunk: _Chunk) -> bool:
+    """Tell whether this is the prompt of the command above, which aider writes once more."""
+    asked = _SAID_TO_MODEL.match(before.text)
+    return asked is not None and before.text[asked.end() :] == chunk.text
 
 
 def _read_prompt(
     location: SourceLocation, chunk: _Chunk, key: str, *, growing: bool
 ) -> Iterator[r.Record]:
-    """Read what the person typed; a command that goes to the model comes once more, without it."""
+    """Read what the person typed; of a command that goes to the model, what goes there."""
     text = chunk.text
     asked = _SAID_TO_MODEL.match(text)
     if asked is not None:
-        rest = text[asked.end() :]
-        lines = rest.splitlines()
-        half = len(lines) // 2
-        if half and len(lines) % 2 == 0 and lines[:half] == lines[half:]:
-            rest = "\n".join(lines[:half])
-        text = rest
+        text = text[asked.end() :]
     elif _COMMAND.match(text):
         yield r.OpaqueRecord(location=location, name="command", data=text)
         return

@@ -153,8 +153,15 @@ def _misfits(peek: Peek) -> tuple[int, int]:
 
 
 def _is_message(row: object) -> bool:
-    says = isinstance(row, dict) and not row.keys().isdisjoint(("content", "tool_calls", "refusal"))
-    return says and isinstance(row, dict) and row.get("role") in ROLES
+    if not isinstance(row, dict) or row.get("role") not in ROLES:
+        return False
+    if "content" in row and not isinstance(row["content"], dict):
+        return True
+    calls = row.get("tool_calls")
+    called = isinstance(calls, list) and any(
+        isinstance(call, dict) and "function" in call for call in calls
+    )
+    return called or isinstance(row.get("refusal"), str)
 
 
 FORMAT: Final = Format(

@@ -29,15 +29,20 @@ _SAYS: Final = re.compile(
     re.M,
 )
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?Z?)\Z")
+_OPENS: Final = re.compile(r'^<(?:tool-use data-tool-type="|think>)', re.M)
 _BLOCK: Final = re.compile(
-    r'<tool-use data-tool-type="(?P<kind>[^"\n]*)" data-tool-name="(?P<name>[^"\n]*)">'
-    r"(?P<body>.*?)</tool-use>|<think>(?P<thought>.*?)</think>",
-    re.S,
+    r'^<tool-use data-tool-type="(?P<kind>[^"\n]*)" data-tool-name="(?P<name>[^"\n]*)">'
+    r"(?P<body>.*?)^(?:</details>)?</tool-use>[ \t]*$|^<think>(?P<thought>.*?)</think>[ \t]*$",
+    re.S | re.M,
 )
+"""Tags begin a line, and what closes a tool is a whole one: what a result quotes does neither."""
+
 _GIVEN: Final = re.compile(r"(?:[^\n`]*: |[^\n`]*\n\n)?(?:```[^\n]*\n.*?\n```|`[^`\n]+`)", re.S)
 """What a tool was given is shown first, as code."""
 
-_SHELL: Final = re.compile(r"</?details>|<summary>[^\n]*</summary>")
+_SHELL: Final = re.compile(
+    r"\A\s*(?:<details>\s*)?<summary>[^\n]*</summary>|\A\s*<details>|</details>\s*\Z"
+)
 
 
 def specstory(path: Path, *, settled: bool) -> Source:
@@ -57,7 +62,7 @@ def _records(
     path: Path, text: str, native: str, session: re.Match[str] | None
 ) -> Iterator[r.Record]:
     location = SourceLocation(str(path), 1)
-    says = list(_SAYS.finditer(text))
+    says = list(_headings(text))
     extra = {"agent": session["agent"]} if session is not None and session["agent"] else {}
     yield r.BeginRecord(
         location=location,
@@ -76,6 +81,19 @@ def _records(
         where = SourceLocation(str(path), line)
         spoken, last = text[heading.end() : ends], number == len(says) - 1
         yield from _read(where, heading, spoken, f"{native}/{number}", growing=last)
+
+
+def _headings(text: str) -> Iterator[re.Match[str]]:
+    """Yield the headings; one in a result or a thought is a part of it."""
+    at, is_person = 0, True
+    while (heading := _SAYS.search(text, at)) is not None:
+        opens = None if is_person else _OPENS.search(text, at, heading.start())
+        if opens is None:
+            yield heading
+            at, is_person = heading.end(), heading["who"] == "User"
+        else:
+            block = _BLOCK.match(text, opens.start())
+            at = opens.end() if block is None else block.end()
 
 
 def _read(
