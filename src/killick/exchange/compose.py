@@ -430,7 +430,7 @@ class Composer:
             self.facts.prompt = _first_line(record)
         for held in [held for held in turn.held if held.result.call_id in turn.open_calls]:
             turn.held.remove(held)
-            yield from self._finish_call(held, turn, turn.open_calls.pop(held.result.call_id))
+            yield from self._add_result(held)
 
     def _write_message(
         self, record: r.MessageRecord, turn: _Turn, key: str, content_hash: int
