@@ -170,3 +170,25 @@ def test_arguments_that_do_not_fit_are_told_in_words(tmp_path: Path) -> None:
             assert warning == "path: Field required\nat.0: Input should be an integer"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        ("He had been stuck for twenty years.", ["He had been stuck", "for twenty years."]),
+        ("東京の天気はどうですか。晴れです。", ["東京の天気はどうです", "か。晴れです。"]),
+        ("x" * 45, ["x" * 20, "x" * 20, "x" * 5]),
+        ("one\n\n  two", ["one", "", "  two"]),
+    ],
+)
+def test_what_streams_is_wrapped_between_words(
+    monkeypatch: pytest.MonkeyPatch, said: str, lines: list[str]
+) -> None:
+    """As it is when it is whole; a sign that is two columns wide counts as two."""
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("LINES", "24")
+    view = View()
+    view.output = said
+    with create_pipe_input() as source:
+        screen = Screen(view, on_interrupt=lambda: None, source=source, sink=DummyOutput())
+        assert screen.message()[0][1].splitlines() == lines

@@ -32,6 +32,8 @@ from killick.views.escape import escape, escape_line
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_SECONDS: Final = 0.1
+_WRAPPED: Final = 8 * 1024
+"""Of a line that streams, the signs that are wrapped anew for each frame; at most twice as many."""
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _STYLES: Final = {
     "prompt": "bold",
@@ -188,11 +190,16 @@ def _console() -> Console:
 
 
 def _last_lines(text: str) -> str:
-    """Cut a text to what fits above the line on this terminal."""
+    """Cut a text to what fits above the line on this terminal, wrapped between words."""
     size = shutil.get_terminal_size()
     rows = max(size.lines - 6, 3)
+    console = _console()
     lines: list[str] = []
-    for line in text.rstrip("\n").split("\n"):
-        pieces = [line[at : at + size.columns] for at in range(0, len(line), size.columns)]
-        lines += pieces or [""]
+    for line in reversed(text.rstrip("\n").split("\n")):
+        # A line without an end is cut where it stays cut while it grows.
+        shown = line[max(len(line) - _WRAPPED, 0) // _WRAPPED * _WRAPPED :]
+        wrapped = Text(shown).wrap(console, size.columns)
+        lines[:0] = [one.plain.rstrip() for one in wrapped] or [""]
+        if len(lines) >= rows:
+            break
     return "\n".join(lines[-rows:])
