@@ -92,6 +92,7 @@ def test_what_waits_in_all_sessions_is_in_one_place_and_counted_in_the_title(
     expect(page.locator(".need.outcome_unknown")).to_contain_text("deploy")
     question = page.locator(".need.approval_asked .ask")
     expect(question).to_contain_text("rm -r build")
+    expect(page.locator(".row", has_text="Clean up")).to_contain_text("waits for you")
     keep(page, "needs-you")
     question.locator(".whole").focus()
     page.keyboard.press("y")

@@ -42,7 +42,7 @@ export function Machine({ id, session, head }) {
   return html`<header class="head"><${IconButton} name="left" label="Back to now" onClick=${() => go(address(id))} /><div class="title"><h1>${session.title ?? session.opening ?? "Untitled"}</h1><div class="meta"><span>as it was</span></div></div>
       <div class="chips" role="group" aria-label="Show">${[["person", "What a person saw"], ["model", "What the model would be sent"]].map(([name, label]) => html`<button type="button" class="chip" aria-pressed=${side === name} onClick=${() => setSide(name)}>${label}</button>`)}</div></header>
     <div class="machine">
-      <div class="where"><output for="moment"><b>#${at}</b> of ${head}: ${WORDS[kind] ?? kind ?? ""}${when ? html` <time>${fullTime(when / 1000)}</time>` : ""}</output>
+      <div class="where"><output for="moment"><b>#${at}</b> of ${head}: ${WORDS[kind] ?? kind ?? ""}${when ? html`, <time>${fullTime(when / 1000)}</time>` : ""}</output>
         <span>${ran.length ? `${ran.length} ${ran.length === 1 ? "tool" : "tools"} had been started` : "No tool had been started"}</span></div>
       <div class="scrub">
         <${IconButton} name="left" label="One entry back" disabled=${at <= 1} onClick=${() => to(at - 1)} />

@@ -15,6 +15,9 @@ const URGENT = new Set(["approval_asked", "outcome_unknown", "limit_reached"]);
 // The one thing for each turn that says most: an unknown outcome says also that it broke off.
 export const lines = computed(() => waiting.value.filter((line) => line.kind !== "turn_ended" || !waiting.value.some((other) => other !== line && other.session.id === line.session.id && other.seq === line.seq)));
 
+// Sessions whose running turn has asked something.
+export const questions = computed(() => new Set(waiting.value.filter((line) => line.kind === "approval_asked").map((line) => line.session.id)));
+
 function notify(line) {
   if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
   const note = new Notification(WORDS[line.kind] ?? "Killick", { body: titleOf(line.session), tag: nameOf(line), icon: "/assets/icon.svg" });

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { address, attempt, computed, daysAgo, follows, fullTime, go, html, Icon, IconButton, route, shortTime, signal, titleOf, toast, useEffect, useState } from "./base.js";
-import { count as waits } from "./needs.js";
+import { count as waits, questions } from "./needs.js";
 
 export const sessions = signal([]);
 export const query = signal("");
@@ -78,14 +78,15 @@ function Row({ one, writes }) {
   const here = route.value.id === one.id;
   const path = address(one.id);
   const title = titleOf(one);
-  const said = [shortTime(one.updated_at), WORDS[one.status], one.parent && "subagent", one.fork && "fork", ...one.tags].filter(Boolean).join(" · ");
+  const asks = one.status === "running" && questions.value.has(one.id);
+  const said = [shortTime(one.updated_at), asks ? "waits for you" : WORDS[one.status], one.parent && "subagent", one.fork && "fork", ...one.tags].filter(Boolean).join(" · ");
   if (one.deleted_at) {
     return html`<li class="row gone"><span class="name">${title}</span><span class="when">deleted ${shortTime(one.deleted_at)}</span>
       ${writes && html`<button type="button" class="button small" aria-label=${`Restore ${title}`} onClick=${() => attempt(async () => { await api.restore(one.id); await reload(); go(path); })}>Restore</button>`}</li>`;
   }
   return html`<li class=${`row ${one.parent ? "child" : ""}`}>
     <a href=${path} aria-current=${here ? "page" : null} title=${fullTime(one.updated_at)} onClick=${(event) => { follows(event, path); open.value = false; }}>
-      <span class=${`dot ${one.status ?? ""}`} aria-hidden="true"></span>
+      <span class=${`dot ${asks ? "interrupted" : one.status ?? ""}`} aria-hidden="true"></span>
       <span class=${`name ${one.title ? "" : one.opening ? "opening" : "none"}`}>${title}</span>
       <span class="when">${said}</span>
     </a>
