@@ -62,7 +62,7 @@ export function Sent({ id, head, onClose }) {
       ${sent && html`<button type="button" class="button small" onClick=${() => clip(curl(sent))}>Copy as curl</button>`}</div>
     <div class="body" tabindex="0" role="region" aria-label="Its messages">
       ${sent?.proof && html`<p class=${sent.proof === "different" ? "repair" : "proof"}>${PROOF[sent.proof]}</p><p class="proof">${sent.messages.length} messages, about ${shortCount(tokens)} tokens; ${sent.messages.filter((one) => one.new).length} are new since the call before${sent.dropped ? `, ${sent.dropped} of that are gone` : ""}.</p>`}
-      ${sent?.repairs.map((one) => html`<p class="repair" key=${`${one.seq}${one.action}`}>#${one.seq}: ${one.action}. ${one.reason}</p>`)}
+      ${sent?.repairs.map((one) => html`<p class="repair" key=${`${one.seq}${one.action}`}>#${one.seq}, ${one.action}: ${one.reason}</p>`)}
       ${sent?.system && html`<section class="sent"><h3>system</h3><pre tabindex="0">${sent.system}</pre></section>`}
       ${sent?.tools && html`<details class="sent"><summary>${Array.isArray(sent.tools) ? sent.tools.length : ""} tools</summary><pre tabindex="0">${JSON.stringify(sent.tools, null, 2)}</pre></details>`}
       ${sent?.messages.map((one, number) => html`<${Message} key=${number} one=${one} number=${number} repaired=${repaired} compares=${Boolean(sent.proof)} />`)}
