@@ -199,7 +199,7 @@ def _last_lines(text: str) -> str:
         # A line without an end is cut where it stays cut while it grows.
         shown = line[max(len(line) - _WRAPPED, 0) // _WRAPPED * _WRAPPED :]
         wrapped = Text(shown).wrap(console, size.columns)
-        lines[:0] = [one.plain.rstrip() for one in wrapped] or [""]
+        lines[:0] = [piece.plain.rstrip() for piece in wrapped] or [""]
         if len(lines) >= rows:
             break
     return "\n".join(lines[-rows:])
