@@ -153,9 +153,9 @@ class RunContext(Generic[S]):
 
         If interrupted: the agent's session exists or it does not.
         """
-        found = self.known(around)
-        if found is None and around is not None:
+        recording = self.known(around)
+        if recording is None and around is not None:
             session = await open_child(around.scope.turn, around.call_id, title=title)
             turn = await session.turn(prompt()).begin()
-            found = around.scope.children[around.call_id] = self._make(turn)
-        return found
+            recording = around.scope.children[around.call_id] = self._make(turn)
+        return recording

@@ -173,10 +173,10 @@ class KillickSessionRepository(SessionRepository):
 
     def _existing_agent(self, session_id: str, agent_id: str) -> SessionAgent:
         """Return an agent that must be there; `read_agent` is only for Strands to call."""
-        found = self._agent(session_id, agent_id)
-        if found is None:
+        agent = self._agent(session_id, agent_id)
+        if agent is None:
             raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
-        return found
+        return agent
 
     def _opened(self, session_id: str, agent_id: str) -> StoredSession:
         about = {"strands": session_id, "agent_id": agent_id}
