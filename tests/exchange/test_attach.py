@@ -2,8 +2,10 @@
 
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -443,6 +445,24 @@ def test_old_files_are_left_to_an_import_until_they_are_written_to(world: World)
     assert list(world.attachment.look()) == []
     world.write(NAME, rollout(*ALL))
     assert endings(world.session) == [("completed", None)]
+
+
+def test_reading_a_database_is_no_reason_to_read_it_again(world: World) -> None:
+    """A reader opens its log for writing, of which the system tells as of a change."""
+    path = made.opencode_database(world.folder / "opencode.db")
+    log = path.with_name("opencode.db-wal")
+    with closing(sqlite3.connect(path)) as agent:
+        agent.execute("PRAGMA journal_mode = WAL")
+        agent.execute("UPDATE session SET title = 'One'")
+        agent.commit()
+        world.look(path)
+        waits = world.attachment.wait_seconds()
+        world.attachment.changed([log, path.with_name("opencode.db-shm")])
+        assert world.attachment.wait_seconds() == waits > 0
+        agent.execute("UPDATE session SET title = 'Another'")
+        agent.commit()
+        world.attachment.changed([log])
+        assert world.attachment.wait_seconds() == 0
 
 
 def test_files_beside_a_named_one_are_not_followed(world: World) -> None:

@@ -159,7 +159,8 @@ class Attachment:
         for path in dict.fromkeys(map(_without_log, paths)):
             followed = self._unit_of(path)
             if followed is not None:
-                followed.due = min(followed.due, self._ticks())
+                if not _was_only_read(followed):
+                    followed.due = min(followed.due, self._ticks())
             elif path.name.endswith(SUFFIXES) and self._is_asked_for(path):
                 file = discover(path, Report(), named=False)
                 if file is not None and self._only in (None, file.format):
@@ -350,6 +351,21 @@ def _without_log(path: Path) -> Path:
         if path.name.endswith(end):
             return path.with_name(path.name.removesuffix(end))
     return path
+
+
+def _was_only_read(followed: _Followed) -> bool:
+    """Tell whether a database is as it was at the last look.
+
+    A reader opens log and shared memory for writing, which the system tells as a change of theirs:
+    so each look would be the reason of the next.
+    """
+    file = followed.file
+    if not followed.size or not _is_database(file.path):
+        return False
+    with suppress(OSError):
+        size = sum(each.stat().st_size for each in written_files(file.path))
+        return (size, changed_us(file.path)) == (followed.size, file.changed_us)
+    return False
 
 
 def _is_database(path: Path) -> bool:
