@@ -14,7 +14,14 @@ from tests.waiting import until
 
 _TABLES = (
     *("session_ids", "sessions", "entries", "deltas", "labels", "usage", "blobs"),
-    *("blob_references", "erasures", "search_documents", "search_words", "search_substrings"),
+    *(
+        "blob_references",
+        "erasures",
+        "retention",
+        "search_documents",
+        "search_words",
+        "search_substrings",
+    ),
     *("holders", "news", "counted", "usage_sums", "activity_sums"),
 )
 

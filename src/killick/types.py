@@ -3,9 +3,10 @@
 from killick.journal.chain import LinkedEntry
 from killick.journal.redaction import Redact
 from killick.journal.summary import Total
-from killick.maintenance.erase import Erasure, Removal
+from killick.maintenance.erase import Erasure
 from killick.maintenance.examine import Finding, Salvaged
 from killick.maintenance.prove import ExpectedLink, Verified
+from killick.maintenance.retention import Removal, RetentionRule
 from killick.model.causes import Cause
 from killick.model.effects import Effect, Outcome, SettledBy
 from killick.model.entries import ApprovalAsked, Delta, Entry, FollowedDelta, TurnEnding, Usage
@@ -49,7 +50,7 @@ from killick.session.open import Durability, Url
 from killick.session.parts import PartEvent, PartType
 from killick.session.runtime import Clock, IdSource
 from killick.session.sync_blocks import Calling, Checks, Effects, Found, ToolRun, Tools
-from killick.stores.contract import BackupReceipt, Database, Figures, RestoreReceipt
+from killick.stores.contract import BackupReceipt, Database, ErasureNote, Figures, RestoreReceipt
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import DueWork, IfBusy
 from killick.views.budget import CountTokens
@@ -81,6 +82,7 @@ __all__ = [
     "Effects",
     "Entry",
     "Erasure",
+    "ErasureNote",
     "Errors",
     "ExpectedLink",
     "Extra",
@@ -124,6 +126,7 @@ __all__ = [
     "Redact",
     "Removal",
     "RestoreReceipt",
+    "RetentionRule",
     "Role",
     "Salvaged",
     "SessionInfo",

@@ -129,6 +129,9 @@ def test_entries_deltas_usage_and_removals(killick: Runner, sample: Sample) -> N
     assert keys(stats["usage"][0]) == described("usage")
     (removal, *_) = killick("clean", "--idle-after", "0s", "--json").json
     assert keys(removal) == described("a removal")
+    assert keys(killick("retention", "set", "--json").json[0]) == described("a rule")
+    killick("erase", sample.build, "--yes")
+    assert keys(killick("retention", "receipts", "--json").json[0]) == described("a receipt")
 
 
 def test_every_format_of_an_export_is_named() -> None:

@@ -145,3 +145,32 @@ def test_cleaning_removes_when_it_is_told_to(killick: Runner, sample: Sample) ->
     done = killick("clean", "--deleted-after", "0s", "--do", "--yes")
     assert f"erased: {sample.build}" in done.out
     assert killick("sessions", "--deleted", "--json").json == []
+
+
+def test_rules_of_retention_are_kept_in_the_store(
+    killick: Runner, sample: Sample, tmp_path: Path
+) -> None:
+    assert killick("retention").out == "no rules: everything is kept\n"
+    killick("retention", "set", "--idle-after", "0s", "--deleted-after", "30d")
+    kept = killick("retention", "set", "--project", str(tmp_path / "p"))
+    assert kept.out.splitlines() == [
+        "all others: deleted after 30 days, idle after 0 days",
+        f"{tmp_path / 'p'}: kept for good",
+    ]
+    said = killick("retention", "apply")
+    assert f"would delete: {sample.build}, idle" in said.out
+    assert "nothing was removed" in said.err
+    assert len(killick("sessions", "--json").json) == 3
+    refused = killick("retention", "apply", "--do")
+    assert (refused.code, "say --yes" in refused.err) == (2, True)
+    killick("retention", "apply", "--do", "--yes")
+    assert killick("sessions", "--json").json == []
+    assert killick("retention", "receipts").out == "nothing was erased\n"
+    killick("retention", "set", "--deleted-after", "0s")
+    assert f"erased: {sample.build}" in killick("retention", "apply", "--do", "--yes").out
+    receipts = {one["session_id"]: one for one in killick("retention", "receipts", "--json").json}
+    assert receipts[sample.build]["because"] == "retention: deleted"
+    assert receipts[sample.build]["verified_at"] is not None
+    dropped = killick("retention", "drop", "--json").json
+    assert [rule["project"] for rule in dropped] == [str(tmp_path / "p")]
+    assert killick("retention", "drop").code == 2

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from killick import Store, StoreReadOnly, UsageError
-from killick.stores.postgres import PostgresDatabase
+from killick.stores.postgres import PostgresDatabase, migrate
 from killick.stores.postgres.connection import Connection, ConnectionSettings, connect, read_url
 from killick.stores.postgres.row_security import grant, tables_of_tenants
 from killick.stores.postgres.statements import (
@@ -91,6 +92,29 @@ def test_two_tenants_share_the_connections_of_a_pooler(empty: Server, bouncer: i
     assert sorted(rows) == sorted((tenant_number(name), 6) for name in ("first", "second"))
 
 
+def test_a_table_that_an_upgrade_brings_binds_the_roles_of_before(
+    empty: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = migrate.migrations()[:5]
+    empty.execute("DROP SCHEMA IF EXISTS older CASCADE")
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "migrations", lambda: before)
+        PostgresDatabase(empty.url("older")).close()
+        with Connection.connect(empty.conninfo(), autocommit=True) as connection:
+            grant(connection, "older", PROGRAM, None)
+            grant(connection, "older", RIVAL, "rival")
+    for tenant in ("rival", "victim"):
+        with Store(empty.url("older"), tenant=tenant) as store:
+            store.set_retention(idle_after=timedelta(1))
+    for role, tenant, seen in ((PROGRAM, "victim", 1), (RIVAL, "victim", 0), (RIVAL, "rival", 1)):
+        with psycopg.connect(empty.conninfo(user=role), autocommit=True) as connection:
+            named = (str(tenant_number(tenant)),)
+            connection.execute("SELECT set_config('killick_store.tenant', %s, false)", named)
+            rows = connection.execute("SELECT body FROM older.retention").fetchall()
+            assert len(rows) == seen, (role, tenant)
+    empty.execute("DROP SCHEMA older CASCADE")
+
+
 def test_a_store_without_a_tenant_says_so(empty: Server) -> None:
     with pytest.raises(UsageError, match="row security binds this role"):
         Store(empty.url(user=PROGRAM))
@@ -166,6 +190,7 @@ COVERING = {
     "many_streams_at_once_keep_their_own_text",
     "notes_are_kept_together_and_read_back",
     "nothing_is_due_unless_it_was_asked_for",
+    "rules_of_retention_are_kept_and_leave_receipts",
     "opening_a_session_closes_a_turn_whose_process_died",
     "opening_a_session_creates_it_once",
     "parts_are_followed_the_same_live_and_afterwards",

@@ -7,7 +7,8 @@ import apsw
 import pytest
 
 from killick import Session, Store
-from killick.maintenance.erase import CareCore, Removal
+from killick.maintenance.erase import CareCore
+from killick.maintenance.retention import Removal
 from killick.session.drive.steps import Flow
 from killick.testing.faults import crash
 

@@ -95,6 +95,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "backup": "doctor",
         "restore-backup": "doctor",
         "clean": "doctor",
+        "retention": "doctor",
         "erase": "doctor",
         "grant": "doctor",
     },

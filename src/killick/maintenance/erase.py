@@ -1,20 +1,16 @@
-"""Erasing, with proof that nothing is left; retention; backups; finding sessions."""
+"""Erasing, with proof that nothing is left; backups; finding sessions."""
 
 import os
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from killick.errors import (
-    KillickError,
     SearchDamaged,
     SessionAmbiguous,
-    SessionDamaged,
-    StoreError,
     UsageError,
 )
 from killick.journal import checks
@@ -32,16 +28,17 @@ from killick.maintenance.examine import (
     salvage,
 )
 from killick.maintenance.prove import ExpectedLink, Verified, linked_entries, prove
+from killick.maintenance.retention import RetentionCore, key_of
 from killick.model import entries as e
-from killick.model.sessions import SessionInfo, moment
+from killick.model.sessions import SessionInfo
 from killick.session.core.figures import check_sums, rebuild_sums
 from killick.session.core.queries import Progress, empty_index, rebuild_search
 from killick.session.core.session import find_row, info_of, not_found, read_deltas
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow, read, work, write
-from killick.session.runtime import Runtime, is_dead
+from killick.session.runtime import Runtime
 from killick.stores import engine as ops
-from killick.stores.contract import BackupReceipt, Listing, Reader, SessionRow
+from killick.stores.contract import BackupReceipt, Reader, SessionRow
 from killick.stores.engine.session_ops import has_forks
 
 FRAGMENTS_MAX: Final = 64
@@ -95,10 +92,6 @@ def _of_blobs(blobs: Iterable[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-DELETED_DAYS: Final = 30
-"""How long a deleted session can be restored, unless the caller says otherwise."""
-
-_PAGE: Final = 1_000
 _NEAREST: Final = 5
 
 UNVERIFIED: Final = (
@@ -141,23 +134,7 @@ class Erasure(msgspec.Struct, frozen=True):
     cleared: int = 0
 
 
-class Removal(msgspec.Struct, frozen=True):
-    """The removal of one session by a rule of retention, or why it is kept."""
-
-    session_id: str
-    title: str | None
-    action: Literal["delete", "erase"]
-    because: str
-    last_activity_us: int
-    done: bool = False
-    kept_because: str | None = None
-
-    @property
-    def last_activity(self) -> datetime:
-        return moment(self.last_activity_us)
-
-
-class CareCore:
+class CareCore(RetentionCore):
     """Looks after one store, as flows for both faces."""
 
     def __init__(self, store: StoreCore) -> None:
@@ -257,71 +234,6 @@ class CareCore:
             cleared=swept.cleared,
         )
 
-    # -- retention -----------------------------------------------------------------------------
-
-    def clean_up(
-        self,
-        *,
-        deleted_after: timedelta | None,
-        idle_after: timedelta | None,
-        archived_after: timedelta | None,
-        dry_run: bool,
-    ) -> Flow[list[Removal]]:
-        """Apply rules of retention, by the last activity that the journals know of."""
-        runtime = self._runtime
-        now = runtime.clock()
-        rules = [
-            (_listing(runtime.tenant, deleted=True), deleted_after, "erase", "deleted"),
-            (_listing(runtime.tenant, archived=True), archived_after, "delete", "archived"),
-            (_listing(runtime.tenant, archived=None), idle_after, "delete", "idle"),
-        ]
-        removals: dict[str, Removal] = {}
-        for listing, after, action, because in rules:
-            if after is None:
-                continue
-            if after < timedelta(0):
-                raise ValueError("rules of retention count from zero")
-            due = now - after // timedelta(microseconds=1)
-            due_now = yield from read(
-                lambda reader, a=listing, d=due, n=(action, because): [  # type: ignore[misc]
-                    _removal(reader, info, *n) for info in _due(reader, a, d)
-                ]
-            )
-            for removal in due_now:
-                removals.setdefault(removal.session_id, removal)
-        if dry_run:
-            return list(removals.values())
-        done = []
-        for removal in removals.values():
-            done.append((yield from self._try_to_remove(removal)))
-        erased = tuple(each.session_id for each in done if each.done and each.action == "erase")
-        if erased:
-            yield from self._finish(erased, None)
-        return done
-
-    def _try_to_remove(self, removal: Removal) -> Flow[Removal]:
-        """Remove a session; one that is damaged or in use again keeps no other from going."""
-        try:
-            return (yield from self._remove(removal))
-        except StoreError:
-            raise
-        except KillickError as error:
-            return msgspec.structs.replace(removal, kept_because=str(error))
-
-    def _remove(self, removal: Removal) -> Flow[Removal]:
-        if removal.kept_because is not None:
-            return removal
-        runtime, as_of = self._runtime, removal.last_activity_us
-        if removal.action == "delete":
-            yield from self._store.delete_session(
-                removal.session_id, f"retention: {removal.because}", as_of
-            )
-        else:
-            key = yield from read(lambda reader: _key(reader, runtime.tenant, removal.session_id))
-            at = runtime.clock()
-            yield from write(lambda engine: ops.erase(engine, [key], at, as_of_us=as_of))
-        return msgspec.structs.replace(removal, done=True)
-
     # -- backups -------------------------------------------------------------------------------
 
     def back_up(
@@ -360,13 +272,15 @@ class CareCore:
     def salvage(self, session_id: str) -> Flow[Salvaged]:
         """A session as far as it can be read, deleted ones too."""
         tenant = self._runtime.tenant
-        return (yield from read(lambda reader: salvage(reader, _key(reader, tenant, session_id))))
+        return (yield from read(lambda reader: salvage(reader, key_of(reader, tenant, session_id))))
 
     def verify(self, session_id: str, expect: ExpectedLink | None) -> Flow[Verified]:
         """Prove one session by its links."""
         tenant = self._runtime.tenant
         return (
-            yield from read(lambda reader: prove(reader, _key(reader, tenant, session_id), expect))
+            yield from read(
+                lambda reader: prove(reader, key_of(reader, tenant, session_id), expect)
+            )
         )
 
     def linked_entries(self, session_id: str, after: int, limit: int) -> Flow[list[LinkedEntry]]:
@@ -375,7 +289,7 @@ class CareCore:
         return (
             yield from read(
                 lambda reader: linked_entries(
-                    reader, _key(reader, tenant, session_id), after, limit
+                    reader, key_of(reader, tenant, session_id), after, limit
                 )
             )
         )
@@ -387,7 +301,7 @@ class CareCore:
     def examine(self, session_id: str, *, rebuild: bool) -> Flow[list[Finding]]:
         """Find what is wrong with one session, and with what is derived from it."""
         runtime = self._runtime
-        key = yield from read(lambda reader: _key(reader, runtime.tenant, session_id))
+        key = yield from read(lambda reader: key_of(reader, runtime.tenant, session_id))
         findings = yield from read(lambda reader: examine(reader, key))
         if not rebuild or not any(finding.kind == "derived" for finding in findings):
             return findings
@@ -417,21 +331,8 @@ def resolve(reader: Reader, tenant: str, text: str) -> str:
     raise not_found(reader, tenant, text)
 
 
-def _listing(tenant: str, *, archived: bool | None = False, deleted: bool = False) -> Listing:
-    return Listing(
-        tenant=tenant, archived=None if deleted else archived, deleted=deleted, limit=_PAGE
-    )
-
-
 def _info(reader: Reader, tenant: str, session_id: str) -> SessionInfo:
     return info_of(find_row(reader, tenant, session_id))
-
-
-def _key(reader: Reader, tenant: str, session_id: str) -> int:
-    key = reader.find_key(tenant, session_id)
-    if key is None:
-        raise not_found(reader, tenant, session_id)
-    return key
 
 
 def _ids(reader: Reader, tenant: str) -> list[str]:
@@ -444,7 +345,7 @@ def _ids(reader: Reader, tenant: str) -> list[str]:
 
 def _rows(reader: Reader, tenant: str, session_id: str) -> list[SessionRow]:
     """The session and all that is made of it, forks first."""
-    keys = [_key(reader, tenant, session_id)]
+    keys = [key_of(reader, tenant, session_id)]
     for key in keys:
         keys += reader.forks_of(key)
     return [reader.origin(key) for key in reversed(keys)]
@@ -505,43 +406,3 @@ def _streaming(reader: Reader, key: int, entries: list[e.Entry]) -> Iterator[e.B
         if isinstance(entry.body, e.MessageStarted | e.ToolStarted):
             deltas = tuple(read_deltas(reader, key, entry.seq))
             yield e.LateText(turn_id="", message_id="", deltas=deltas)
-
-
-# -- retention -------------------------------------------------------------------------------------
-
-
-def _due(reader: Reader, listing: Listing, due_us: int) -> list[SessionInfo]:
-    """Sessions whose last activity, or whose deletion, lies before this time."""
-    due: list[SessionInfo] = []
-    while True:
-        page = reader.sessions(listing)
-        due += [info for info in page if (info.about.deleted_at_us or info.updated_at_us) < due_us]
-        if len(page) < listing.limit:
-            return due
-        last = page[-1]
-        listing = msgspec.structs.replace(listing, before=(last.updated_at_us, last.id))
-
-
-def _is_held(reader: Reader, info: SessionInfo) -> bool:
-    """Return whether a living process runs its turn, or that cannot be read."""
-    try:
-        row = reader.find_session(info.tenant, info.id)
-        return row is not None and not is_dead(reader, row)
-    except SessionDamaged:
-        return True
-
-
-def _removal(reader: Reader, info: SessionInfo, action: str, because: str) -> Removal:
-    kept = "it is pinned" if info.pinned else None
-    if info.status == "running" and _is_held(reader, info):
-        kept = "a turn runs in it"
-    if action == "erase" and reader.forks_of(_key(reader, info.tenant, info.id)):
-        kept = "forks are made of its entries"
-    return Removal(
-        session_id=info.id,
-        title=info.title,
-        action="erase" if action == "erase" else "delete",
-        because=because,
-        last_activity_us=info.updated_at_us,
-        kept_because=kept,
-    )

@@ -6,15 +6,16 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from killick.journal.chain import LinkedEntry
-from killick.maintenance.erase import DELETED_DAYS, CareCore, Erasure, Removal
+from killick.maintenance.erase import CareCore, Erasure
 from killick.maintenance.examine import Finding, Salvaged
 from killick.maintenance.prove import ExpectedLink, Verified
+from killick.maintenance.retention import DELETED_DAYS, Removal, RetentionRule
 from killick.model import entries as e
 from killick.model.sessions import SessionInfo
 from killick.session.core.queries import Progress
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow
-from killick.stores.contract import BackupReceipt, Figures
+from killick.stores.contract import BackupReceipt, ErasureNote, Figures
 from killick.stores.engine.state import Receipt
 
 T = TypeVar("T")
@@ -75,13 +76,56 @@ class Upkeep:
         If interrupted: each session is removed or it is not; call it again. What was erased may
         still be in the file: `check_file` says so, and erasing it again makes sure.
         """
-        flow = self._care.clean_up(
+        rule = RetentionRule(
+            deleted_after=deleted_after, idle_after=idle_after, archived_after=archived_after
+        )
+        return self._run(self._care.clean_up([rule], dry_run=dry_run))
+
+    def retention(self) -> list[RetentionRule]:
+        """Return the rules of retention that are kept in the store; the tenant's own is first."""
+        return self._run(self._care.retention())
+
+    def set_retention(
+        self,
+        project: str | None = None,
+        *,
+        deleted_after: timedelta | None = None,
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+    ) -> None:
+        """Keep a rule of retention in the store, in place of the one for the same project.
+
+        A rule for a project is for sessions whose root is that folder or lies in it, and is the
+        only one for them; a rule without a time keeps them all. Without a project it is for all
+        others of this tenant. Nothing is removed before `apply_retention` is told to.
+
+        If interrupted: the rule is kept, or the one before it.
+        """
+        rule = RetentionRule(
+            project=project,
             deleted_after=deleted_after,
             idle_after=idle_after,
             archived_after=archived_after,
-            dry_run=dry_run,
         )
-        return self._run(flow)
+        self._run(self._care.set_retention(rule))
+
+    def drop_retention(self, project: str | None = None) -> None:
+        """Forget a rule of retention. Raises UsageError if there is none for this project.
+
+        If interrupted: the rule is gone or it is not.
+        """
+        self._run(self._care.drop_retention(project))
+
+    def apply_retention(self, *, dry_run: bool = True) -> list[Removal]:
+        """Apply the rules that are kept in the store, as `clean_up` does with one of the caller's.
+
+        Nothing is done unless `dry_run` is False. If interrupted: as `clean_up`.
+        """
+        return self._run(self._care.apply_retention(dry_run=dry_run))
+
+    def erasures(self, *, limit: int = 100) -> list[ErasureNote]:
+        """Return receipts of erasures, newest first; those of a rule name it in `because`."""
+        return self._run(self._care.erasures(limit))
 
     def import_entries(
         self, session_id: str, entries: Sequence[e.Entry], *, hold: bool = False
@@ -250,13 +294,56 @@ class AsyncUpkeep:
         If interrupted: each session is removed or it is not; call it again. What was erased may
         still be in the file: `check_file` says so, and erasing it again makes sure.
         """
-        flow = self._care.clean_up(
+        rule = RetentionRule(
+            deleted_after=deleted_after, idle_after=idle_after, archived_after=archived_after
+        )
+        return await self._run(self._care.clean_up([rule], dry_run=dry_run))
+
+    async def retention(self) -> list[RetentionRule]:
+        """Return the rules of retention that are kept in the store; the tenant's own is first."""
+        return await self._run(self._care.retention())
+
+    async def set_retention(
+        self,
+        project: str | None = None,
+        *,
+        deleted_after: timedelta | None = None,
+        idle_after: timedelta | None = None,
+        archived_after: timedelta | None = None,
+    ) -> None:
+        """Keep a rule of retention in the store, in place of the one for the same project.
+
+        A rule for a project is for sessions whose root is that folder or lies in it, and is the
+        only one for them; a rule without a time keeps them all. Without a project it is for all
+        others of this tenant. Nothing is removed before `apply_retention` is told to.
+
+        If interrupted: the rule is kept, or the one before it.
+        """
+        rule = RetentionRule(
+            project=project,
             deleted_after=deleted_after,
             idle_after=idle_after,
             archived_after=archived_after,
-            dry_run=dry_run,
         )
-        return await self._run(flow)
+        await self._run(self._care.set_retention(rule))
+
+    async def drop_retention(self, project: str | None = None) -> None:
+        """Forget a rule of retention. Raises UsageError if there is none for this project.
+
+        If interrupted: the rule is gone or it is not.
+        """
+        await self._run(self._care.drop_retention(project))
+
+    async def apply_retention(self, *, dry_run: bool = True) -> list[Removal]:
+        """Apply the rules that are kept in the store, as `clean_up` does with one of the caller's.
+
+        Nothing is done unless `dry_run` is False. If interrupted: as `clean_up`.
+        """
+        return await self._run(self._care.apply_retention(dry_run=dry_run))
+
+    async def erasures(self, *, limit: int = 100) -> list[ErasureNote]:
+        """Return receipts of erasures, newest first; those of a rule name it in `because`."""
+        return await self._run(self._care.erasures(limit))
 
     async def import_entries(
         self, session_id: str, entries: Sequence[e.Entry], *, hold: bool = False

@@ -136,6 +136,19 @@ class Traces(msgspec.Struct, frozen=True):
     to_do: tuple[str, ...] = ()
 
 
+class ErasureNote(msgspec.Struct, frozen=True):
+    """A receipt, as it is kept in the store: which session was erased, when, and by what rule.
+
+    `scrubbed_at_us` is None until its bytes were seen to be gone from the store's files.
+    """
+
+    session_id: str
+    entries: int
+    at_us: int
+    scrubbed_at_us: int | None
+    because: str | None
+
+
 class BackupReceipt(msgspec.Struct, frozen=True):
     """A copy of the store that was checked after it was made."""
 
@@ -327,6 +340,14 @@ class Reader(SearchReader, Protocol):
         """True if there is a receipt that says so."""
         ...
 
+    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]:
+        """Return receipts of erasures, newest first."""
+        ...
+
+    def retention(self, tenant: str) -> list[bytes]:
+        """Return the rules of retention as they are kept, by their projects."""
+        ...
+
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         """Return the flushes of the stream that started at `seq`, with their numbers, in order."""
         ...
@@ -475,7 +496,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """
         ...
 
-    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+    def erase_session(self, row: SessionRow, at_us: int, because: str | None) -> tuple[int, int]:
         """Take a session away and leave a receipt; return how many entries and blobs are gone.
 
         Its other rows may be left for `erase_rows`: nothing finds them any more.
@@ -491,6 +512,10 @@ class Transaction(Reader, SearchTransaction, Protocol):
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         """Note that what was erased of this session is gone from the file too."""
+        ...
+
+    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
+        """Keep a rule of retention for a project, or for all others where it is empty."""
         ...
 
     def put_deltas(self, flushes: Sequence[Flush]) -> None: ...

@@ -21,6 +21,7 @@ from killick.model.entries import Delta, Entry
 from killick.model.sessions import SessionInfo
 from killick.stores.contract import (
     BackupReceipt,
+    ErasureNote,
     Flush,
     Held,
     LineageReader,
@@ -100,6 +101,7 @@ class MemoryDisk:
         self.entries: dict[int, list[tuple[int | None, int, bytes, bytes | None]]] = {}
         self.links: dict[int, bytes | None] = {}
         self.erasures: list[list[Any]] = []
+        self.rules: dict[tuple[str, str], bytes] = {}
         self.usage: dict[tuple[int, int, str, str], Spent] = {}
         self.places: dict[tuple[int, str], int] = {}
         self.news: dict[int, tuple[int, Told]] = {}
@@ -205,7 +207,7 @@ class MemoryReader(MemorySearch, MemorySums, LineageReader):
 
     def unscrubbed(self, tenant: str) -> list[str]:
         return [
-            id_ for of, id_, _, scrubbed in self._disk.erasures if of == tenant and not scrubbed
+            id_ for of, id_, _, scrubbed, *_ in self._disk.erasures if of == tenant and not scrubbed
         ]
 
     def sessions(self, listing: Listing) -> list[SessionInfo]:
@@ -275,6 +277,17 @@ class MemoryReader(MemorySearch, MemorySums, LineageReader):
 
     def was_erased(self, tenant: str, session_id: str) -> bool:
         return any(erasure[:2] == [tenant, session_id] for erasure in self._disk.erasures)
+
+    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]:
+        notes = [
+            ErasureNote(id_, entries, at_us, scrubbed, because)
+            for of, id_, at_us, scrubbed, entries, because in reversed(self._disk.erasures)
+            if of == tenant
+        ]
+        return notes[:limit]
+
+    def retention(self, tenant: str) -> list[bytes]:
+        return [body for (of, _), body in sorted(self._disk.rules.items()) if of == tenant]
 
     def base_of(self, key: int) -> tuple[int, int] | None:
         row = self._disk.rows.get(key)
@@ -458,7 +471,7 @@ class MemoryTransaction(MemoryReader):
         )
         return True
 
-    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+    def erase_session(self, row: SessionRow, at_us: int, because: str | None) -> tuple[int, int]:
         disk, key = self._disk, row.key
         entries = len(disk.entries[key])
         self._pop(disk.rows, [key])
@@ -470,7 +483,7 @@ class MemoryTransaction(MemoryReader):
         self._pop(disk.news, [at for at, (of, _) in disk.news.items() if of == key])
         order, disk.order = disk.order, [name for name in disk.order if name[0] != key]
         self.undo.append(partial(setattr, disk, "order", order))
-        disk.erasures.append([row.tenant, row.id, at_us, False])
+        disk.erasures.append([row.tenant, row.id, at_us, None, entries, because])
         self.undo.append(disk.erasures.pop)
         return entries, self._drop_loose_blobs(key)
 
@@ -493,8 +506,16 @@ class MemoryTransaction(MemoryReader):
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         for erasure in self._disk.erasures:
-            erasure[3] = erasure[3] or erasure[:2] == [tenant, session_id]
+            if erasure[3] is None and erasure[:2] == [tenant, session_id]:
+                erasure[3] = at_us
         self.undo.append(lambda: None)
+
+    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
+        rules = dict(self._disk.rules)
+        self.undo.append(partial(setattr, self._disk, "rules", rules))
+        self._disk.rules.pop((tenant, project), None)
+        if body is not None:
+            self._disk.rules[tenant, project] = body
 
     def put_deltas(self, flushes: Sequence[Flush]) -> None:
         for key, seq, number, data in flushes:

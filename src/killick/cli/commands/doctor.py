@@ -1,5 +1,6 @@
 """Keeping a store safe: examine it, copy it, and remove what should be gone."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +21,12 @@ from killick.cli.invocation import (
 from killick.cli.output import OutputLine, Span, complain, line
 from killick.cli.render import counted, time_shape
 from killick.errors import SessionNotFound, needs_extra
-from killick.maintenance.erase import DELETED_DAYS, Erasure, Removal
+from killick.maintenance.erase import Erasure
 from killick.maintenance.examine import Finding
+from killick.maintenance.retention import DELETED_DAYS, Removal, RetentionRule
+from killick.model.sessions import moment
 from killick.session.open import SERVERS
+from killick.stores.contract import ErasureNote
 
 
 @command(
@@ -298,12 +302,22 @@ def clean(invocation: Invocation, *, do_: bool, yes: bool, **rules: timedelta | 
     Deleted sessions are erased, idle and archived ones are deleted. Pinned ones are kept, and
     those that forks are made of.
     """
+    given = _rules(rules)
     with invocation.open() as store:
-        planned = store.clean_up(**_rules(rules), dry_run=True)
-        due = [removal for removal in planned if removal.kept_because is None]
-        if do_ and due:
-            invocation.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
-            planned = store.clean_up(**_rules(rules), dry_run=False)
+        _remove(
+            invocation, lambda dry_run: store.clean_up(**given, dry_run=dry_run), do_=do_, yes=yes
+        )
+
+
+def _remove(
+    invocation: Invocation, apply: Callable[..., list[Removal]], *, do_: bool, yes: bool
+) -> None:
+    """Say what is due, and remove it if the person wants that."""
+    planned = apply(dry_run=True)
+    due = [removal for removal in planned if removal.kept_because is None]
+    if do_ and due:
+        invocation.confirm(f"Remove {counted(len(due), 'sessions')}?", yes=yes)
+        planned = apply(dry_run=False)
     if not planned:
         invocation.answer([], "nothing is due")
         return
@@ -313,6 +327,111 @@ def clean(invocation: Invocation, *, do_: bool, yes: bool, **rules: timedelta | 
     )
     if not do_:
         invocation.note("nothing was removed; --do removes it")
+
+
+@command(
+    ("killick retention", "the rules that are kept in the store"),
+    ("killick retention set --idle-after 365d --deleted-after 30d", "keep a rule for all sessions"),
+    ("killick retention set --project . --idle-after 30d", "and one for those of this folder"),
+    ("killick retention drop --project .", "forget it again"),
+    ("killick retention apply", "say what the rules would remove; nothing is removed"),
+    ("killick retention apply --do --yes", "remove it"),
+    ("killick retention receipts", "what was erased, when, and by what rule"),
+)
+@click.argument(
+    "action",
+    type=click.Choice(["show", "set", "drop", "apply", "receipts"]),
+    default="show",
+)
+@click.option("--project", metavar="FOLDER", help="The sessions whose project lies in this folder.")
+@click.option("--deleted-after", type=LENGTH, help="Erase what was deleted so long ago.")
+@click.option("--idle-after", type=LENGTH, help="Delete what was not touched for so long.")
+@click.option("--archived-after", type=LENGTH, help="Delete what was archived and idle so long.")
+@click.option("--do", "do_", is_flag=True, help="Do it; without, it is only said.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def retention(
+    invocation: Invocation,
+    action: str,
+    project: str | None,
+    *,
+    do_: bool,
+    yes: bool,
+    **rules: timedelta | None,
+) -> None:
+    """Keep rules of retention in the store, and apply them when you say so.
+
+    The rule of the nearest folder counts for a session, the one without a project for all others;
+    a rule without a time keeps everything. Pinned sessions are kept, and those that forks are made
+    of.
+    """
+    folder = None if project is None else str(Path(project).expanduser().absolute())
+    with invocation.open() as store:
+        if action == "set":
+            store.set_retention(folder, **_rules(rules))
+        elif action == "drop":
+            store.drop_retention(folder)
+        elif action == "apply":
+            _remove(invocation, store.apply_retention, do_=do_, yes=yes)
+            return
+        elif action == "receipts":
+            notes = store.erasures()
+            invocation.answer(
+                [_note_shape(note) for note in notes],
+                *(_note(note) for note in notes),
+                *(() if notes else ("nothing was erased",)),
+            )
+            return
+        kept = store.retention()
+    invocation.answer(
+        [_rule_shape(rule) for rule in kept],
+        *(_rule(rule) for rule in kept),
+        *(() if kept else ("no rules: everything is kept",)),
+    )
+
+
+def _rule(rule: RetentionRule) -> OutputLine:
+    times = [f"{name} {_days(after)}" for name, after in _times(rule).items() if after is not None]
+    return line(f"{rule.project or 'all others'}: {', '.join(times) or 'kept for good'}")
+
+
+def _times(rule: RetentionRule) -> dict[str, timedelta | None]:
+    return {
+        "deleted after": rule.deleted_after,
+        "idle after": rule.idle_after,
+        "archived after": rule.archived_after,
+    }
+
+
+def _days(after: timedelta) -> str:
+    if after == timedelta(after.days):
+        return counted(after.days, "days")
+    return f"{after.total_seconds() / 3_600:.4g} hours"
+
+
+def _rule_shape(rule: RetentionRule) -> dict[str, Any]:
+    seconds = {
+        name.replace(" ", "_"): None if after is None else after.total_seconds()
+        for name, after in _times(rule).items()
+    }
+    return {"project": rule.project, **seconds}
+
+
+def _note(note: ErasureNote) -> OutputLine:
+    gone = "" if note.scrubbed_at_us is not None else ", not verified"
+    why = "" if note.because is None else f", {note.because}"
+    at = time_shape(moment(note.at_us))
+    return line(f"{note.session_id}: {note.entries:,} entries, {at}{why}{gone}")
+
+
+def _note_shape(note: ErasureNote) -> dict[str, Any]:
+    scrubbed = note.scrubbed_at_us
+    return {
+        "session_id": note.session_id,
+        "entries": note.entries,
+        "at": time_shape(moment(note.at_us)),
+        "verified_at": None if scrubbed is None else time_shape(moment(scrubbed)),
+        "because": note.because,
+    }
 
 
 def _rules(rules: dict[str, timedelta | None]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ delete_session = session_ops.delete_session
 erase = session_ops.erase
 erase_rows = session_ops.erase_rows
 scrubbed = session_ops.scrubbed
+keep_rule = session_ops.keep_rule
 rebuild = session_ops.rebuild
 import_deltas = import_ops.import_deltas
 import_entries = import_ops.import_entries

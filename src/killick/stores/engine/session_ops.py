@@ -133,7 +133,12 @@ def delete_session(
 
 
 def erase(
-    engine: EngineState, keys: Sequence[int], at_us: int, *, as_of_us: int | None = None
+    engine: EngineState,
+    keys: Sequence[int],
+    at_us: int,
+    *,
+    as_of_us: int | None = None,
+    because: str | None = None,
 ) -> tuple[int, int]:
     """Take sessions away for good, forks first; return how many entries and blobs are gone.
 
@@ -149,7 +154,7 @@ def erase(
     discount(engine, keys)
     entries = blobs = 0
     for row in rows:
-        gone = engine.tx.erase_session(row, at_us)
+        gone = engine.tx.erase_session(row, at_us, because)
         engine.forget(row.key)
         entries, blobs = entries + gone[0], blobs + gone[1]
     return entries, blobs
@@ -178,6 +183,13 @@ def scrubbed(engine: EngineState, tenant: str, sessions: Sequence[str], at_us: i
     """Note that what was erased of these sessions is gone from the file too."""
     for session_id in sessions:
         engine.tx.scrubbed(tenant, session_id, at_us)
+
+
+def keep_rule(
+    engine: EngineState, tenant: str, project: str, body: bytes | None, at_us: int
+) -> None:
+    """Keep a rule of retention in place of the one for the same project; None forgets it."""
+    engine.tx.keep_rule(tenant, project, body, at_us)
 
 
 def rebuild(engine: EngineState, key: int) -> None:

@@ -596,8 +596,27 @@ DELETE FROM killick.sessions WHERE tenant = %(tenant)s AND session = %(session)s
 
 -- note_erasure --
 -- Write the receipt of an erasure.
-INSERT INTO killick.erasures (tenant, session, id, entries, at_us)
-VALUES (%(tenant)s, %(session)s, %(id)s, %(entries)s, %(at_us)s);
+INSERT INTO killick.erasures (tenant, session, id, entries, at_us, because)
+VALUES (%(tenant)s, %(session)s, %(id)s, %(entries)s, %(at_us)s, %(because)s);
+
+-- erasures --
+-- Show receipts of erasures.
+SELECT id, entries, at_us, scrubbed_at_us, because FROM killick.erasures
+WHERE tenant = %(tenant)s ORDER BY at_us DESC, session LIMIT %(limit)s;
+
+-- retention --
+-- Read the rules of retention.
+SELECT body FROM killick.retention WHERE tenant = %(tenant)s ORDER BY project;
+
+-- keep_rule --
+-- Keep a rule of retention.
+INSERT INTO killick.retention (tenant, project, body, at_us)
+VALUES (%(tenant)s, %(project)s, %(body)s, %(at_us)s)
+ON CONFLICT (tenant, project) DO UPDATE SET body = excluded.body, at_us = excluded.at_us;
+
+-- drop_rule --
+-- Forget a rule of retention.
+DELETE FROM killick.retention WHERE tenant = %(tenant)s AND project = %(project)s;
 
 -- has_erasure --
 -- Find out whether a lost commit has erased the session.

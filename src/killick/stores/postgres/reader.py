@@ -13,6 +13,7 @@ from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import (
+    ErasureNote,
     Held,
     LineageReader,
     Listing,
@@ -285,6 +286,15 @@ class PostgresReader(PostgresSearch, PostgresSums, LineageReader):
     def was_erased(self, tenant: str, session_id: str) -> bool:
         wanted = {"tenant": tenant_number(tenant), "id": to_bytes(session_id)}
         return self.fetch_one(self._sql.was_erased, wanted) is not None
+
+    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]:
+        wanted = {"tenant": tenant_number(tenant), "limit": limit}
+        rows = self.fetch(self._sql.erasures, wanted)
+        return [ErasureNote(to_text(row[0]), *row[1:]) for row in rows]
+
+    def retention(self, tenant: str) -> list[bytes]:
+        rows = self.fetch(self._sql.retention, {"tenant": tenant_number(tenant)})
+        return [body for (body,) in rows]
 
     def base_of(self, key: int) -> tuple[int, int] | None:
         row = self.fetch_one(self._sql.base_of, of(key))

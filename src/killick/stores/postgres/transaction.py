@@ -447,7 +447,7 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
         self._changed(key)
         return True
 
-    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+    def erase_session(self, row: SessionRow, at_us: int, because: str | None) -> tuple[int, int]:
         key = row.key
         self.take_time()
         self._unindex(key)
@@ -459,7 +459,7 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
         self.send(sql.erase_id, of(key))
         self.send(sql.erase_session, of(key))
         blobs = self._drop_loose_blobs(key)
-        noted = of(key, id=to_bytes(row.id), entries=entries, at_us=at_us)
+        noted = of(key, id=to_bytes(row.id), entries=entries, at_us=at_us, because=because)
         self.send(sql.note_erasure, noted)
         if self.evidence is None:
             self.evidence = Evidence(sql.has_erasure, of(key), at_us)
@@ -486,6 +486,15 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         erased = {"tenant": tenant_number(tenant), "id": to_bytes(session_id), "at_us": at_us}
         self.send(self._sql.scrubbed, erased)
+
+    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
+        number = tenant_number(tenant)
+        self._keep_tenant(number, tenant)
+        rule = {"tenant": number, "project": to_bytes(project)}
+        if body is None:
+            self.send(self._sql.drop_rule, rule)
+        else:
+            self.send(self._sql.keep_rule, {**rule, "body": body, "at_us": at_us})
 
     # -- deltas and blobs ----------------------------------------------------------------------
 

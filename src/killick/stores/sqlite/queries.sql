@@ -128,8 +128,25 @@ DELETE FROM blob_references WHERE blob = :blob AND session = :session;
 
 -- note_erasure --
 -- Leave a receipt of an erasure.
-INSERT INTO erasures (key, tenant, id, entries, at_us, base, base_seq)
-VALUES (:key, :tenant, :id, 0, :at_us, :base, :base_seq);
+INSERT INTO erasures (key, tenant, id, entries, at_us, base, base_seq, because)
+VALUES (:key, :tenant, :id, 0, :at_us, :base, :base_seq, :because);
+
+-- erasures --
+-- Show receipts of erasures.
+SELECT id, entries, at_us, scrubbed_at_us, because FROM erasures
+WHERE tenant = :tenant ORDER BY at_us DESC, key DESC LIMIT :limit;
+
+-- retention --
+-- Read the rules of retention.
+SELECT body FROM retention WHERE tenant = :tenant ORDER BY project;
+
+-- keep_rule --
+-- Keep a rule of retention.
+INSERT OR REPLACE INTO retention (tenant, project, body, at_us) VALUES (:tenant, :project, :body, :at_us);
+
+-- drop_rule --
+-- Forget a rule of retention.
+DELETE FROM retention WHERE tenant = :tenant AND project = :project;
 
 -- count_erased --
 -- Add to a receipt what was removed in this step.

@@ -28,6 +28,7 @@ from killick.journal.summary import Spent
 from killick.model.entries import Entry
 from killick.model.sessions import Description, SessionInfo
 from killick.stores.contract import (
+    ErasureNote,
     Held,
     LineageReader,
     Listing,
@@ -273,6 +274,13 @@ class SqliteReader(SqliteSearch, SqliteDeltas, SqliteSums, LineageReader):
     def was_erased(self, tenant: str, session_id: str) -> bool:
         receipt = self._execute(SQL.was_erased, (to_bytes(tenant), to_bytes(session_id))).get
         return receipt is not None
+
+    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]:
+        rows: list[Any] = self._execute(SQL.erasures, (to_bytes(tenant), limit)).fetchall()
+        return [ErasureNote(to_text(row[0]), *row[1:]) for row in rows]
+
+    def retention(self, tenant: str) -> list[bytes]:
+        return [body for (body,) in self._execute(SQL.retention, (to_bytes(tenant),))]
 
     def base_of(self, key: int) -> tuple[int, int] | None:
         base: tuple[int, int] | None = self._execute(SQL.base_of, (key,)).fetchone()
@@ -543,12 +551,12 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
         assert isinstance(data, bytes)
         return blob_key, crc32(data)
 
-    def erase_session(self, row: SessionRow, at_us: int) -> tuple[int, int]:
+    def erase_session(self, row: SessionRow, at_us: int, because: str | None) -> tuple[int, int]:
         key, names = row.key, (to_bytes(row.tenant), to_bytes(row.id))
         self.links.pop(key, None)
         for sql in (SQL.drop_labels, SQL.drop_usage, SQL.erase_news, SQL.erase_session):
             self._write(sql, (key,))
-        self._write(SQL.note_erasure, (key, *names, at_us, row.base, row.base_seq))
+        self._write(SQL.note_erasure, (key, *names, at_us, row.base, row.base_seq, because))
         return 0, 0
 
     def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
@@ -593,6 +601,13 @@ class SqliteTransaction(SqliteIndex, SqliteFlushes, SqliteSumming, SqliteReader)
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         self._write(SQL.scrubbed, (at_us, to_bytes(tenant), to_bytes(session_id)))
+
+    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
+        names = (to_bytes(tenant), to_bytes(project))
+        if body is None:
+            self._write(SQL.drop_rule, names)
+        else:
+            self._write(SQL.keep_rule, (*names, body, at_us))
 
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         if not self.has_blob(tenant, digest):

@@ -6,6 +6,7 @@ from typing import Any
 from killick import errors
 from killick.model import entries as e
 from killick.model.messages import Image, Message, Text, ToolCall
+from killick.model.sessions import Project
 from killick.testing.conformance.history import exchange, said
 from killick.testing.conformance.world import (
     World,
@@ -559,6 +560,52 @@ async def retention_removes_by_activity_and_reports_each(world: World) -> None:
         assert [info.title for info in await store.sessions(archived=None)] == ["1"]
         await raises(errors.SessionNotFound, store.restore_session(deleted.id))
         assert (await store.restore_session(idle.id)).id == idle.id
+
+
+@check
+async def rules_of_retention_are_kept_and_leave_receipts(world: World) -> None:
+    """The nearest folder's rule counts alone; nothing goes before it is asked for."""
+    now = timedelta(0)
+    async with world.store() as store:
+        for name, root in (
+            ("plain", None), ("near", "/work/a"), ("inside", "/work/a/b"), ("beside", "/work/ab"),
+            ("kept", "/work/kept"),
+        ):  # fmt: skip
+            await store.create_session(id=name, project=root and Project(root))
+        assert await store.retention() == []
+        assert await store.apply_retention(dry_run=False) == []
+        await store.set_retention(idle_after=timedelta(days=1))
+        await store.set_retention("/work/kept/", deleted_after=timedelta(days=1))
+        await store.set_retention("/work/a", idle_after=timedelta(days=1))
+        await store.set_retention("/work/a", idle_after=now, deleted_after=now)
+    async with world.store() as store:
+        rules = {rule.project: rule for rule in await store.retention()}
+        assert list(rules) == [None, "/work/a", "/work/kept"], "the tenant's own is first"
+        assert rules["/work/a"].idle_after == now
+        assert rules[None].deleted_after is None
+        planned = {one.session_id: one for one in await store.apply_retention()}
+        assert planned.keys() == {"near", "inside"}
+        assert planned["inside"].because == "idle, by the rule for /work/a"
+        assert not any(one.done for one in planned.values())
+        assert len(await store.sessions()) == 5
+        done = await store.apply_retention(dry_run=False)
+        assert {(one.session_id, one.action, one.done) for one in done} == {
+            ("near", "delete", True), ("inside", "delete", True),
+        }  # fmt: skip
+        await store.erase_session("beside")
+        done = await store.apply_retention(dry_run=False)
+        assert {(one.action, one.done) for one in done} == {("erase", True)}
+        notes = {note.session_id: note for note in await store.erasures()}
+        assert notes.keys() == {"beside", "near", "inside"}
+        assert notes["beside"].because is None
+        assert notes["near"].because == "retention: deleted, by the rule for /work/a"
+        assert all(note.entries > 0 for note in notes.values())
+        assert len(await store.erasures(limit=1)) == 1
+        await store.drop_retention("/work/a")
+        await raises(errors.UsageError, store.drop_retention("/work/a"))
+        assert [rule.project for rule in await store.retention()] == [None, "/work/kept"]
+        await raises(ValueError, store.set_retention(idle_after=timedelta(days=-1)))
+        await raises(errors.UsageError, store.set_retention("", idle_after=now))
 
 
 @check
