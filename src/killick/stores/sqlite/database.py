@@ -51,6 +51,7 @@ from killick.stores.sqlite.generation import (
 from killick.stores.sqlite.lockfile import LockFile, locker_of
 from killick.stores.sqlite.migrate import (
     Copier,
+    admits,
     bring_up_to_date,
     check_format,
     is_behind,
@@ -497,7 +498,11 @@ class SqliteDatabase:
         if left:
             self._copy_back(self._writer)
         behind = is_behind(self._writer, self.path)
-        copy = None if behind is None else self._copy_first(behind, turn)
+        copy = None
+        if behind is not None:
+            self._refuse_beside_older(lock, behind)
+            copy = self._copy_first(behind, turn)
+            self._refuse_beside_older(lock, behind)  # one may have opened it meanwhile
         check_same(self._path, self._inode)
         bring_up_to_date(self._writer, self.path)
         self.unfolded = has_packs(self._writer)
@@ -506,6 +511,18 @@ class SqliteDatabase:
         elif alone:
             self._settle_header(self._writer, lock, new=generation != (written or 0))
         return copy
+
+    def _refuse_beside_older(self, lock: LockFile, version: int) -> None:
+        """Raise StoreBusy where an older version has a file open that it could not use any more.
+
+        It looks at the format when it opens a file, and would go on with what it does not know.
+        """
+        user = None if admits(version) else lock.opened_by()
+        if user is not None:
+            raise StoreBusy(
+                f"{self.path} is open in {user}, an older version that cannot use the file once "
+                "this one has brought it up to date; end it, then open the store again"
+            )
 
     def _settle_header(self, connection: apsw.Connection, lock: LockFile, *, new: bool) -> None:
         """Give a new file a generation of its own; see that a file is written through a log.

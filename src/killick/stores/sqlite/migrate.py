@@ -91,6 +91,11 @@ def is_behind(connection: apsw.Connection, path: Path) -> int | None:
     return at if 0 < at < len(migrations()) else None
 
 
+def admits(version: int) -> bool:
+    """Tell whether a version that knows this format may use what this one writes."""
+    return version >= OLDEST
+
+
 def check_format(connection: apsw.Connection, path: Path) -> None:
     """Refuse a store that may only be read and lacks a migration: statements would not find it.
 
