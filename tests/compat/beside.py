@@ -27,7 +27,7 @@ def talk(store: Store, session_id: str, name: str, times: int) -> list[str]:
 
 def read(store: Store, session_id: str) -> list[str]:
     messages = store.session(session_id).messages()
-    return [part.text for message in messages for part in message.parts]
+    return [message.text for message in messages]
 
 
 def main(url: str, name: str) -> None:

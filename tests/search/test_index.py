@@ -254,7 +254,9 @@ def test_a_store_of_the_format_before_is_migrated_empty_and_indexed_later(
         connection.execute(f"DROP INDEX sessions_{index}")
     for index in ("erasures_by_id", "erasures_unfinished", "blob_references_by_session"):
         connection.execute(f"DROP INDEX {index}")
-    for column in ("base", "base_seq"):
+    connection.execute("DROP TABLE retention")
+    connection.execute("ALTER TABLE deltas DROP COLUMN crc")
+    for column in ("base", "base_seq", "because"):
         connection.execute(f"ALTER TABLE erasures DROP COLUMN {column}")
     for column in ("holder", "due", "due_us", "imported", "link", "uncounted"):
         connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")

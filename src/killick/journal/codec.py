@@ -12,6 +12,7 @@ Rule 5: an ending or a stop that was stored before there were causes is read wit
 import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -91,8 +92,13 @@ def _with_cause(body: StopAsked | TurnEnding) -> StopAsked | TurnEnding:
     return msgspec.structs.replace(body, cause=cause)
 
 
-def decode_deltas(data: bytes) -> tuple[Delta, ...]:
-    """Read the deltas of one flush of one stream. Raises CodecError."""
+def decode_deltas(data: bytes, crc: int | None = None) -> tuple[Delta, ...]:
+    """Read the deltas of one flush of one stream, with its checksum if it has one.
+
+    Raises CodecError.
+    """
+    if crc is not None and crc32(data) != crc:
+        raise CodecError("its checksum does not match")
     try:
         return (
             decode(data, tuple[Delta, ...]) if data[:1] == _WIDE else _deltas_decoder.decode(data)

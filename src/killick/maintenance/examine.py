@@ -30,6 +30,7 @@ class Finding(msgspec.Struct, frozen=True):
         "derived",
         "lease",
         "deltas",
+        "blob",
         "context",
         "search",
         "sums",

@@ -12,12 +12,14 @@ import msgspec
 from killick.errors import SessionDamaged
 from killick.journal.chain import ChainCheck, LinkedEntry, StoredEntry
 from killick.journal.codec import CodecError, decode_body
+from killick.journal.kinds import blobs_of, digest
 from killick.journal.visibility import History
 from killick.maintenance.examine import Finding
 from killick.model import entries as e
 from killick.stores.contract import Reader, SessionRow
 
 _PAGE: Final = 1_000
+LOST: Final = "restore it from a backup beside the store, and compare"
 REMEDY: Final = "compare it with a backup, or with a copy that was kept elsewhere"
 
 
@@ -27,7 +29,8 @@ class Verified(msgspec.Struct, frozen=True):
     `unlinked` entries were stored before there were links; nothing can be proved of them.
     `requests` counts model calls: what they were sent is "equal" to what is computed again,
     "different", made by "another version" of the view, with a token "counter" of the caller's or
-    "redacted" and so not computed again, or "not recorded".
+    "redacted" and so not computed again, or "not recorded". `bytes` were read: of entries, of
+    deltas of streams that are open, and of blobs.
     """
 
     session_id: str
@@ -37,6 +40,7 @@ class Verified(msgspec.Struct, frozen=True):
     unlinked: int
     findings: list[Finding]
     requests: dict[str, int] = {}
+    bytes: int = 0
 
 
 class ExpectedLink(msgspec.Struct, frozen=True):
@@ -50,12 +54,16 @@ class ExpectedLink(msgspec.Struct, frozen=True):
 def prove(reader: Reader, key: int, expect: ExpectedLink | None = None) -> Verified:
     """Follow the chain of one session as of one moment; compare it with a link kept elsewhere."""
     row = reader.origin(key)
-    findings = []
+    findings, size, blobs = [], 0, dict[str, int]()
     before = None if row.base is None else reader.link_at(row.base, row.base_seq)
     chain = ChainCheck(_ids(reader, row), before, row.base_seq)
     for stored in _stored(reader, row):
         findings += list(chain.follow(stored))
+        size += len(stored.body)
+        if stored.wrong is None:
+            blobs.update((name, stored.seq) for name in blobs_of(decode_body(stored.body)))
     findings += list(chain.end(row.link, reader.saved_head(key)))
+    damaged, read = _reread(reader, row, blobs)
     requests, others = _requests(reader, row)
     return Verified(
         session_id=row.id,
@@ -66,10 +74,31 @@ def prove(reader: Reader, key: int, expect: ExpectedLink | None = None) -> Verif
         findings=[
             *(_about_link(row.id, seq, what) for seq, what in findings),
             *(_compare(reader, key, expect) if expect is not None else ()),
+            *damaged,
             *others,
         ],
         requests=requests,
+        bytes=size + read,
     )
+
+
+def _reread(reader: Reader, row: SessionRow, blobs: dict[str, int]) -> tuple[list[Finding], int]:
+    """Read the deltas of open streams by their checksums, and blobs by their digests."""
+    findings, size = list[Finding](), 0
+    for seq in reader.streams(row.key):
+        try:
+            flushes = reader.deltas(row.key, seq)
+        except SessionDamaged as error:
+            findings.append(Finding("deltas", str(error), row.id, seq, LOST))
+        else:
+            size += sum(len(delta.text) for _, deltas in flushes for delta in deltas)
+    for name, seq in blobs.items():
+        data = reader.blob(row.tenant, name)
+        size += len(data or b"")
+        if data is None or digest(data) != name:
+            what = "is missing" if data is None else "does not have the digest that names it"
+            findings.append(Finding("blob", f"the blob {name} {what}", row.id, seq, LOST))
+    return findings, size
 
 
 def _about_link(session_id: str, seq: int, what: str) -> Finding:

@@ -3,6 +3,7 @@
 Reads and mends nothing. One session that cannot be verified keeps no other from it.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,13 +30,36 @@ class Verification(msgspec.Struct, frozen=True):
         return [*(finding for each in self.sessions for finding in each.findings), *self.missing]
 
 
+class Pacer:
+    """Says how long to wait, so that no more is read in a second than the rate, on the whole."""
+
+    def __init__(self, rate: float | None) -> None:
+        if rate is not None and rate <= 0:
+            raise UsageError("a rate is a number of bytes a second above zero")
+        self._rate = rate
+        self._began = time.monotonic()
+        self._read = 0
+
+    def seconds_for(self, size: int) -> float:
+        """Note that so much was read; return the seconds until more may be."""
+        if self._rate is None:
+            return 0
+        self._read += size
+        return max(0.0, self._began + self._read / self._rate - time.monotonic())
+
+
 def verify(
     store: Store,
     *,
     expect: list[ExpectedLink] | None = None,
     progress: Progress | None = None,
+    rate: float | None = None,
 ) -> Verification:
-    """Verify every session, and compare with links that were kept elsewhere."""
+    """Verify every session, and compare with links that were kept elsewhere.
+
+    `rate` is how many bytes it reads in a second at most, over sessions: it waits between them.
+    """
+    pace = Pacer(rate)
     ids = store.session_ids()
     expected = {each.session_id: each for each in expect or ()}
     sessions, missing, erased = list[Verified](), list[Finding](), list[str]()
@@ -48,6 +72,7 @@ def verify(
             lost = Finding("link", str(error), session_id, remedy=REMEDY)
             verified = Verified(session_id, 0, None, 0, 0, [lost])
         sessions.append(verified)
+        time.sleep(pace.seconds_for(verified.bytes))
         if progress is not None:
             progress(number, len(ids))
     known = {each.session_id for each in sessions}

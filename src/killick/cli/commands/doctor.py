@@ -87,6 +87,7 @@ def _finding(finding: Finding) -> list[OutputLine]:
     ("killick verify", "prove that no stored entry was changed, removed, reordered or cut"),
     ("killick verify --json > links.json", "keep the newest links, somewhere else"),
     ("killick verify --expect links.json", "compare with the links that were kept"),
+    ("killick verify --rate 20", "read no more than 20 megabytes a second"),
     ("killick verify --erased", "look again whether bytes of erased sessions are left"),
 )
 @click.argument("what", required=False, metavar="[ID | FILE]")
@@ -97,10 +98,17 @@ def _finding(finding: Finding) -> list[OutputLine]:
     help="Compare with the links that an earlier 'verify --json' printed.",
 )
 @click.option("--erased", is_flag=True, help="Look for bytes of erased sessions instead.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="MB/S",
+              help="Read no more than so many megabytes in a second.")  # fmt: skip
 def verify(
-    invocation: Invocation, *, what: str | None, expect: BinaryIO | None, erased: bool
+    invocation: Invocation,
+    *,
+    what: str | None,
+    expect: BinaryIO | None,
+    erased: bool,
+    rate: float | None,
 ) -> int:
-    """Prove journals by their links. Exit code 3 says that something does not fit.
+    """Read everything again: links, checksums, digests. Exit code 3 says that something is wrong.
 
     Reads only, and stops no session. Who can write the store can make new links: keep what --json
     prints elsewhere, and compare with --expect.
@@ -117,7 +125,8 @@ def verify(
 
     expected = None if expect is None else read_expected(expect.read())
     with invocation.open() as store, progress(invocation, "Sessions") as tell:
-        result = prove(store, expect=expected, progress=tell)
+        speed = None if rate is None else rate * 1e6
+        result = prove(store, expect=expected, progress=tell, rate=speed)
     linked = sum(verified.linked for verified in result.sessions)
     unlinked = sum(verified.unlinked for verified in result.sessions)
     lines = [f"{linked:,} entries with links"]

@@ -481,15 +481,15 @@ SELECT 1 FROM killick.erasures WHERE tenant = %(tenant)s AND id = %(id)s LIMIT 1
 
 -- deltas --
 -- Read the deltas of a message that streams, or of a tool that runs.
-SELECT number, body FROM killick.deltas
+SELECT number, body, crc FROM killick.deltas
 WHERE tenant = %(tenant)s AND session = %(session)s AND seq = %(seq)s AND number > %(after)s ORDER BY number;
 
 -- put_deltas --
 -- Write flushes; one whose outcome was unknown comes again, with a new number and at least its text.
-INSERT INTO killick.deltas (tenant, session, seq, number, body)
+INSERT INTO killick.deltas (tenant, session, seq, number, body, crc)
 SELECT * FROM unnest(%(tenant)s::bigint[], %(session)s::bigint[], %(seq)s::bigint[], %(number)s::bigint[],
-                     %(body)s::bytea[])
-ON CONFLICT (tenant, session, seq, number) DO UPDATE SET body = excluded.body;
+                     %(body)s::bytea[], %(crc)s::bigint[])
+ON CONFLICT (tenant, session, seq, number) DO UPDATE SET body = excluded.body, crc = excluded.crc;
 
 -- drop_deltas --
 -- Drop the deltas of a message that is complete: its entry has all of it.

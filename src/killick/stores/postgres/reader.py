@@ -327,7 +327,7 @@ class PostgresReader(PostgresSearch, PostgresSums, LineageReader):
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         rows = self.fetch(self._sql.deltas, of(key, seq=seq, after=after))
         try:
-            return [(number, decode_deltas(body)) for number, body in rows]
+            return [(number, decode_deltas(body, crc)) for number, body, crc in rows]
         except ValueError as error:
             raise self._damaged(key, seq, error) from error
 

@@ -66,6 +66,7 @@ class NewDelta(NamedTuple):
     seq: int
     number: int
     body: bytes
+    crc: int
 
 
 class Evidence(NamedTuple):
@@ -501,7 +502,7 @@ class PostgresTransaction(PostgresIndex, PostgresSumming, PostgresReader):
     def put_deltas(self, flushes: Sequence[Flush]) -> None:
         self.writes += len(flushes)
         for key, seq, number, data in flushes:
-            self._outbox.deltas.append(NewDelta(*split(key), seq, number, data))
+            self._outbox.deltas.append(NewDelta(*split(key), seq, number, data, zlib.crc32(data)))
             self._outbox.unsent.add(key)
             self.changed.add(key)
 

@@ -173,9 +173,10 @@ class SqliteDeltas:
 
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         rows: list[Any] = self.connection.execute(SQL.deltas, (key, seq, after)).fetchall()
-        rows += self._lines(key, seq, rows[-1][0] if rows else after)
+        lines = self._lines(key, seq, rows[-1][0] if rows else after)
+        rows += [(number, body, None) for number, body in lines]
         try:
-            return [(number, decode_deltas(body)) for number, body in rows]
+            return [(number, decode_deltas(body, crc)) for number, body, crc in rows]
         except ValueError as error:
             raise self._damaged(key, seq, error) from error
 
@@ -293,7 +294,7 @@ class SqliteFlushes(SqliteDeltas):
             return
         self.writes += len(flushes)
         if len(flushes) < PACKED_FROM and not self.pack_numbers():
-            self.connection.executemany(SQL.put_deltas, flushes)
+            self.connection.executemany(SQL.put_deltas, [_summed(flush) for flush in flushes])
             return
         for pack, streams, body in fill(flushes):
             crc = zlib.crc32(body)
@@ -355,7 +356,7 @@ class SqliteFlushes(SqliteDeltas):
             rows = [(key, seq, flushes[-1][0], folded([data for _, data in flushes]))]
         except ValueError:  # reading it tells of the damage, as it did
             rows = [(key, seq, number, data) for number, data in flushes]
-        self.connection.executemany(SQL.put_deltas, rows)
+        self.connection.executemany(SQL.put_deltas, [_summed(row) for row in rows])
         return len(flushes)
 
     def _last_row(self, key: int, seq: int) -> int:
@@ -405,8 +406,12 @@ class SqliteFlushes(SqliteDeltas):
     def _mark_damaged(self, key: int, seq: int) -> None:
         """Keep in mind that a line of this stream was lost: its deltas cannot be read as whole."""
         rows: list[Any] = self.connection.execute(SQL.deltas, (key, seq, 0)).fetchall()
-        number, body = rows[-1] if rows else (1, b"")
-        self.connection.execute(SQL.put_deltas, (key, seq, number, _DAMAGED + body))
+        number, body, _ = rows[-1] if rows else (1, b"", None)
+        self.connection.execute(SQL.put_deltas, _summed((key, seq, number, _DAMAGED + body)))
+
+
+def _summed(flush: Flush) -> tuple[int, int, int, bytes, int]:
+    return (*flush, zlib.crc32(flush[3]))
 
 
 def _newest(packs: Sequence[Pack]) -> dict[tuple[int, int], int]:

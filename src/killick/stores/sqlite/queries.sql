@@ -410,13 +410,13 @@ SELECT 1 FROM erasures WHERE tenant = :tenant AND id = :id;
 
 -- deltas --
 -- Read what a stream has flushed so far.
-SELECT number, body
+SELECT number, body, crc
 FROM deltas WHERE session = :session AND seq = :seq AND number > :after ORDER BY number;
 
 -- put_deltas --
 -- Flush a stream alone, or fold what it has in packs.
-INSERT OR REPLACE INTO deltas (session, seq, number, body)
-VALUES (:session, :seq, :number, :body);
+INSERT OR REPLACE INTO deltas (session, seq, number, body, crc)
+VALUES (:session, :seq, :number, :body, :crc);
 
 -- drop_deltas --
 -- Drop the deltas of a stream that was folded into its entry.
