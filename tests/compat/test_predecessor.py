@@ -116,7 +116,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def admits_predecessor(url: str, installed: Path) -> bool:
     kind, module = ("postgres", postgres_migrate) if "://" in url else ("sqlite", sqlite_migrate)
     known = list((installed / "killick/stores" / kind / "migrations").glob("*.sql"))
-    return len(known) >= module.OLDEST
+    return bool(len(known) >= module.OLDEST)
 
 
 def test_both_write_to_one_store_and_nothing_is_lost(

@@ -98,7 +98,9 @@ def test_what_is_derived_is_made_anew_from_the_journal_alone(path: Path, name: s
 
 
 def test_deltas_that_were_left_behind_are_named(path: Path) -> None:
-    damage(path, "INSERT INTO deltas VALUES (2, 4, 1, CAST('[]' AS BLOB))")
+    damage(
+        path, "INSERT INTO deltas (session, seq, number, body) VALUES (2, 4, 1, CAST('[]' AS BLOB))"
+    )
     assert [(one.kind, one.seq) for one in examined(path).findings] == [("deltas", 4)]
 
 

@@ -54,17 +54,16 @@ class ExpectedLink(msgspec.Struct, frozen=True):
 def prove(reader: Reader, key: int, expect: ExpectedLink | None = None) -> Verified:
     """Follow the chain of one session as of one moment; compare it with a link kept elsewhere."""
     row = reader.origin(key)
-    findings, size, blobs = [], 0, dict[str, int]()
+    findings, size = [], 0
     before = None if row.base is None else reader.link_at(row.base, row.base_seq)
     chain = ChainCheck(_ids(reader, row), before, row.base_seq)
     for stored in _stored(reader, row):
         findings += list(chain.follow(stored))
         size += len(stored.body)
-        if stored.wrong is None:
-            blobs.update((name, stored.seq) for name in blobs_of(decode_body(stored.body)))
     findings += list(chain.end(row.link, reader.saved_head(key)))
-    damaged, read = _reread(reader, row, blobs)
-    requests, others = _requests(reader, row)
+    entries = _whole(reader, row)
+    damaged, read = _reread(reader, row, entries)
+    requests, others = _requests(reader, row, entries)
     return Verified(
         session_id=row.id,
         head=chain.seq,
@@ -82,7 +81,15 @@ def prove(reader: Reader, key: int, expect: ExpectedLink | None = None) -> Verif
     )
 
 
-def _reread(reader: Reader, row: SessionRow, blobs: dict[str, int]) -> tuple[list[Finding], int]:
+def _whole(reader: Reader, row: SessionRow) -> list[e.Entry]:
+    """Return the session's entries; none where one is damaged: the chain names the place."""
+    try:
+        return reader.entries(row.key)
+    except SessionDamaged:
+        return []
+
+
+def _reread(reader: Reader, row: SessionRow, entries: list[e.Entry]) -> tuple[list[Finding], int]:
     """Read the deltas of open streams by their checksums, and blobs by their digests."""
     findings, size = list[Finding](), 0
     for seq in reader.streams(row.key):
@@ -92,6 +99,7 @@ def _reread(reader: Reader, row: SessionRow, blobs: dict[str, int]) -> tuple[lis
             findings.append(Finding("deltas", str(error), row.id, seq, LOST))
         else:
             size += sum(len(delta.text) for _, deltas in flushes for delta in deltas)
+    blobs = {name: entry.seq for entry in entries for name in blobs_of(entry.body)}
     for name, seq in blobs.items():
         data = reader.blob(row.tenant, name)
         size += len(data or b"")
@@ -108,12 +116,10 @@ def _about_link(session_id: str, seq: int, what: str) -> Finding:
 # -- what was sent ---------------------------------------------------------------------------------
 
 
-def _requests(reader: Reader, row: SessionRow) -> tuple[dict[str, int], list[Finding]]:
+def _requests(
+    reader: Reader, row: SessionRow, entries: list[e.Entry]
+) -> tuple[dict[str, int], list[Finding]]:
     """Compute again what the session's own model calls were sent."""
-    try:
-        entries = reader.entries(row.key)
-    except SessionDamaged:
-        return {}, []  # the chain names the place
     counts: dict[str, int] = {}
     findings = []
     for entry in entries:
