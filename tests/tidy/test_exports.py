@@ -36,7 +36,7 @@ READS = {
     "Store": {
         *("session", "sessions", "search", "usage", "blob", "counts", "status"),
         *("resolve_id", "salvage", "session_ids", "session_info", "check_file"),
-        *("verify_session", "linked_entries", "was_erased"),
+        *("verify_session", "linked_entries", "was_erased", "erasures", "retention"),
         *("feed", "follow", "activity", "figures", "openings"),
     },
     "Session": {

@@ -93,10 +93,7 @@ def _with_cause(body: StopAsked | TurnEnding) -> StopAsked | TurnEnding:
 
 
 def decode_deltas(data: bytes, crc: int | None = None) -> tuple[Delta, ...]:
-    """Read the deltas of one flush of one stream, with its checksum if it has one.
-
-    Raises CodecError.
-    """
+    """Read the deltas of one flush of one stream, by its checksum if any. Raises CodecError."""
     if crc is not None and crc32(data) != crc:
         raise CodecError("its checksum does not match")
     try:

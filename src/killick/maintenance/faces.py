@@ -11,11 +11,11 @@ from killick.maintenance.examine import Finding, Salvaged
 from killick.maintenance.prove import ExpectedLink, Verified
 from killick.maintenance.retention import DELETED_DAYS, Removal, RetentionRule
 from killick.model import entries as e
-from killick.model.sessions import SessionInfo
+from killick.model.sessions import ErasureNote, SessionInfo
 from killick.session.core.queries import Progress
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow
-from killick.stores.contract import BackupReceipt, ErasureNote, Figures
+from killick.stores.contract import BackupReceipt, Figures
 from killick.stores.engine.state import Receipt
 
 T = TypeVar("T")

@@ -9,13 +9,13 @@ import msgspec
 from killick.errors import KillickError, SessionDamaged, StoreError, UsageError
 from killick.journal import checks
 from killick.journal.codec import decode, encode
-from killick.model.sessions import SessionInfo, moment
+from killick.model.sessions import ErasureNote, SessionInfo, moment
 from killick.session.core.session import not_found
 from killick.session.core.store import StoreCore
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import is_dead
 from killick.stores import engine as ops
-from killick.stores.contract import ErasureNote, Listing, Reader
+from killick.stores.contract import Listing, Reader
 
 DELETED_DAYS: Final = 30
 """How long a deleted session can be restored, unless the caller says otherwise."""
@@ -125,10 +125,10 @@ class RetentionCore:
         now = runtime.clock()
         removals: dict[str, Removal] = {}
         for kind in _KINDS:
-            found = yield from read(
+            due = yield from read(
                 lambda reader, kind=kind: _due(reader, runtime.tenant, kind, rules, now)  # type: ignore[misc]
             )
-            for removal in found:
+            for removal in due:
                 removals.setdefault(removal.session_id, removal)
         if dry_run:
             return list(removals.values())

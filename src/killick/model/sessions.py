@@ -86,6 +86,19 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.deleted_at_us is not None
 
 
+class ErasureNote(msgspec.Struct, frozen=True):
+    """A receipt, as it is kept in the store: which session was erased, when, and by what rule.
+
+    `scrubbed_at_us` is None until its bytes were seen to be gone from the store's files.
+    """
+
+    session_id: str
+    entries: int
+    at_us: int
+    scrubbed_at_us: int | None
+    because: str | None
+
+
 class SessionInfo(msgspec.Struct, frozen=True):
     """One line of a list of sessions."""
 

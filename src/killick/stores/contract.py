@@ -17,7 +17,7 @@ from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Derived, Spent
 from killick.journal.sums import Active, Counted, SpentSum, Sums
 from killick.model.entries import Delta, Entry
-from killick.model.sessions import SessionInfo
+from killick.model.sessions import ErasureNote, SessionInfo
 from killick.search.port import SearchReader, SearchTransaction
 
 
@@ -134,19 +134,6 @@ class Traces(msgspec.Struct, frozen=True):
     found: dict[str, tuple[bytes, ...]] = {}
     unverified: tuple[str, ...] = ()
     to_do: tuple[str, ...] = ()
-
-
-class ErasureNote(msgspec.Struct, frozen=True):
-    """A receipt, as it is kept in the store: which session was erased, when, and by what rule.
-
-    `scrubbed_at_us` is None until its bytes were seen to be gone from the store's files.
-    """
-
-    session_id: str
-    entries: int
-    at_us: int
-    scrubbed_at_us: int | None
-    because: str | None
 
 
 class BackupReceipt(msgspec.Struct, frozen=True):
@@ -336,18 +323,9 @@ class Reader(SearchReader, Protocol):
         """Return erased sessions of which rows may be left, forks before what they are made of."""
         ...
 
-    def was_erased(self, tenant: str, session_id: str) -> bool:
-        """True if there is a receipt that says so."""
-        ...
-
-    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]:
-        """Return receipts of erasures, newest first."""
-        ...
-
-    def retention(self, tenant: str) -> list[bytes]:
-        """Return the rules of retention as they are kept, by their projects."""
-        ...
-
+    def was_erased(self, tenant: str, session_id: str) -> bool: ...
+    def erasures(self, tenant: str, limit: int) -> list[ErasureNote]: ...
+    def retention(self, tenant: str) -> list[bytes]: ...
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         """Return the flushes of the stream that started at `seq`, with their numbers, in order."""
         ...
@@ -514,10 +492,7 @@ class Transaction(Reader, SearchTransaction, Protocol):
         """Note that what was erased of this session is gone from the file too."""
         ...
 
-    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
-        """Keep a rule of retention for a project, or for all others where it is empty."""
-        ...
-
+    def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None: ...
     def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
     def drop_deltas(self, key: int, seq: int) -> None: ...
 

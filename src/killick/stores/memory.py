@@ -18,10 +18,9 @@ from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
 from killick.journal.sums import Active, Counted, SpentSum, Sums, change
 from killick.model.entries import Delta, Entry
-from killick.model.sessions import SessionInfo
+from killick.model.sessions import ErasureNote, SessionInfo
 from killick.stores.contract import (
     BackupReceipt,
-    ErasureNote,
     Flush,
     Held,
     LineageReader,
@@ -511,8 +510,7 @@ class MemoryTransaction(MemoryReader):
         self.undo.append(lambda: None)
 
     def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None:
-        rules = dict(self._disk.rules)
-        self.undo.append(partial(setattr, self._disk, "rules", rules))
+        self.undo.append(partial(setattr, self._disk, "rules", dict(self._disk.rules)))
         self._disk.rules.pop((tenant, project), None)
         if body is not None:
             self._disk.rules[tenant, project] = body

@@ -24,9 +24,8 @@ from killick.errors import SessionNotFound, needs_extra
 from killick.maintenance.erase import Erasure
 from killick.maintenance.examine import Finding
 from killick.maintenance.retention import DELETED_DAYS, Removal, RetentionRule
-from killick.model.sessions import moment
+from killick.model.sessions import ErasureNote, moment
 from killick.session.open import SERVERS
-from killick.stores.contract import ErasureNote
 
 
 @command(

@@ -11,9 +11,8 @@ from killick.journal.due import Due
 from killick.journal.news import Line, Told
 from killick.journal.summary import Spent
 from killick.model.entries import Delta, Entry
-from killick.model.sessions import Description, SessionInfo
+from killick.model.sessions import Description, ErasureNote, SessionInfo
 from killick.stores.contract import (
-    ErasureNote,
     Held,
     LineageReader,
     Listing,

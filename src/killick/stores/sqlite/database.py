@@ -24,7 +24,7 @@ from killick.errors import (
 )
 from killick.model.limits import LOCK_WAIT_SECONDS
 from killick.stores.contract import BackupReceipt, Pace, RestoreReceipt, Traces
-from killick.stores.sqlite import maintain
+from killick.stores.sqlite import maintain, migrate
 from killick.stores.sqlite.connection import (
     Durability,
     Inode,
@@ -51,7 +51,6 @@ from killick.stores.sqlite.generation import (
 from killick.stores.sqlite.lockfile import LockFile, locker_of
 from killick.stores.sqlite.migrate import (
     Copier,
-    admits,
     bring_up_to_date,
     check_format,
     is_behind,
@@ -513,11 +512,8 @@ class SqliteDatabase:
         return copy
 
     def _refuse_beside_older(self, lock: LockFile, version: int) -> None:
-        """Raise StoreBusy where an older version has a file open that it could not use any more.
-
-        It looks at the format when it opens a file, and would go on with what it does not know.
-        """
-        user = None if admits(version) else lock.opened_by()
+        """Raise StoreBusy where an older version has a file open that it could not use any more."""
+        user = None if version >= migrate.OLDEST else lock.opened_by()
         if user is not None:
             raise StoreBusy(
                 f"{self.path} is open in {user}, an older version that cannot use the file once "

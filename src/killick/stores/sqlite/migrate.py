@@ -9,8 +9,8 @@ removed when the migrated file was checked.
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Collection
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -91,11 +91,6 @@ def is_behind(connection: apsw.Connection, path: Path) -> int | None:
     return at if 0 < at < len(migrations()) else None
 
 
-def admits(version: int) -> bool:
-    """Tell whether a version that knows this format may use what this one writes."""
-    return version >= OLDEST
-
-
 def check_format(connection: apsw.Connection, path: Path) -> None:
     """Refuse a store that may only be read and lacks a migration: statements would not find it.
 
@@ -154,15 +149,7 @@ def _rebuild_if_needed(connection: apsw.Connection) -> None:
 class Copier(FrozenFile):
     """Copies a store's file before it is migrated, while others write."""
 
-    def __init__(
-        self,
-        path: Path,
-        connect: Callable[[], apsw.Connection],
-        turn: Callable[[], AbstractContextManager[None]],
-        wait_seconds: float,
-    ) -> None:
-        super().__init__(path, connect, turn, wait_seconds)
-        self._copy: BinaryIO | None = None
+    _copy: BinaryIO | None = None
 
     def run(self, version: int, turn: ExitStack) -> Path:
         """Return a copy of the file as it is now, and leave the turn to write with the caller.

@@ -294,7 +294,8 @@ class SqliteFlushes(SqliteDeltas):
             return
         self.writes += len(flushes)
         if len(flushes) < PACKED_FROM and not self.pack_numbers():
-            self.connection.executemany(SQL.put_deltas, [_summed(flush) for flush in flushes])
+            rows = [(*flush, zlib.crc32(flush[3])) for flush in flushes]
+            self.connection.executemany(SQL.put_deltas, rows)
             return
         for pack, streams, body in fill(flushes):
             crc = zlib.crc32(body)
@@ -356,7 +357,7 @@ class SqliteFlushes(SqliteDeltas):
             rows = [(key, seq, flushes[-1][0], folded([data for _, data in flushes]))]
         except ValueError:  # reading it tells of the damage, as it did
             rows = [(key, seq, number, data) for number, data in flushes]
-        self.connection.executemany(SQL.put_deltas, [_summed(row) for row in rows])
+        self.connection.executemany(SQL.put_deltas, [(*row, zlib.crc32(row[3])) for row in rows])
         return len(flushes)
 
     def _last_row(self, key: int, seq: int) -> int:
@@ -407,11 +408,7 @@ class SqliteFlushes(SqliteDeltas):
         """Keep in mind that a line of this stream was lost: its deltas cannot be read as whole."""
         rows: list[Any] = self.connection.execute(SQL.deltas, (key, seq, 0)).fetchall()
         number, body, _ = rows[-1] if rows else (1, b"", None)
-        self.connection.execute(SQL.put_deltas, _summed((key, seq, number, _DAMAGED + body)))
-
-
-def _summed(flush: Flush) -> tuple[int, int, int, bytes, int]:
-    return (*flush, zlib.crc32(flush[3]))
+        self.connection.execute(SQL.put_deltas, (key, seq, number, _DAMAGED + body, None))
 
 
 def _newest(packs: Sequence[Pack]) -> dict[tuple[int, int], int]:

@@ -26,9 +26,8 @@ from killick.journal.kinds import TURNS
 from killick.journal.news import Line, NewsKind, Told
 from killick.journal.summary import Spent
 from killick.model.entries import Entry
-from killick.model.sessions import Description, SessionInfo
+from killick.model.sessions import Description, ErasureNote, SessionInfo
 from killick.stores.contract import (
-    ErasureNote,
     Held,
     LineageReader,
     Listing,

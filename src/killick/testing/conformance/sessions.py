@@ -583,18 +583,18 @@ async def rules_of_retention_are_kept_and_leave_receipts(world: World) -> None:
         assert list(rules) == [None, "/work/a", "/work/kept"], "the tenant's own is first"
         assert rules["/work/a"].idle_after == now
         assert rules[None].deleted_after is None
-        planned = {one.session_id: one for one in await store.apply_retention()}
+        planned = {gone.session_id: gone for gone in await store.apply_retention()}
         assert planned.keys() == {"near", "inside"}
         assert planned["inside"].because == "idle, by the rule for /work/a"
-        assert not any(one.done for one in planned.values())
+        assert not any(gone.done for gone in planned.values())
         assert len(await store.sessions()) == 5
         done = await store.apply_retention(dry_run=False)
-        assert {(one.session_id, one.action, one.done) for one in done} == {
+        assert {(gone.session_id, gone.action, gone.done) for gone in done} == {
             ("near", "delete", True), ("inside", "delete", True),
         }  # fmt: skip
         await store.erase_session("beside")
         done = await store.apply_retention(dry_run=False)
-        assert {(one.action, one.done) for one in done} == {("erase", True)}
+        assert {(gone.action, gone.done) for gone in done} == {("erase", True)}
         notes = {note.session_id: note for note in await store.erasures()}
         assert notes.keys() == {"beside", "near", "inside"}
         assert notes["beside"].because is None
