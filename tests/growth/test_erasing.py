@@ -162,7 +162,7 @@ def test_a_blob_that_is_needed_again_in_the_transaction_that_removes_it_stays(
         with database.writing() as tx:
             row = tx.session(session._core.key)
             assert row is not None
-            tx.erase_session(row, 1)
+            tx.erase_session(row, 1, None)
             while tx.erase_rows(row.key, lambda: False)[2]:
                 pass
             name = digest(data)

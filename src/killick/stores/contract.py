@@ -235,154 +235,121 @@ class Reader(SearchReader, Protocol):
 
     def is_alive(self, holder: str) -> bool:
         """True if the store opening of this name still has its right to run turns."""
-        ...
 
     def doubt(self, holder: str) -> float:
         """Return after how many seconds to ask again whether it is alive; 0 where that is sure."""
-        ...
 
     def find_session(self, tenant: str, session_id: str) -> SessionRow | None: ...
     def session(self, key: int) -> SessionRow | None: ...
     def stopping(self) -> list[tuple[int, int]]:
         """Return the sessions whose running turn was asked to stop, each with that entry's seq."""
-        ...
 
     def now_us(self) -> int:
         """Return the time by the database's clock, in microseconds since 1970."""
-        ...
 
     def due(self, tenant: str, now_us: int, limit: int) -> list[int]:
         """Return sessions of which work may be taken by now, the longest due first."""
-        ...
 
     def held(self, tenant: str) -> list[Held]:
         """Return the sessions that a running turn's holder, or a worker, has now."""
-        ...
 
     def session_keys(self) -> list[int]:
         """Return every session there is, of any tenant, deleted ones too."""
-        ...
 
     def origin(self, key: int) -> SessionRow:
         """Return a session's row with only what is not derived from its journal."""
-        ...
 
     def find_key(self, tenant: str, session_id: str) -> int | None:
         """Return the session's key, also when what is derived of it is damaged."""
-        ...
 
     def head_of(self, key: int) -> int: ...
     def labels(self, key: int) -> list[tuple[str, str]]: ...
     def usage_of(self, key: int) -> list[Spent]: ...
     def streams(self, key: int) -> list[int]:
         """Return the seqs at which the streams began that have deltas."""
-        ...
 
     def find_ids(self, tenant: str, prefix: str, limit: int) -> list[str]:
         """Return ids of sessions that begin like this, in order, deleted ones too."""
-        ...
 
     def forks_of(self, key: int) -> list[int]: ...
     def unscrubbed(self, tenant: str) -> list[str]:
         """Return sessions that were erased and whose bytes may still be in the file."""
-        ...
 
     def sessions(self, listing: Listing) -> list[SessionInfo]: ...
     def entries(
         self, key: int, *, after: int = 0, through: int | None = None, limit: int | None = None
     ) -> list[Entry]:
         """Return entries in order. Raises SessionDamaged at the first that does not verify."""
-        ...
 
     def newest_entries(self, key: int, *, before: int | None, limit: int) -> list[Entry]:
         """Return the last `limit` entries below `before`, in order."""
-        ...
 
     def marked_entries(self, key: int, mark: int, *, after: int = 0) -> list[Entry]:
         """Return the entries of this lookup class (`journal.kinds`), in order."""
-        ...
 
     def newest_marked(self, key: int, mark: int, *, before: int | None, limit: int) -> list[Entry]:
         """Return the last `limit` entries of this lookup class below `before`, in order."""
-        ...
 
     def find_entry(self, key: int, identity: str) -> Entry | None: ...
     def stored_entries(self, key: int, *, after: int, limit: int) -> list[StoredEntry]:
         """Return a session's own rows as they are, in order, each with what is wrong with it."""
-        ...
 
     def saved_head(self, key: int) -> int | None:
         """Return the head that a session's row names; None where none is kept in it."""
-        ...
 
     def link_at(self, key: int, seq: int) -> bytes | None:
         """Return the link of an entry, the session's own or inherited; None if it has none."""
-        ...
 
     def half_erased(self, tenant: str) -> list[int]:
         """Return erased sessions of which rows may be left, forks before what they are made of."""
-        ...
 
     def was_erased(self, tenant: str, session_id: str) -> bool: ...
     def erasures(self, tenant: str, limit: int) -> list[ErasureNote]: ...
     def retention(self, tenant: str) -> list[bytes]: ...
     def deltas(self, key: int, seq: int, *, after: int = 0) -> list[tuple[int, Sequence[Delta]]]:
         """Return the flushes of the stream that started at `seq`, with their numbers, in order."""
-        ...
 
     def usage(self, query: UsageQuery) -> list[tuple[str, str | None, Spent]]:
         """Return usage with the session's id and project, a row for each day and model."""
-        ...
 
     def uncounted(self, tenant: str | None, limit: int) -> list[Uncounted]:
         """Return sessions that the sums lack, or have as they were; None is every tenant's."""
-        ...
 
     def count_uncounted(self, tenant: str) -> int: ...
     def usage_sums(self, query: UsageQuery) -> list[SpentSum]:
         """Return the usage of all counted sessions, a row for each day, provider and model."""
-        ...
 
     def activity_sums(self, tenant: str, since: int, until: int) -> list[Active]:
         """Return the activity of all counted sessions, a row for each of these days."""
-        ...
 
     def all_sums(self) -> dict[str, Sums]:
         """Return all sums there are, by tenant."""
-        ...
 
     def all_counted(self) -> Iterator[tuple[str, Counted]]:
         """Yield what was counted of each session, with its tenant. Reads all of it."""
-        ...
 
     def store_number(self) -> int:
         """Return the number that tells this store from others: cursors of the feed carry it."""
-        ...
 
     def news(self, tenant: str, after: Position, limit: int) -> list[StoredNews]:
         """Return the lines of the feed after this position, in order; () is before the first.
 
         None comes later with a position before one that was returned.
         """
-        ...
 
     def waiting_news(self, tenant: str) -> list[StoredNews]:
         """Return the lines that still wait, those up to `news_end`."""
-        ...
 
     def news_end(self) -> Position:
         """Return the position behind all lines that `news` can return as of this moment."""
-        ...
 
     def news_of(self, key: int) -> list[Told]:
         """Return a session's lines, in order."""
-        ...
 
     def blob(self, tenant: str, digest: str) -> bytes | None: ...
     def has_blob(self, tenant: str, digest: str) -> bool: ...
     def counts(self) -> dict[str, int]:
         """Return the number of rows by table: for tests, `status` and people."""
-        ...
 
 
 class Transaction(Reader, SearchTransaction, Protocol):
@@ -394,7 +361,6 @@ class Transaction(Reader, SearchTransaction, Protocol):
     @property
     def writes(self) -> int:
         """Count the statements that wrote so far: did a refused operation leave a trace?"""
-        ...
 
     def version(self, key: int, expected: int | None = None) -> int:
         """Return a number that changes when another process may have changed the session.
@@ -403,58 +369,45 @@ class Transaction(Reader, SearchTransaction, Protocol):
         Raises LocksNeeded, before anything is written, where sessions are locked one by one, and
         SessionLocked.
         """
-        ...
 
     def need(self, keys: Collection[int]) -> None:
         """Name at once all sessions of an operation. Raises LocksNeeded, as `version` does."""
-        ...
 
     def lock(self, keys: Collection[int]) -> None:
         """Lock these sessions. Raises RetryTransaction if that must come first."""
-        ...
 
     def create_session(self, row: SessionRow) -> int: ...
     def save_session(self, row: SessionRow) -> None: ...
     def save_labels(self, row: SessionRow) -> None:
         """Make the session findable by its tags and models, as they are now."""
-        ...
 
     def put_news(self, key: int, seq: int, number: int, line: Line) -> None:
         """Add a line to the feed: number such a line of the entry at this seq."""
-        ...
 
     def answer_news(self, key: int, kinds: Sequence[NewsKind], seqs: Sequence[int] | None) -> None:
         """Mark waiting lines of a session as answered; None stands for every seq."""
-        ...
 
     def drop_news(self, key: int, seq: int, number: int) -> None:
         """Remove a line that its session's journal does not have."""
-        ...
 
     def drop_usage(self, key: int) -> None: ...
     def spend(self, key: int, spent: Spent) -> None:
         """Add to what is known of a session's model calls."""
-        ...
 
     def take_uncounted(self, limit: int) -> list[Uncounted]:
         """Return sessions that the sums lack, and that no other process counts or writes now."""
-        ...
 
     def counted_of(self, key: int) -> Counted:
         """Return what of a session is in the sums."""
-        ...
 
     def save_counted(self, key: int, counted: Counted | None) -> None:
         """Keep what of a session is in the sums by now; None forgets it with the session."""
-        ...
 
     def add_to_sums(self, tenant: str, changes: Sums) -> None:
         """Change the sums of a tenant. Processes that do take turns until their commits."""
-        ...
 
     def empty_sums(self) -> None:
         """Forget all sums: every session is uncounted then."""
-        ...
 
     def insert_entry(
         self,
@@ -472,25 +425,21 @@ class Transaction(Reader, SearchTransaction, Protocol):
 
         False, and nothing written, if the session has this identity already.
         """
-        ...
 
     def erase_session(self, row: SessionRow, at_us: int, because: str | None) -> tuple[int, int]:
         """Take a session away and leave a receipt; return how many entries and blobs are gone.
 
         Its other rows may be left for `erase_rows`: nothing finds them any more.
         """
-        ...
 
     def erase_rows(self, key: int, over: Callable[[], bool]) -> tuple[int, int, bool]:
         """Remove rows of a session that was taken away, until it is `over`.
 
         Returns how many entries and blobs are gone, and whether any may be left.
         """
-        ...
 
     def scrubbed(self, tenant: str, session_id: str, at_us: int) -> None:
         """Note that what was erased of this session is gone from the file too."""
-        ...
 
     def keep_rule(self, tenant: str, project: str, body: bytes | None, at_us: int) -> None: ...
     def put_deltas(self, flushes: Sequence[Flush]) -> None: ...
@@ -499,30 +448,25 @@ class Transaction(Reader, SearchTransaction, Protocol):
     @property
     def unfolded(self) -> bool | None:
         """Tell whether streams share rows, out of which they are to be folded, if it is known."""
-        ...
 
     def fold_deltas(self, *, at_once: bool = False) -> bool:
         """Give some of the streams that share rows, or all, rows of their own.
 
         True if others are left; else the rows are gone that were shared when this began.
         """
-        ...
 
     def claim_blob(self, tenant: str, digest: str, holder: str) -> bool:
         """True if the blob is there; then it stays at least until this holder is gone."""
-        ...
 
     def put_blob(self, tenant: str, digest: str, data: bytes, holder: str) -> None: ...
     def refer(self, key: int, tenant: str, digest: str) -> bool:
         """Keep a blob for this session; False when there is no such blob."""
-        ...
 
     def collect_blobs(self, *, if_due: bool = False) -> int:
         """Remove blobs that nothing refers to and whose writer is gone; returns how many.
 
         `if_due` is given when a store is closed: where it takes long, it may have been done lately.
         """
-        ...
 
 
 class Database(Protocol):
