@@ -24,6 +24,7 @@ from killick.server.openapi import describe
 from killick.server.responses import Refused, accepts_gzip, refuse, respond
 from killick.server.runner import Recovery, StandingAllowances
 from killick.server.service import Service
+from killick.server.upkeep import StoreUpkeep
 from killick.server.webhooks import WebhookSender
 from killick.session.runtime import system_clock
 
@@ -170,6 +171,13 @@ async def beside_requests(service: Service) -> AsyncIterator[None]:
             for hook in service.settings.webhooks
         ),
     ]
+    upkeep, settings = StoreUpkeep(service.store, service.log), service.settings
+    if settings.verify_seconds is not None:
+        verifying = upkeep.verify_every(settings.verify_seconds)
+        tasks.append(asyncio.create_task(verifying, name="killick-verify"))
+    if settings.retention_seconds is not None:
+        removing = upkeep.apply_retention_every(settings.retention_seconds)
+        tasks.append(asyncio.create_task(removing, name="killick-retention"))
     try:
         yield
     finally:

@@ -34,6 +34,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     look_seconds: float = 1.0
     drain_seconds: float = 5.0
     webhooks: tuple[Webhook, ...] = ()
+    verify_seconds: float | None = None
+    """Between two rounds of verifying all sessions; None verifies nothing by itself."""
+    retention_seconds: float | None = None
+    """Between two looks at the rules of retention in the store; None applies none."""
 
 
 OpenTenant = Callable[[str], Awaitable["Service"]]

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from killick.cli.commands.chat import allow_option
-from killick.cli.invocation import Invocation, command, warn_of_old_tokens
+from killick.cli.invocation import LENGTH, Invocation, command, warn_of_old_tokens
 from killick.cli.output import Column
 from killick.errors import needs_extra
 from killick.session.open import DEFAULT_TENANT
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
               help="How many of them one token may have.")  # fmt: skip
 @click.option("--token-requests", type=click.FloatRange(0, min_open=True), default=100.0,
               show_default=True, help="Requests a second of one token.")  # fmt: skip
+@click.option("--verify-every", type=LENGTH, metavar="LENGTH",
+              help="Read all sessions again so often, at a bounded rate.")  # fmt: skip
+@click.option("--apply-retention", is_flag=True,
+              help="Apply the rules of retention in the store, once a day.")  # fmt: skip
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL",
               help="Post what happens in all sessions to this URL.")  # fmt: skip
 @click.option("--webhook-secret", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
@@ -84,6 +89,7 @@ def serve(
     from killick.server.webhooks import Webhook, check_webhook
     from killick.session.aio import AsyncStore
 
+    verify_every: timedelta | None = options["verify_every"]
     configure()
     secret = _secret(options["webhook_secret"])
     settings = ServerSettings(
@@ -95,6 +101,8 @@ def serve(
         token_streams=options["token_streams"],
         token_requests=options["token_requests"],
         tenant=os.environ.get("KILLICK_TENANT") or DEFAULT_TENANT,
+        verify_seconds=None if verify_every is None else verify_every.total_seconds(),
+        retention_seconds=86_400.0 if options["apply_retention"] else None,
         webhooks=tuple(
             Webhook(url=url, secret=secret, private=options["webhook_private"])
             for url in options["webhooks"]

@@ -1,0 +1,59 @@
+"""What a server does beside requests: damage is told in its log, rules of retention are applied."""
+
+import asyncio
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+from killick import AsyncStore, Store
+from killick.server.log import LOGGER, Log
+from killick.server.upkeep import StoreUpkeep
+
+
+def fill(path: Path) -> None:
+    with Store(path) as store:
+        for name in ("good", "bad"):
+            with store.create_session(id=name).turn("Hello there."):
+                pass
+
+
+def test_damage_is_named_in_the_log_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "work.db"
+    fill(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE entries SET crc = crc + 1 WHERE session = 2 AND seq = 2")
+    assert connection.changes() == 1
+    connection.close()
+
+    async def run() -> None:
+        async with AsyncStore(path) as store:
+            await StoreUpkeep(store, Log()).verify()
+            assert (await (await store.session("good")).info()).title is None
+
+    with caplog.at_level(logging.INFO, LOGGER.name):
+        asyncio.run(run())
+    said = {record.getMessage(): record.__dict__["fields"] for record in caplog.records}
+    assert said["session_damaged"]["session"] == "bad"
+    assert said["verified"]["sessions"] == 2
+    assert said["verified"]["damaged"] == 1
+
+
+def test_rules_of_retention_are_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "work.db"
+    fill(path)
+
+    async def run() -> None:
+        async with AsyncStore(path) as store:
+            await store.set_retention(idle_after=timedelta(0))
+            task = asyncio.create_task(StoreUpkeep(store, Log()).apply_retention_every(3_600))
+            while await store.sessions():
+                assert not task.done()
+                await asyncio.sleep(0)
+            task.cancel()
+
+    asyncio.run(run())
