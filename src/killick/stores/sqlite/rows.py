@@ -47,9 +47,10 @@ _INSERT_ENTRY: Final = SQL.insert_entry
 
 _EVERYTHING: Final = 2**62
 _ROWS_A_STEP: Final = 64
+"""Of a session that is erased, so many entries go between two looks at the clock."""
+
 _BYTES_A_STEP: Final = 1024 * 1024
 """The most that an erasure clears in one step: it is written to the log as zeros."""
-"""Of a session that is erased, so many entries go between two looks at the clock."""
 
 _MINTED: Final = re.compile(rb"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}/")
 _PREFIXES: Final = (b"msg_", b"ent_")
