@@ -1,4 +1,4 @@
-"""What a server does for its store beside requests, if it was told to: verifying, retention."""
+"""Verifying, and applying retention: done by a server beside requests, if it was told to."""
 
 import asyncio
 from typing import Final
