@@ -151,6 +151,31 @@ def test_phase_namespace_and_caller_of_responses_go_back(store: Store) -> None:
         }
 
 
+def test_unknown_fields_of_reasoning_over_responses_are_kept(store: Store) -> None:
+    summary = [{"type": "summary_text", "text": "Hm."}]
+    item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "ZW5j"}
+    whole = {**item, "mood": 7}
+    events: list[Event] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}},
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {"type": "response.completed", "response": {"status": "completed", "output": [whole]}},
+    ]
+    place = {"output_index": 0, "item_id": "rs_1", "summary_index": 0, "delta": "Hm."}
+    streamed = [events[0], {"type": "response.reasoning_summary_text.delta", **place}, *events[1:]]
+    for given in (streamed, events, events[-1:]):  # in pieces, in one, and at the end alone
+        session, message = take(store, "openai-responses", given)
+        kept = {"openai-responses": {"mood": 7}}
+        assert list(message.parts) == [Reasoning("Hm.", "rs_1", encrypted="ZW5j", extra=kept)]
+        context = session.context("openai-responses")
+        assert validators.openai_responses(context.messages, context.system) == []
+    sealed = {**whole, "summary": []}
+    response = {"status": "completed", "output": [sealed]}
+    _, message = take(
+        store, "openai-responses", [{"type": "response.completed", "response": response}]
+    )
+    assert list(message.parts) == [Reasoning("", "rs_1", encrypted="ZW5j", extra=kept)]
+
+
 def test_a_phase_is_there_when_the_stream_is_cut(store: Store) -> None:
     said = {"type": "message", "id": "m", "role": "assistant", "phase": "final_answer"}
     events = [

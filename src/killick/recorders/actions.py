@@ -143,7 +143,7 @@ def count(value: Any, *path: str) -> int:
 
 def extra(
     shape: str, value: Event, known: frozenset[str], call_id: str | None = None
-) -> list[Action]:
+) -> list[ExtraFields]:
     """Return the fields of a part that this reader has no place for, if it has any."""
     fields = {key: field for key, field in value.items() if key not in known and field is not None}
     return [ExtraFields(shape, fields, call_id)] if fields else []

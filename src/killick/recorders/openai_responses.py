@@ -8,6 +8,7 @@ from base64 import b64decode
 from typing import Any, Final
 
 from killick.journal.assembly import is_whole_object
+from killick.model.messages import Reasoning
 from killick.recorders.actions import (
     NO_ACTIONS,
     Action,
@@ -166,7 +167,7 @@ class ResponsesReader:
         """Keep the further fields of an item that are new: it comes twice, and may come changed."""
         fresh = {k: v for k, v in value.items() if k not in item.kept or item.kept[k] != v}
         item.kept |= fresh
-        return extra("openai-responses", fresh, known, call_id)
+        return [*extra("openai-responses", fresh, known, call_id)]
 
     def _renamed(self, item: _Item, event: Event) -> list[Action]:
         """Note another id: some servers stream an item's text under one of its own."""
@@ -253,16 +254,17 @@ class ResponsesReader:
             item.annotations = []
 
     def _end_reasoning(self, item: _Item, whole: Event, actions: list[Action]) -> None:
-        if not item.given:
-            parts = [*(whole.get("summary") or ()), *(whole.get("content") or ())]
-            actions.append(ReasoningPiece("\n\n".join(text_of(part.get("text")) for part in parts)))
+        parts = [*(whole.get("summary") or ()), *(whole.get("content") or ())]
+        text = "\n\n".join(text_of(part.get("text")) for part in parts)
         # Its id stands where a signature would: the provider wants both back together.
-        if item.given:
-            actions += extra("openai-responses", whole, _KNOWN_REASONING)
-        closing = ReasoningPiece(
-            signature=whole.get("id"), encrypted=whole.get("encrypted_content")
-        )
-        actions += [closing, EndPart()]
+        seal = whole.get("id"), whole.get("encrypted_content")
+        more = extra("openai-responses", whole, _KNOWN_REASONING)
+        if item.given or text:  # a seal closes the part, so it comes last
+            actions += [] if item.given else [ReasoningPiece(text)]
+            actions += [*more, ReasoningPiece("", *seal), EndPart()]
+        elif any(seal):
+            kept = {each.shape: each.fields for each in more} or None
+            actions += [WholePart(Reasoning("", *seal, extra=kept)), EndPart()]
 
     def _end_other(self, index: int, whole: Event, actions: list[Action]) -> None:
         kind = whole.get("type")

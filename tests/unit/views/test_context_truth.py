@@ -459,7 +459,16 @@ SHELL_FAILED = {
     "call_id": "c1",
     "output": [{"outcome": {"type": "exit", "exit_code": 2}}],
 }
+SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "action": {"commands": ["ls"]}}
+SHELL_OUTPUT = {
+    "type": "shell_call_output",
+    "id": "sho_1",
+    "call_id": "c1",
+    "output": [{"stdout": "a.txt", "outcome": {"type": "exit", "exit_code": 0}}],
+}
 RAN: dict[str, tuple[list[Any], str, str]] = {
+    "openai shell": ([SHELL, SHELL_OUTPUT], "ran its own tool shell with", "finished"),
+    "openai shell failing": ([SHELL, SHELL_FAILED], "ran its own tool shell with", "failed"),
     "openai": ([SEARCH], "ran its own tool web_search with", "finished"),
     "openai failing": ([FAILED], "ran its own tool pay with {}", "failed"),
     "anthropic": ([SERVED, SERVED_RESULT], "ran its own tool web_search with", "finished"),
@@ -547,13 +556,6 @@ def test_what_openai_ran_is_told_to_it_when_it_cannot_be_sent_back(session: Sess
     assert "ran its own tool image_generation here, and it finished" in sent
 
 
-SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "action": {"commands": ["ls"]}}
-SHELL_OUTPUT = {
-    "type": "shell_call_output",
-    "id": "sho_1",
-    "call_id": "c1",
-    "output": [{"stdout": "a.txt", "outcome": {"type": "exit", "exit_code": 0}}],
-}
 CONTAINER = {"type": "container_reference", "container_id": "cntr_1"}
 
 
