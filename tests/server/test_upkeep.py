@@ -43,6 +43,25 @@ def test_damage_is_named_in_the_log_and_stops_nothing(
     assert said["verified"]["damaged"] == 1
 
 
+def test_a_store_that_cannot_be_read_now_is_verified_the_next_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path / "work.db")
+
+    async def run() -> None:
+        async with AsyncStore(tmp_path / "work.db") as store:
+            pass
+        task = asyncio.create_task(StoreUpkeep(store, Log()).verify_every(0))
+        while len(caplog.records) < 2:
+            assert not task.done()
+            await asyncio.sleep(0)
+        task.cancel()
+
+    with caplog.at_level(logging.INFO, LOGGER.name):
+        asyncio.run(run())
+    assert {record.getMessage() for record in caplog.records} == {"verify_failed"}
+
+
 def test_rules_of_retention_are_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "work.db"
     fill(path)

@@ -22,7 +22,10 @@ class StoreUpkeep:
     async def verify_every(self, seconds: float) -> None:
         """Verify all sessions, then wait; the first time at once."""
         while True:
-            await self.verify()
+            try:
+                await self.verify()
+            except KillickError as error:
+                self._log.warning("verify_failed", error=type(error).__name__)
             await asyncio.sleep(seconds)
 
     async def verify(self) -> None:
