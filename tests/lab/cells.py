@@ -100,7 +100,8 @@ def _script(agent: Agent, event: Event, home: Home) -> list[Answer]:
         case "whole":
             return [Answer(Text(SAID), one, two), Answer(Text(ENDED))]
         case "kill_tools":
-            return [Answer(Text(SAID), one, two, three), Answer(Text(ENDED))]
+            # Some agents ask again while a tool still runs: their turn must not end meanwhile.
+            return [Answer(Text(SAID), one, two, three), Answer(Gate("killed"), Text(ENDED))]
         case "kill_text" | "ctrl_c":
             return [Answer(Text(HALF), Gate("half"), Text(" more.")), Answer(Text(ENDED))]
         case "failure":
