@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -234,9 +235,7 @@ class TurnCore:
             since = self.runtime.watcher.generation
             at = self.runtime.clock()
             try:
-                return (
-                    yield from write(lambda engine: self._start(engine, start, also, at))  # noqa: B023
-                )
+                return (yield from write(partial(self._start, start, also, at)))
             except SessionBusy as busy:
                 self.session.saw(self._refused_at)
                 if start.if_busy not in ("wait", "interrupt"):
@@ -250,7 +249,7 @@ class TurnCore:
             yield from self._until_free(since, deadline)
 
     def _start(
-        self, engine: EngineState, start: TurnStart, also: tuple[e.Body, ...], at_us: int
+        self, start: TurnStart, also: tuple[e.Body, ...], at_us: int, engine: EngineState
     ) -> TurnEntered:
         self._attempt = None
         self.key = self.session.key  # the session may have begun in this transaction
