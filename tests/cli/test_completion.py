@@ -24,7 +24,8 @@ def offered(sample: Sample, words: str) -> list[str]:
 
 
 def test_commands_are_offered(sample: Sample) -> None:
-    assert set(offered(sample, "killick re")) == {"rename", "rewind", "restore", "restore-backup"}
+    found = {"rename", "retention", "rewind", "restore", "restore-backup"}
+    assert set(offered(sample, "killick re")) == found
 
 
 def test_options_are_offered(sample: Sample) -> None:

@@ -94,6 +94,8 @@ def test_every_example_works(
             shared("18").server.execute(make.format(role))
     if name == "token":
         killick("token", "make", "laptop")
+    if name == "retention":
+        killick("retention", "set", "--project", ".", "--idle-after", "30d")
     if name == "undo":
         killick("compact", sample.build, "--through", "8", "--summary", "x")
     if name == "import":

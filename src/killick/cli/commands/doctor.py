@@ -366,7 +366,7 @@ def retention(
     yes: bool,
     **rules: timedelta | None,
 ) -> None:
-    """Keep rules of retention in the store, and apply them when you say so.
+    """Keep rules of retention in the store; apply them when asked.
 
     The rule of the nearest folder counts for a session, the one without a project for all others;
     a rule without a time keeps everything. Pinned sessions are kept, and those that forks are made
