@@ -568,24 +568,24 @@ async def rules_of_retention_are_kept_and_leave_receipts(world: World) -> None:
     now = timedelta(0)
     async with world.store() as store:
         for name, root in (
-            ("plain", None), ("near", "/work/a"), ("inside", "/work/a/b"), ("beside", "/work/ab"),
-            ("kept", "/work/kept"),
+            ("plain", None), ("near", "/src/a"), ("inside", "/src/a/b"), ("beside", "/src/ab"),
+            ("kept", "/src/kept"),
         ):  # fmt: skip
             await store.create_session(id=name, project=root and Project(root))
         assert await store.retention() == []
         assert await store.apply_retention(dry_run=False) == []
         await store.set_retention(idle_after=timedelta(days=1))
-        await store.set_retention("/work/kept/", deleted_after=timedelta(days=1))
-        await store.set_retention("/work/a", idle_after=timedelta(days=1))
-        await store.set_retention("/work/a", idle_after=now, deleted_after=now)
+        await store.set_retention("/src/kept/", deleted_after=timedelta(days=1))
+        await store.set_retention("/src/a", idle_after=timedelta(days=1))
+        await store.set_retention("/src/a", idle_after=now, deleted_after=now)
     async with world.store() as store:
         rules = {rule.project: rule for rule in await store.retention()}
-        assert list(rules) == [None, "/work/a", "/work/kept"], "the tenant's own is first"
-        assert rules["/work/a"].idle_after == now
+        assert list(rules) == [None, "/src/a", "/src/kept"], "the tenant's own is first"
+        assert rules["/src/a"].idle_after == now
         assert rules[None].deleted_after is None
         planned = {gone.session_id: gone for gone in await store.apply_retention()}
         assert planned.keys() == {"near", "inside"}
-        assert planned["inside"].because == "idle, by the rule for /work/a"
+        assert planned["inside"].because == "idle, by the rule for /src/a"
         assert not any(gone.done for gone in planned.values())
         assert len(await store.sessions()) == 5
         done = await store.apply_retention(dry_run=False)
@@ -598,12 +598,12 @@ async def rules_of_retention_are_kept_and_leave_receipts(world: World) -> None:
         notes = {note.session_id: note for note in await store.erasures()}
         assert notes.keys() == {"beside", "near", "inside"}
         assert notes["beside"].because is None
-        assert notes["near"].because == "retention: deleted, by the rule for /work/a"
+        assert notes["near"].because == "retention: deleted, by the rule for /src/a"
         assert all(note.entries > 0 for note in notes.values())
         assert len(await store.erasures(limit=1)) == 1
-        await store.drop_retention("/work/a")
-        await raises(errors.UsageError, store.drop_retention("/work/a"))
-        assert [rule.project for rule in await store.retention()] == [None, "/work/kept"]
+        await store.drop_retention("/src/a")
+        await raises(errors.UsageError, store.drop_retention("/src/a"))
+        assert [rule.project for rule in await store.retention()] == [None, "/src/kept"]
         await raises(ValueError, store.set_retention(idle_after=timedelta(days=-1)))
         await raises(errors.UsageError, store.set_retention("", idle_after=now))
 
