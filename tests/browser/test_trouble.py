@@ -216,7 +216,7 @@ def test_a_session_of_5000_messages_is_shown_from_its_end_and_searched_to_its_be
     page.keyboard.type("xylophone")
     page.locator(".hit").first.click()
     found = page.locator(".message.found")
-    expect(found).to_be_in_viewport()
+    expect(found).to_be_in_viewport(timeout=30_000)  # all pages before it are read
     expect(found).to_contain_text("xylophone")
 
 
