@@ -31,8 +31,8 @@ PROMPTS: Final = 20
 
 _WORDS: Final = 20
 _PATIENCE_SECONDS: Final = 60.0
-_REST_SECONDS: Final = (0.5, 2.5)
-"""Between two deaths."""
+_REST_SECONDS: Final = (0.2, 1.0)
+"""Between two deaths: less than the prompts of one client take."""
 
 
 class Address:
