@@ -86,10 +86,12 @@ def test_work_runs_a_command_for_what_is_due(path: Path) -> None:
 def test_work_goes_on_until_it_is_interrupted(path: Path) -> None:
     assert run_process("--store", str(path), "settle", "ses_run", "call_1", "--ran").code == 0
     words = ["work", "--store", str(path), "--", sys.executable, "-c", AGENT]
-    with (
-        subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, env=environment()) as working,
-        Store(path) as store,
-    ):
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job may ignore it
+    try:
+        working = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, env=environment())
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    with working, Store(path) as store:
         assert working.stdout is not None
         assert b"completed" in working.stdout.readline()
         assert store.session("ses_run").messages()[-1].text == "went on"
