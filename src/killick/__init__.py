@@ -81,12 +81,18 @@ from killick.model.sessions import (
 )
 from killick.search.results import Hit, Hits
 from killick.session.sync import Session, Store
-from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.session.sync_blocks import Stream, Tool, Turn, WriteBatch
 from killick.stores.engine.state import Receipt
 
 if TYPE_CHECKING:
     from killick.session.aio import AsyncSession, AsyncStore
-    from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncToolRun, AsyncTurn
+    from killick.session.aio_blocks import (
+        AsyncStream,
+        AsyncTool,
+        AsyncToolRun,
+        AsyncTurn,
+        AsyncWriteBatch,
+    )
     from killick.session.aio_feeds import (
         AsyncFeed,
         AsyncFollowing,
@@ -97,6 +103,7 @@ if TYPE_CHECKING:
         ActiveDay,
         AddedMessages,
         BackupReceipt,
+        BatchedWrite,
         Calling,
         Changes,
         Checks,
@@ -174,7 +181,9 @@ __all__ = [
     "AsyncTool",
     "AsyncToolRun",
     "AsyncTurn",
+    "AsyncWriteBatch",
     "BackupReceipt",
+    "BatchedWrite",
     "BlobNotFound",
     "BudgetTooSmall",
     "CallFinished",
@@ -317,9 +326,11 @@ __all__ = [
     "UsageError",
     "Verified",
     "WorkLost",
+    "WriteBatch",
 ]
 
 _ASYNC = {
+    "AsyncWriteBatch": "aio_blocks",
     "AsyncFeed": "aio_feeds",
     "AsyncFollowing": "aio_feeds",
     "AsyncPartEvents": "aio_feeds",

@@ -39,6 +39,7 @@ from killick.model.sessions import (
 )
 from killick.search.port import Order
 from killick.search.results import Hit, Hits
+from killick.session.batch import BatchedWrite
 from killick.session.core.figures import ActiveDay, Totals, UsageBy
 from killick.session.core.queries import Changes, Progress
 from killick.session.core.session import AddedMessages, Content, Steer
@@ -61,13 +62,13 @@ from killick.views.timeline import TimedTurn, TimedWait
 from killick.views.transcript import Shown, ShownSettlement
 
 __all__ = [
-    "ActiveDay", "AddedMessages", "ApprovalAsked", "BackupReceipt", "Calling", "Cause", "Changes",
-    "Checks", "Clock", "ClosedTurn", "Content", "Context", "CountTokens", "Cursor", "Database",
-    "Delta", "DueWork", "Durability", "Effect", "Effects", "Entry", "Erasure", "ErasureNote",
-    "Errors", "ExpectedLink", "Extra", "Fed", "Feed", "Figures", "File", "Finding", "Followed",
-    "FollowedDelta", "FollowedItem", "Following", "Fork", "Format", "Found", "Hit", "Hits",
-    "IdSource", "IfBusy", "Image", "Json", "Limits", "LinkedEntry", "Message", "Namer", "News",
-    "Opaque", "Order", "Outcome", "Parent", "Part", "PartEvent", "PartEvents", "PartType",
+    "ActiveDay", "AddedMessages", "ApprovalAsked", "BackupReceipt", "BatchedWrite", "Calling",
+    "Cause", "Changes", "Checks", "Clock", "ClosedTurn", "Content", "Context", "CountTokens",
+    "Cursor", "Database", "Delta", "DueWork", "Durability", "Effect", "Effects", "Entry", "Erasure",
+    "ErasureNote", "Errors", "ExpectedLink", "Extra", "Fed", "Feed", "Figures", "File", "Finding",
+    "Followed", "FollowedDelta", "FollowedItem", "Following", "Fork", "Format", "Found", "Hit",
+    "Hits", "IdSource", "IfBusy", "Image", "Json", "Limits", "LinkedEntry", "Message", "Namer",
+    "News", "Opaque", "Order", "Outcome", "Parent", "Part", "PartEvent", "PartEvents", "PartType",
     "Partial", "Progress", "Project", "Prompt", "Reasoning", "Receipt", "Redact", "Removal",
     "RestoreReceipt", "RetentionRule", "Role", "Salvaged", "SessionInfo", "SessionNote",
     "SettledBy", "Shown", "ShownSettlement", "Starts", "Steer", "StoreFollowing", "TakenWork",

@@ -23,6 +23,11 @@ def event(delta: dict[str, Any], reason: str | None = None) -> bytes:
     return b"data: " + json.dumps({"id": "c", "choices": [choice]}).encode() + b"\n\n"
 
 
+def open_store(path: Path) -> AsyncStore:
+    """Open a store whose flushes, which no request waits for, are not counted with the others."""
+    return AsyncStore(path, indexing=False, window_seconds=30)
+
+
 async def commits(
     store: AsyncStore,
     conversations: Conversations,
@@ -66,7 +71,7 @@ def counted(path: Path, *requests: tuple[list[Any], tuple[bytes, ...]], **asked:
     """Record requests one after another; the commits that each of them waited for."""
 
     async def main() -> list[int]:
-        async with AsyncStore(path, indexing=False) as store:
+        async with open_store(path) as store:
             conversations = Conversations(store, abandon_seconds=60)
             return [
                 await commits(store, conversations, said, *answer, **asked)
@@ -80,7 +85,7 @@ def test_a_request_waits_for_one_commit_the_first_of_a_conversation_too(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with AsyncStore(tmp_path / "s.db", indexing=False) as store:
+        async with open_store(tmp_path / "s.db") as store:
             conversations = Conversations(store, abandon_seconds=60)
             said: list[Any] = [{"role": "user", "content": "Hello."}]
             first = await commits(
@@ -106,7 +111,7 @@ def test_a_request_waits_for_one_commit_the_first_of_a_conversation_too(
 
 def test_a_conversation_that_was_let_go_of_is_found_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with AsyncStore(tmp_path / "s.db", indexing=False) as store:
+        async with open_store(tmp_path / "s.db") as store:
             conversations = Conversations(store, abandon_seconds=60)
             said: list[Any] = [{"role": "user", "content": "Hello."}]
             answer = event({"content": "Hi."}), event({}, "stop")
@@ -251,7 +256,7 @@ def test_what_is_remembered_of_conversations_does_not_grow(monkeypatch: pytest.M
 
 def test_another_process_that_was_faster_has_the_session(tmp_path: Path) -> None:
     async def main() -> None:
-        async with AsyncStore(tmp_path / "s.db", indexing=False) as store:
+        async with open_store(tmp_path / "s.db") as store:
             slow, fast = (Conversations(store, abandon_seconds=60) for _ in range(2))
             (family := slow._family(("/s", "mine"), None, "mine")).loaded = True
             assert not family.threads  # it has looked, and there was none

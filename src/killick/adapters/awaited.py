@@ -9,9 +9,9 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
 
 from killick.session.aio import AsyncSession, AsyncStore
-from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn
+from killick.session.aio_blocks import AsyncStream, AsyncTool, AsyncTurn, AsyncWriteBatch
 from killick.session.sync import Session, Store
-from killick.session.sync_blocks import Stream, Tool, Turn
+from killick.session.sync_blocks import Stream, Tool, Turn, WriteBatch
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ _FACES: Final[dict[type, type]] = {
     Turn: AsyncTurn,
     Stream: AsyncStream,
     Tool: AsyncTool,
+    WriteBatch: AsyncWriteBatch,
 }
 
 

@@ -9,9 +9,8 @@ import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -36,23 +35,21 @@ from killick.proxy.history import (
 )
 from killick.proxy.request import Brought, ModelRequest, own_words, units_of
 from killick.proxy.threads import (
+    Batch,
     Exchange,
     Family,
     Thread,
     ThreadCall,
+    add_result,
+    add_said,
     messages_of,
     parts_of,
-    result_of,
-    said,
 )
 from killick.proxy.wire import AgentSource
 from killick.recorders.model_call import Plan
 from killick.recorders.record_pushed import PushedRecording
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_blocks import AsyncTurn
-from killick.session.drive.drive_async import settle
-from killick.session.drive.steps import Flow, Write, read
-from killick.stores.contract import Reader
 
 NOTE: Final = "recorded by the proxy"
 """The note that an import looks for: what the proxy has recorded does not come in again."""
@@ -83,7 +80,7 @@ class Conversations:
     @property
     def tenant(self) -> str:
         """Whose sessions are recorded."""
-        return self._store._core.runtime().tenant
+        return self._store.tenant
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -150,13 +147,14 @@ class Conversations:
         """Find the sessions of this family that are stored already."""
         ids: list[str] = []
         if family.name is not None:
-            ids = await self._existing([family.name])
+            ids = [family.name]
         elif family.source is not None:
-            ids = await self._existing([session_id_of(family.source.agent, family.source.id)])
+            ids = [session_id_of(family.source.agent, family.source.id)]
         else:
             if self._listed is None:
                 self._listed = await self._list()
             ids = self._listed.get(key[1], [])[:_CANDIDATES_MAX]
+        ids = [session_id for session_id in ids if await self._store.has_session(session_id)]
         for session_id in list(ids):  # none, for a conversation that is new
             forks = await self._store.sessions(fork_of=session_id, limit=_CANDIDATES_MAX)
             children = await self._store.sessions(parent=session_id, limit=_CANDIDATES_MAX)
@@ -166,15 +164,6 @@ class Conversations:
         for session_id in ids:
             await self._add(family, await self._store.session(session_id))
         family.loaded = True
-
-    async def _existing(self, ids: list[str]) -> list[str]:
-        runtime = self._store._core.runtime()
-
-        def look(reader: Reader) -> list[str]:
-            rows = (reader.find_session(runtime.tenant, session_id) for session_id in ids)
-            return [row.id for row in rows if row is not None and not row.about.deleted]
-
-        return await settle(runtime, read(look))
 
     async def _list(self) -> OrderedDict[str, list[str]]:
         """Return recorded sessions by the hash of how they begin, the newest of each first."""
@@ -189,8 +178,7 @@ class Conversations:
 
     async def _add(self, family: Family, session: AsyncSession) -> Thread:
         """Read a session that is stored already; the next request marks it for imports."""
-        marking = partial(session._core.note_all, [SessionNote(NOTE, key=PROXY_NOTE_KEY)])
-        thread = Thread(session, marking)
+        thread = Thread(session, is_marked=False)
         await thread.load()
         family.threads.append(thread)
         return thread
@@ -199,12 +187,13 @@ class Conversations:
         self, family: Family, key: tuple[str, str], request: ModelRequest, parent: str | None
     ) -> Exchange:
         thread, compared = self._choose(family, request)
+        batch = self._store.batch()
         agent = family.source.agent if family.source is not None else None
         known = thread is not None and compared.shared > 0 and not thread.offers_tools
         if purpose_of(request, agent=agent, known=known) == "beside":
-            return await self._take_beside(family, key, request)
+            return await self._take_beside(batch, family, key, request)
         if thread is None:
-            thread = await self._plan(family, request, parent)
+            thread = await self._begin_session(batch, family, request, parent)
             compared = Comparison("continues", 0, _everything(request))
         elif compared.relation == "forks":
             thread = await self._fork(family, thread, compared)
@@ -214,7 +203,7 @@ class Conversations:
         thread.offers_tools = thread.offers_tools or request.offers_tools
         thread.touched = time.monotonic()
         try:
-            turn, retried = await self._write(thread, sort_fresh(compared.fresh), compared)
+            turn, retried = await self._write(batch, thread, sort_fresh(compared.fresh), compared)
         except (IdConflict, SessionNotFound):
             if thread in family.threads:
                 raise
@@ -243,7 +232,7 @@ class Conversations:
         retried: PushedRecording | None,
     ) -> Exchange:
         plan = Plan(request.shape, request.asked, None, retried, "keep")
-        exchange = Exchange(family, thread, turn, plan)
+        exchange = Exchange(self._store, family, thread, turn, plan)
         thread.open_calls += 1
         return exchange
 
@@ -265,7 +254,13 @@ class Conversations:
 
     # -- sessions ----------------------------------------------------------------------------------
 
-    async def _plan(self, family: Family, request: ModelRequest, parent: str | None) -> Thread:
+    async def _begin_session(
+        self,
+        batch: Batch,
+        family: Family,
+        request: ModelRequest,
+        parent: str | None,
+    ) -> Thread:
         """Return a session that begins with what the request brings."""
         first, main = _first(request), family.main
         marks: dict[str, object] = {"first": first}
@@ -284,19 +279,16 @@ class Conversations:
                 above = Parent(over.main.session.id, over.main.turn.id)
         elif family.name is not None:
             session_id = family.name
-        return await self._begun_later(
-            session_id,
+        session = batch.create_session(
+            id=session_id,
             title=_title(request),
-            session_type=session_type,
+            titled_by="import",
+            type=session_type,
             project=await _project_of(request),
             parent=above,
             extra={"proxy": marks},
         )
-
-    async def _begun_later(self, session_id: str | None, **about: Any) -> Thread:
-        store = self._store._core
-        core, beginning = store.plan_session(session_id, titled_by="import", **about)
-        return Thread(AsyncSession(core), lambda: beginning)
+        return Thread(session)
 
     async def _fork(self, family: Family, thread: Thread, compared: Comparison) -> Thread:
         """Begin a session with what a request has in common with a stored one."""
@@ -311,82 +303,95 @@ class Conversations:
             await thread.session.compact(summary, through)
 
     async def _take_beside(
-        self, family: Family, key: tuple[str, str], request: ModelRequest
+        self,
+        batch: Batch,
+        family: Family,
+        key: tuple[str, str],
+        request: ModelRequest,
     ) -> Exchange:
         """Record a call beside the conversation, in a hidden session of its own."""
-        thread = family.beside or await self._beside(family, key)
+        thread = family.beside or await self._beside(batch, family, key)
         prompts = [piece for piece in request.units if piece.unit.role == "user"][-1:]
-        if thread.turn is not None and thread.open_calls == 0:
-            await thread.write(thread.ending(abandoned=True))
-        steps = self._first_steps(thread, prompts)
+        if thread.open_calls == 0:
+            thread.let_go(batch, abandoned=True)
+        self._add_first(batch, thread, prompts)
         if thread.turn is not None:  # two at once: the second is another call of the same turn
             turn = thread.turn
-            await thread.write([*steps, *said(turn, prompts)])
+            add_said(batch, turn, prompts)
+            await batch.write()
         else:
-            turn = await self._begin(thread, steps, parts_of(prompts))
+            turn = await self._begin(batch, thread, parts_of(prompts))
         family.beside = thread
         return self._exchange(family, thread, turn, request, None)
 
-    async def _beside(self, family: Family, key: tuple[str, str]) -> Thread:
+    async def _beside(self, batch: Batch, family: Family, key: tuple[str, str]) -> Thread:
         main = family.main
         base = main.session.id if main is not None else session_id_of(*key)
         session_id = keyed_id("ses", base, "beside")
-        if await self._existing([session_id]):
+        if await self._store.has_session(session_id):
             return Thread(await self._store.session(session_id))
-        return await self._begun_later(
-            session_id,
+        session = batch.create_session(
+            id=session_id,
             title="calls beside the conversation",
-            session_type="hidden",
-            project=None,
-            parent=None,
+            titled_by="import",
+            type="hidden",
             extra={"proxy": {"beside": base if main is not None else None}},
         )
+        return Thread(session)
 
     # -- what is new -------------------------------------------------------------------------------
 
     async def _write(
-        self, thread: Thread, fresh: Fresh, compared: Comparison
+        self, batch: Batch, thread: Thread, fresh: Fresh, compared: Comparison
     ) -> tuple[AsyncTurn, PushedRecording | None]:
         """Record what is new, in one commit where it can be.
 
         Returns the turn that goes on, and the call that it retries.
         """
         await self._notice_ending(thread)
-        retried, left = thread.failed, thread.ending(abandoned=True) if fresh.unseen else []
-        steps = [*self._first_steps(thread, (*fresh.unseen, *fresh.results, *fresh.said)), *left]
+        retried = thread.failed
+        self._add_first(batch, thread, (*fresh.unseen, *fresh.results, *fresh.said))
+        added = None
         if fresh.unseen:
-            steps.append(self._unseen(thread, fresh.unseen))
+            thread.let_go(batch, abandoned=True)
+            added = batch.add_messages(
+                thread.session, unseen_messages(fresh.unseen), source="proxy"
+            )
         calls = self._waiting_calls(thread, fresh.results)
-        steps += [result_of(thread, call_id, call, piece) for call_id, call, piece in calls]
+        for call_id, call, piece in calls:
+            add_result(batch, thread, call_id, call, piece)
         answered = {call.turn_id for _, call, _ in calls}
         if fresh.prompt:
             retried = None
             if thread.turn is not None and thread.turn.id in answered:
-                await thread.write([*steps, *said(thread.turn, fresh.said)])
+                add_said(batch, thread.turn, fresh.said)
+                await batch.write()
             else:
                 rest = [piece for piece in fresh.said if piece.unit.role == "system"]
-                steps += thread.leaving()
-                await self._begin(thread, steps, parts_of(fresh.prompt), messages_of(rest))
+                thread.leave(batch)
+                await self._begin(batch, thread, parts_of(fresh.prompt), messages_of(rest))
         elif thread.turn is None:
-            if fresh.unseen:  # only then is it known which turn is gone on with
-                await thread.write(steps)
-                steps = []
+            if added is not None:  # only then is it known which turn is gone on with
+                await batch.write()
+                assert added.result is not None
+                thread.last_turn = (thread.last_turn, *added.result.turns)[-1]
             retry = compared.relation == "retries" and not answered
             await self._begin(
+                batch,
                 thread,
-                steps,
                 None,
                 messages_of(fresh.said),
                 continues=None if retry else thread.last_turn,
                 retry_of=thread.last_turn if retry else None,
             )
         else:
-            await thread.write([*steps, *said(thread.turn, fresh.said)])
+            add_said(batch, thread.turn, fresh.said)
+            await batch.write()
         for call_id, _, _ in calls:
             thread.waiting.pop(call_id, None)
         if compared.relation != "retries":
             retried = None
-        thread.beginning = thread.failed = None
+        thread.is_marked, thread.failed = True, None
         thread.units += [piece.unit for piece in compared.fresh if piece.unit.role != "system"]
         assert thread.turn is not None
         return thread.turn, retried
@@ -394,23 +399,23 @@ class Conversations:
     async def _notice_ending(self, thread: Thread) -> None:
         """Let go of a turn that was stopped, or ended by another process."""
         turn = thread.turn
-        if turn is not None and (turn.status != "running" or turn._core.stop_asked is not None):
-            await thread.write(thread.ending(abandoned=True))
+        if turn is not None and (turn.status != "running" or turn.stop_asked is not None):
+            batch = self._store.batch()
+            thread.let_go(batch, abandoned=True)
+            await batch.write()
 
-    def _first_steps(
-        self, thread: Thread, pieces: Iterable[Brought]
-    ) -> list[Flow[Any] | Write[Any]]:
-        """Return what is written before all else: the session's beginning, and blobs."""
-        blobs = [data for piece in pieces for data in piece.blobs.values()]
-        return [
-            *([] if thread.beginning is None else [thread.beginning()]),
-            *(self._store._core.put_blob(data) for data in blobs),
-        ]
+    def _add_first(self, batch: Batch, thread: Thread, pieces: Iterable[Brought]) -> None:
+        """Write before all else that the session is marked, and blobs."""
+        if not thread.is_marked:
+            batch.note_all(thread.session, [SessionNote(NOTE, key=PROXY_NOTE_KEY)])
+        for piece in pieces:
+            for data in piece.blobs.values():
+                batch.put_blob(data)
 
     async def _begin(
         self,
+        batch: Batch,
         thread: Thread,
-        steps: Iterable[Flow[Any] | Write[Any]],
         prompt: tuple[Part, ...] | None,
         also: Sequence[Message] = (),
         *,
@@ -421,7 +426,8 @@ class Conversations:
         turn = thread.session.turn(
             prompt or None, starts="unseen", continues=continues, retry_of=retry_of
         )
-        await thread.write([*steps, turn._entering(also)])
+        batch.begin(turn, also)
+        await batch.write()
         thread.turn, thread.last_turn = turn, turn.id
         return turn
 
@@ -439,23 +445,13 @@ class Conversations:
                 calls.append((call_id, waiting.pop(call_id), piece))
         return calls
 
-    def _unseen(self, thread: Thread, unseen: Iterable[Brought]) -> Flow[None]:
-        """Append what was said elsewhere, as turns that are over."""
-        messages = [
-            Message("tool" if piece.unit.role == "result" else piece.unit.role, piece.parts)
-            for piece in unseen
-        ]
-        added = yield from thread.session._core.add_messages(messages, "proxy", None)
-        thread.last_turn = added.turns[-1] if added.turns else thread.last_turn
-
     # -- over time ---------------------------------------------------------------------------------
 
     def answered(self, exchange: Exchange, key_of: str | None = None) -> None:
         """Remember under which of the provider's ids an answer can be followed."""
-        ended = exchange.recording._core.ended
         for key, family in reversed(self._families.items()):
             if family is exchange.family:
-                for value in ended.provider_ids.values():
+                for value in exchange.recording.provider_ids.values():
                     self._responses[value] = key
                 break
         while len(self._responses) > _RESPONSES_MAX:
@@ -485,7 +481,9 @@ class Conversations:
                 if thread.turn is None or thread.open_calls or idle < limit:
                     continue
                 async with family.lock:
-                    await thread.write(thread.leaving())
+                    batch = self._store.batch()
+                    thread.leave(batch)
+                    await batch.write()
                     count += 1
         return count
 
@@ -502,6 +500,14 @@ def _first(request: ModelRequest) -> str:
 
 def _everything(request: ModelRequest) -> tuple[Brought, ...]:
     return request.units
+
+
+def unseen_messages(pieces: Iterable[Brought]) -> list[Message]:
+    """Return what was said elsewhere, results too, as messages."""
+    return [
+        Message("tool" if piece.unit.role == "result" else piece.unit.role, piece.parts)
+        for piece in pieces
+    ]
 
 
 def _title(request: ModelRequest) -> str | None:

@@ -1,10 +1,8 @@
 """Stored sessions as requests are compared with them, and one request on its way into one."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -14,10 +12,10 @@ from killick.proxy.request import Brought, RequestUnit, unit_of, units_of
 from killick.proxy.wire import AgentSource
 from killick.recorders.model_call import Plan
 from killick.recorders.record_pushed import PushedRecording
-from killick.session.aio import AsyncSession
-from killick.session.aio_blocks import AsyncTurn
-from killick.session.drive.drive_async import settle
-from killick.session.drive.steps import Flow, Write, together
+from killick.session.aio import AsyncSession, AsyncStore
+from killick.session.aio_blocks import AsyncTurn, AsyncWriteBatch
+
+Batch = AsyncWriteBatch[AsyncSession]
 
 
 class ThreadCall(msgspec.Struct):
@@ -30,12 +28,10 @@ class ThreadCall(msgspec.Struct):
 class Thread:
     """One stored session as a request is compared with it."""
 
-    def __init__(
-        self, session: AsyncSession, beginning: Callable[[], Flow[Any]] | None = None
-    ) -> None:
+    def __init__(self, session: AsyncSession, *, is_marked: bool = True) -> None:
         self.session = session
-        self.beginning = beginning
-        """Begins the session, or marks it for imports, in the commit of the next request."""
+        self.is_marked = is_marked
+        """Whether an import knows that it was recorded; else the next request's commit says so."""
         self.units: list[RequestUnit] = []
         self.waiting: dict[str, ThreadCall] = {}
         self.answers: tuple[str, ...] = ()
@@ -69,28 +65,25 @@ class Thread:
         turns = await self.session.turns()
         self.last_turn = turns[-1].id if turns else None
 
-    def ending(
-        self, error: BaseException | None = None, *, abandoned: bool = False
-    ) -> list[Flow[None]]:
-        """Let go of the running turn; return what ends it: completed, failed, or as abandoned."""
+    def let_go(
+        self,
+        batch: Batch,
+        error: BaseException | None = None,
+        *,
+        abandoned: bool = False,
+    ) -> None:
+        """Let go of the running turn; the batch ends it: completed, failed, or as abandoned."""
         turn, self.turn = self.turn, None
-        if turn is None:
-            return []
-        # Another process may have ended it.
-        return [unless(turn._core.leave(error, "abandoned" if abandoned else None), ConflictError)]
+        if turn is not None:
+            ended = batch.end(turn, error, "abandoned" if abandoned else None)
+            ended.unless(ConflictError)  # another process may have ended it
 
-    def leaving(self) -> list[Flow[None]]:
-        """Let go of a turn that a new prompt leaves behind, or none comes for; return its end."""
+    def leave(self, batch: Batch) -> None:
+        """Let go of a turn that a new prompt leaves behind, or none comes for."""
         if self.failed is not None and self.failed.error is not None:
-            return self.ending(AnswerBroken(self.failed.error))
-        return self.ending(abandoned=True)
-
-    async def write(self, flows: Iterable[Flow[Any] | Write[Any]]) -> None:
-        """Write all of it in one commit. If interrupted: written or not, and known to the turns."""
-        core = self.session._core
-        keys = [core.key] if core.key else []
-        if flows := list(flows):
-            await settle(core.runtime(), together(flows, keys))
+            self.let_go(batch, AnswerBroken(self.failed.error))
+        else:
+            self.let_go(batch, abandoned=True)
 
 
 class Family:
@@ -121,7 +114,10 @@ class Family:
 class Exchange:
     """One request that is recorded, from its prompt to the end of its answer."""
 
-    def __init__(self, family: Family, thread: Thread, turn: AsyncTurn, plan: Plan) -> None:
+    def __init__(
+        self, store: AsyncStore, family: Family, thread: Thread, turn: AsyncTurn, plan: Plan
+    ) -> None:
+        self._store = store
         self.family = family
         self.thread = thread
         self.turn = turn
@@ -172,7 +168,7 @@ class Exchange:
             thread.touched = time.monotonic()
 
     async def _finished(self) -> None:
-        thread, recording = self.thread, self.recording
+        thread, recording, batch = self.thread, self.recording, self._store.batch()
         answer = recording.answer
         if recording.complete:
             thread.failed = None
@@ -185,14 +181,15 @@ class Exchange:
             calls = [c for c in answer.tool_calls if c.tool_type in ("function", "custom")]
             goes_on = bool(calls) or recording.finish_reason == "pause_turn"
             if not goes_on and thread.turn is self.turn and thread.open_calls <= 1:
-                await thread.write(thread.ending())
+                thread.let_go(batch)
         else:
             thread.failed = recording
             if any(isinstance(part, Text | ToolCall) for part in answer.parts):
                 thread.units.append(unit_of("assistant", answer.parts))
         if self.beside and thread.turn is self.turn:
             failed = None if recording.complete else AnswerBroken(recording.error or "no answer")
-            await thread.write(thread.ending(failed))
+            thread.let_go(batch, failed)
+        await batch.write()
 
 
 class AnswerBroken(KillickError):
@@ -200,12 +197,6 @@ class AnswerBroken(KillickError):
 
 
 # -- what is written of a request ------------------------------------------------------------------
-
-
-def unless(flow: Flow[Any], *refusals: type[KillickError]) -> Flow[None]:
-    """Carry a flow out; nothing is wrong where one of these refuses it."""
-    with contextlib.suppress(*refusals):
-        yield from flow
 
 
 def parts_of(pieces: Iterable[Brought]) -> tuple[Part, ...]:
@@ -219,15 +210,19 @@ def messages_of(pieces: Iterable[Brought]) -> list[Message]:
     ]
 
 
-def said(turn: AsyncTurn, pieces: Iterable[Brought]) -> list[Write[Any]]:
-    messages = messages_of(pieces)
-    return [turn._core.record_all(messages)] if messages else []
+def add_said(batch: Batch, turn: AsyncTurn, pieces: Iterable[Brought]) -> None:
+    """Record what was said beside the prompt of a turn."""
+    if messages := messages_of(pieces):
+        batch.record_all(turn, messages)
 
 
-def result_of(thread: Thread, call_id: str, call: ThreadCall, piece: Brought) -> Flow[None]:
+def add_result(
+    batch: Batch, thread: Thread, call_id: str, call: ThreadCall, piece: Brought
+) -> None:
     (result,) = piece.parts
     assert isinstance(result, ToolResult)
-    flow = thread.session._core.finish_tool(
+    finished = batch.finish_tool(
+        thread.session,
         call.turn_id,
         call_id,
         result.content,
@@ -235,4 +230,4 @@ def result_of(thread: Thread, call_id: str, call: ThreadCall, piece: Brought) ->
         structured=result.structured,
     )
     # It has a result, or was cut off in its arguments: the first is the result.
-    return unless(flow, CallNotFound, TurnNotFound, ConflictError, InvalidEntry)
+    finished.unless(CallNotFound, TurnNotFound, ConflictError, InvalidEntry)

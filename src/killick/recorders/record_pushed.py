@@ -30,6 +30,11 @@ class PushedRecording(Handle):
         """Return True once the shape's end mark came."""
         return self._applier.ended
 
+    @property
+    def provider_ids(self) -> dict[str, str]:
+        """Return the ids that the provider gave the answer so far, by their names."""
+        return self._core.ended.provider_ids
+
     async def begin(self) -> None:
         """Record that the model is asked; durable on return.
 

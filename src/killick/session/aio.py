@@ -28,7 +28,7 @@ from killick.model.sessions import (
 )
 from killick.search.port import Order
 from killick.search.results import Hits
-from killick.session.aio_blocks import AsyncTurn
+from killick.session.aio_blocks import AsyncTurn, AsyncWriteBatch
 from killick.session.aio_feeds import (
     AsyncFeed,
     AsyncFollowing,
@@ -53,7 +53,7 @@ from killick.session.drive.drive_async import in_thread, settle
 from killick.session.drive.steps import Flow
 from killick.session.open import Durability, StoreOptions, Url, opener
 from killick.session.runtime import Clock, IdSource, random_ids, system_clock
-from killick.session.sync import Store
+from killick.session.sync import Store, StoreAttributes
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
 T = TypeVar("T")
 
 
-class AsyncStore(AsyncUpkeep):
+class AsyncStore(StoreAttributes, AsyncUpkeep):
     """Sessions that survive. Opened by `async with`, or by the first call that needs it."""
 
     def __init__(
@@ -126,11 +126,6 @@ class AsyncStore(AsyncUpkeep):
         if runtime is not None:
             await in_thread(runtime.close)
 
-    @property
-    def status(self) -> str:
-        """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
-        return self._core.runtime().writer.status
-
     async def create_session(
         self,
         *,
@@ -161,6 +156,10 @@ class AsyncStore(AsyncUpkeep):
     async def session(self, session_id: str) -> "AsyncSession":
         """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
         return AsyncSession(await self._run(open_session(self._core, session_id)))
+
+    async def has_session(self, session_id: str) -> bool:
+        """Tell whether there is a session of this id that is not deleted."""
+        return await self._run(self._core.has_session(session_id))
 
     async def open_session(
         self,
@@ -300,6 +299,10 @@ class AsyncStore(AsyncUpkeep):
         )
         return await self._run(flow)
 
+    def batch(self) -> AsyncWriteBatch["AsyncSession"]:
+        """Return an empty batch: what it is given is made durable by one commit."""
+        return AsyncWriteBatch(self._core, AsyncSession)
+
     async def take_due(self, limit: int = 1, lease_seconds: float = 60.0) -> TakenWork:
         """Take turns that broke by accident and may be continued, at most `limit` of them.
 
@@ -400,18 +403,6 @@ class AsyncSession(AsyncAmend):
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id!r} head={self.head}>"
-
-    @property
-    def id(self) -> str:
-        return self._core.id
-
-    @property
-    def title(self) -> str | None:
-        return self._core.title
-
-    @property
-    def head(self) -> int:
-        return self._core.head
 
     def turn(
         self,

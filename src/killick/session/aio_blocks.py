@@ -13,6 +13,7 @@ from killick.model import entries as e
 from killick.model.causes import Cause
 from killick.model.effects import Effect
 from killick.model.messages import Json, Message, Role, ToolCall, ToolResult
+from killick.session.batch import BatchCore, SessionT
 from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
@@ -474,3 +475,20 @@ class AsyncTool(AsyncBlock[ToolCore]):
         """
         flow = self._core.finish(content, is_error=is_error, structured=structured)
         return await settle(self._core.turn.runtime, flow)
+
+
+class AsyncWriteBatch(BatchCore[SessionT, AsyncTurn]):
+    """Writes that are made in one commit, in the order in which they were given.
+
+    Each does what the method of its name does on its own.
+    """
+
+    async def write(self) -> None:
+        """Write all of it; durable on return. The batch is empty then, and can be used again.
+
+        A write that a rule refuses is refused alone, and its error is raised when the others are
+        done. Where the store fails, nothing is written.
+
+        If interrupted: all of it is written or nothing; a turn that was begun is ended first.
+        """
+        await settle(self._store.runtime(), self._taken())

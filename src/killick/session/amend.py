@@ -28,8 +28,26 @@ def _methods_of(owner: str) -> Callable[[C], C]:
     return rename
 
 
+class SessionAttributes:
+    """Properties of a session, the same on both faces."""
+
+    _core: SessionCore
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    @property
+    def title(self) -> str | None:
+        return self._core.title
+
+    @property
+    def head(self) -> int:
+        return self._core.head
+
+
 @_methods_of("Session")
-class Amend:
+class Amend(SessionAttributes):
     """The synchronous face."""
 
     _core: SessionCore
@@ -183,7 +201,7 @@ class Amend:
 
 
 @_methods_of("AsyncSession")
-class AsyncAmend:
+class AsyncAmend(SessionAttributes):
     """The asynchronous face."""
 
     _core: SessionCore

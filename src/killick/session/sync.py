@@ -46,7 +46,7 @@ from killick.session.drive.steps import Flow, run
 from killick.session.feeds import Feed, Following, PartEvents, StoreFollowing
 from killick.session.open import Durability, StoreOptions, Url, opener
 from killick.session.runtime import Clock, IdSource, random_ids, system_clock
-from killick.session.sync_blocks import Turn
+from killick.session.sync_blocks import Turn, WriteBatch
 from killick.stores.engine.state import Receipt
 from killick.stores.engine.turn_ops import IfBusy
 
@@ -60,7 +60,23 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
 T = TypeVar("T")
 
 
-class Store(Upkeep):
+class StoreAttributes:
+    """Properties of a store, the same on both faces."""
+
+    _core: StoreCore
+
+    @property
+    def tenant(self) -> str:
+        """Whose sessions these are."""
+        return self._core.runtime().tenant
+
+    @property
+    def status(self) -> str:
+        """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
+        return self._core.runtime().writer.status
+
+
+class Store(StoreAttributes, Upkeep):
     """Sessions that survive. A file path, `sqlite:///…`, or nothing for the default store."""
 
     def __init__(
@@ -115,11 +131,6 @@ class Store(Upkeep):
         if runtime is not None:
             runtime.close()
 
-    @property
-    def status(self) -> str:
-        """`ok`, or `degraded` while writes fail; a write that succeeds makes it ok again."""
-        return self._core.runtime().writer.status
-
     def create_session(
         self,
         *,
@@ -150,6 +161,10 @@ class Store(Upkeep):
     def session(self, session_id: str) -> "Session":
         """Open a session; a turn whose process died is closed first. Raises SessionNotFound."""
         return Session(self._run(open_session(self._core, session_id)))
+
+    def has_session(self, session_id: str) -> bool:
+        """Tell whether there is a session of this id that is not deleted."""
+        return self._run(self._core.has_session(session_id))
 
     def open_session(
         self,
@@ -289,6 +304,10 @@ class Store(Upkeep):
         )
         return self._run(flow)
 
+    def batch(self) -> WriteBatch["Session"]:
+        """Return an empty batch: what it is given is made durable by one commit."""
+        return WriteBatch(self._core, Session)
+
     def take_due(self, limit: int = 1, lease_seconds: float = 60.0) -> TakenWork:
         """Take turns that broke by accident and may be continued, at most `limit` of them.
 
@@ -379,18 +398,6 @@ class Session(Amend):
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} head={self.head}>"
-
-    @property
-    def id(self) -> str:
-        return self._core.id
-
-    @property
-    def title(self) -> str | None:
-        return self._core.title
-
-    @property
-    def head(self) -> int:
-        return self._core.head
 
     def turn(
         self,

@@ -30,6 +30,7 @@ from killick.model.messages import (
     ToolCall,
     ToolResult,
 )
+from killick.session.batch import BatchCore, SessionT
 from killick.session.core.session import Content
 from killick.session.core.stream import Deltas, ModelCall, StreamCore
 from killick.session.core.tool import ToolCore
@@ -612,3 +613,20 @@ class Tool(Block[ToolCore]):
         """
         flow = self._core.finish(content, is_error=is_error, structured=structured)
         return run(self._core.turn.runtime, flow)
+
+
+class WriteBatch(BatchCore[SessionT, Turn]):
+    """Writes that are made in one commit, in the order in which they were given.
+
+    Each does what the method of its name does on its own.
+    """
+
+    def write(self) -> None:
+        """Write all of it; durable on return. The batch is empty then, and can be used again.
+
+        A write that a rule refuses is refused alone, and its error is raised when the others are
+        done. Where the store fails, nothing is written.
+
+        If interrupted: all of it is written or nothing; a turn that was begun is ended first.
+        """
+        run(self._store.runtime(), self._taken())

@@ -109,8 +109,9 @@ class StoreCore(StoreOpening):
             row = ops.create_session(
                 engine, session_id=minted, tenant=tenant, created=created, at_us=at
             )
-            if row is not None:
-                core.key, core.title, core.head = row.key, row.about.title, row.head
+            begun = row or engine.tx.find_session(tenant, minted)
+            if begun is not None:
+                core.key, core.title, core.head = begun.key, begun.about.title, begun.head
             return row is not None
 
         return core, write(create)
@@ -166,6 +167,11 @@ class StoreCore(StoreOpening):
                 lambda engine: ops.delete_session(engine, row.key, body, at, as_of_us=as_of_us)
             )
         )
+
+    def has_session(self, session_id: str) -> Flow[bool]:
+        tenant = self.runtime().tenant
+        row = yield from read(lambda reader: reader.find_session(tenant, session_id))
+        return row is not None and not row.about.deleted
 
     def restore_session(self, session_id: str) -> Flow[SessionCore]:
         runtime = self.runtime()

@@ -106,7 +106,7 @@ def _until_sure(step: Write[T] | Read[T]) -> Flow[T]:
         yield Pause(None, seconds)
 
 
-def together(flows: Sequence[Flow[Any] | Write[Any]], keys: Collection[int]) -> Flow[list[Any]]:
+def together(flows: Sequence[Flow[Any]], keys: Collection[int]) -> Flow[list[Any]]:
     """Carry out the first write of each flow in one commit, in order; return what the flows return.
 
     `keys` are the sessions that they are about, as far as there are any yet. A flow that a rule
@@ -115,10 +115,11 @@ def together(flows: Sequence[Flow[Any] | Write[Any]], keys: Collection[int]) -> 
 
     If interrupted: every flow learns of it, and cleans up as it does when it is driven alone.
     """
+    if not flows:
+        return []
     pairs: list[tuple[Flow[Any], Write[Any]]] = []
     try:
-        for given in flows:
-            flow = _only(given) if isinstance(given, Write) else given
+        for flow in flows:
             pairs.append((yield from _until_write(flow)))
         outcomes = yield Write(partial(_apply_all, [step for _, step in pairs], keys))
     except BaseException as error:
@@ -140,7 +141,8 @@ def together(flows: Sequence[Flow[Any] | Write[Any]], keys: Collection[int]) -> 
     return values
 
 
-def _only(step: Write[T]) -> Flow[T]:
+def only(step: Write[T]) -> Flow[T]:
+    """Return a flow of this step alone."""
     outcome: T = yield step
     return outcome
 
@@ -152,7 +154,7 @@ def _until_write(flow: Flow[T]) -> Flow[tuple[Flow[T], Write[Any]]]:
         try:
             step = resume()
         except StopIteration as done:
-            over = _only(Write(partial(_nothing, done.value)))
+            over = only(Write(partial(_nothing, done.value)))
             return (yield from _until_write(over))
         if isinstance(step, Write):
             return flow, step

@@ -6,7 +6,7 @@ from typing import Any
 from killick import errors
 from killick.model import entries as e
 from killick.model.messages import Image, Message, Text, ToolCall
-from killick.model.sessions import Project
+from killick.model.sessions import Project, SessionNote
 from killick.testing.conformance.history import exchange, said
 from killick.testing.conformance.world import (
     World,
@@ -641,3 +641,33 @@ async def a_turn_whose_process_died_is_a_finding(world: World) -> None:
         assert finding.kind == "lease"
         await store.session(session.id)
         assert await store.examine_session(session.id) == []
+
+
+@check
+async def writes_of_a_batch_are_made_together(world: World) -> None:
+    """A session, its first turn and what ends another turn; what is refused is refused alone."""
+    async with world.store() as store, world.store() as other:
+        first = await store.create_session()
+        running = first.turn("go")
+        await enter(running)
+        batch = store.batch()
+        begun = batch.create_session(title="New")
+        turn = begun.turn("Why?")
+        batch.note_all(begun, [SessionNote("seen")])
+        refused = batch.finish_tool(first, running.id, "none", "x").unless(errors.CallNotFound)
+        batch.record_all(running, [Message("assistant", [Text("done")])])
+        batch.end(running)
+        batch.begin(turn, [Message("user", [Text("Now.")])])
+        assert not await other.has_session(begun.id)
+        await batch.write()
+        assert isinstance(refused.refusal, errors.CallNotFound)
+        assert [turn.status for turn in await (await other.session(first.id)).turns()] == [
+            "completed"
+        ]
+        asked = await (await other.session(begun.id)).messages()
+        assert [message.text for message in asked] == ["Why?", "Now."]
+        await raises(errors.SessionBusy, enter(begun.turn("more")))
+        await turn.end()
+        batch.end(turn)
+        await batch.write()  # its one ending stands
+        assert [note.name for note in await begun.notes()] == ["seen"]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from killick.model import entries as e
 from killick.session.aio import AsyncStore
 from killick.session.sync import Session, Store
-from killick.session.sync_blocks import Stream, Tool, ToolRun, Turn
+from killick.session.sync_blocks import Stream, Tool, ToolRun, Turn, WriteBatch
 from killick.stores.contract import Database
 from killick.testing.faults import crash
 
@@ -22,7 +22,7 @@ FACES: tuple[Face, ...] = ("sync", "asyncio", "trio")
 
 _PLAIN = {
     *("turn", "stream", "tool", "text", "reasoning", "tool_call", "part", "output"),
-    *("on_call", "cut_off", "end_part", "run_tools"),
+    *("on_call", "cut_off", "end_part", "run_tools", "batch"),
 }
 """Methods that are plain calls on both faces."""
 
@@ -72,7 +72,8 @@ class _Awaited:
         if name in ("follow", "part_events"):
             return lambda **options: _iterate(value(**options))
         finish_of_a_stream = name == "finish" and isinstance(self._inner, Stream)
-        if name in _PLAIN or finish_of_a_stream:
+        collected = name != "write" and isinstance(self._inner, WriteBatch)
+        if name in _PLAIN or finish_of_a_stream or collected:
             return lambda *args, **kwargs: _wrap(value(*args, **kwargs))
         return lambda *args, **kwargs: _immediate(value, *args, **kwargs)
 
@@ -82,7 +83,8 @@ async def _immediate(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def _wrap(value: Any) -> Any:
-    return _Awaited(value) if isinstance(value, Session | Turn | Stream | Tool | ToolRun) else value
+    faces = (Session, Turn, Stream, Tool, ToolRun, WriteBatch)
+    return _Awaited(value) if isinstance(value, faces) else value
 
 
 async def _iterate(items: Any) -> AsyncIterator[Any]:
