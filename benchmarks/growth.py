@@ -60,7 +60,7 @@ IN_SESSIONS: dict[str, tuple[str, Callable[[Session], Any]]] = {
     "the last 20 messages": ("flat", lambda session: session.messages(last=20)),
     "what has changed, a few entries": ("flat", lambda s: s.changes(after=s.head - 4)),
     "approvals that wait": ("flat", lambda session: session.approvals()),
-    "a context of 50 messages": ("linear", lambda s: s.context("neutral", max_messages=50)),
+    "a context of 50 messages": ("flat", lambda s: s.context("neutral", max_messages=50)),
 }
 
 

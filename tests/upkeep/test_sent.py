@@ -121,6 +121,8 @@ def test_what_cannot_be_computed_again_is_said_and_is_no_finding(
             ask(session, turn)
         assert verdicts(store) == {"not recorded": 2, "counter": 1, "equal": 1}
         monkeypatch.setattr(sent_module, "VIEW_VERSION", 2)
+        assert verdicts(store) == {"not recorded": 2, "counter": 1, "another version": 1}
+        monkeypatch.setattr(sent_module, "BUDGET_VERSION", 3)
         assert verdicts(store) == {"not recorded": 2, "another version": 2}
 
 

@@ -138,7 +138,7 @@ def _sent(
 ) -> tuple[str, str]:
     from killick.views.budget import Budget
     from killick.views.context import compute
-    from killick.views.sent import VIEW_VERSION, first_difference, hash_request
+    from killick.views.sent import first_difference, hash_request, version_of
 
     sent = call.request
     if sent is None or sent.view is None:
@@ -146,7 +146,8 @@ def _sent(
     view = sent.view
     if call.redacted:
         return "redacted", ""
-    if view.version != VIEW_VERSION:
+    budget = Budget(view.max_messages, view.max_tokens, view.max_bytes)
+    if view.version != version_of(budget):
         return "another version", ""
     if view.counter is not None and view.max_tokens is not None:
         return "counter", ""
@@ -156,7 +157,7 @@ def _sent(
         sent.format,
         blobs=lambda name: reader.blob(row.tenant, name),
         history=history,
-        budget=Budget(view.max_messages, view.max_tokens, view.max_bytes),
+        budget=budget,
         profile=view.profile,
         partial=view.partial,  # type: ignore[arg-type]
         reasoning=view.reasoning,

@@ -3,11 +3,13 @@
 Kept, in this order: the running turn's prompt; the newest step; older messages, newest first, each
 call with its result; summaries. Results are cut in the middle before a step is left out, and the
 text of the newest step before it is. A sentence stands at each gap.
+
+All of it can be computed from the end of a journal: ids of calls do not depend on what is left out.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -15,10 +17,11 @@ import msgspec
 
 from killick.errors import BudgetTooSmall
 from killick.journal.checks import check_count, check_counts
-from killick.model.messages import File, Image, Text, ToolResult
+from killick.model.messages import File, Image, Text, ToolCall, ToolResult
 from killick.views import phrases
+from killick.views.call_ids import CallIds, replaced
 from killick.views.formats.common import Json, RenderOptions, named_media, result_text
-from killick.views.neutral import Neutral, Repair
+from killick.views.neutral import UNREAD, Neutral, Repair
 
 CountTokens = Callable[[str], int]
 """Counts the tokens of a text, as the caller's model does."""
@@ -133,10 +136,8 @@ class Fitting:
             tokens = 0 if budget.tokens is None else budget.counted(system) + _MESSAGE_TOKENS
             self._system = Size(0, tokens, len(json.dumps(system)))
 
-    def fit(self, messages: Sequence[Neutral], prompt: Prompt) -> list[Neutral]:
-        """Return what is sent. Raises BudgetTooSmall if the prompt alone does not fit."""
-        if not self._budget.is_given or self._fits(messages):
-            return list(messages)
+    def leave_out(self, messages: Sequence[Neutral], prompt: Prompt) -> "Kept":
+        """Return what is sent when not all fits. Raises BudgetTooSmall if the prompt does not."""
         units = _units(messages, prompt)
         asked = [unit for unit in units if unit.rank == 0]
         over = self._budget.over(self._size(_joined(asked)) + self._system)
@@ -155,9 +156,9 @@ class Fitting:
             if cut is not None:
                 kept, total = [*kept, cut], total + self._size(cut.messages)
             full = True  # nothing older is sent without what came after it
-        while len(kept) > len(asked) and not self._fits(self._assembled(units, kept)):
+        while len(kept) > len(asked) and not self.fits(self._assembled(units, kept)):
             kept.pop()
-        return self._told(messages, units, kept)
+        return self._told(units, kept)
 
     def _added(
         self, units: "list[_Unit]", kept: "list[_Unit]", unit: "_Unit", total: Size
@@ -171,28 +172,34 @@ class Fitting:
             more = self._size(self._assembled(units, [*kept, unit])) + self._system
         return None if self._budget.over(more) is not None else more
 
-    def _told(
-        self, messages: Sequence[Neutral], units: "list[_Unit]", kept: "list[_Unit]"
-    ) -> list[Neutral]:
+    def _told(self, units: "list[_Unit]", kept: "list[_Unit]") -> "Kept":
         sent = self._assembled(units, kept)
-        if not self._fits(sent):  # not even a sentence fits beside the prompt
+        if not self.fits(sent):  # not even a sentence fits beside the prompt
             sent = _joined(sorted(kept, key=lambda unit: unit.index))
-        left = len(messages) - sum(len(unit.messages) for unit in kept)
-        if left:
-            self._repair("left out", f"{left} messages over the budget")
-        for unit in kept:
-            for before, after in zip(units[unit.index].messages, unit.messages, strict=True):
+        chosen = {unit.index: unit for unit in kept}
+        repairs: list[Repair] = []
+        for unit in units:
+            if unit.index not in chosen:
+                continue
+            if unit.index and unit.index - 1 not in chosen:
+                repairs.append(_repair(unit.messages[0], "left out", "what is before it: too much"))
+            for before, after in zip(unit.messages, chosen[unit.index].messages, strict=True):
                 if before != after:
-                    self._repair("cut", "in the middle, to fit the budget", before)
-        return sent
-
-    def _repair(self, action: str, reason: str, message: Neutral | None = None) -> None:
-        seq = message.seqs[0] if message is not None and message.seqs else 0
-        self._options.repairs.append(Repair(seq, action, reason))
+                    repairs.append(_repair(before, "cut", "in the middle, to fit the budget"))
+        if len(units) - 1 not in chosen:
+            last = units[max(chosen)].messages[-1] if chosen else None
+            repairs.append(_repair(last, "left out", "what comes after it: too much"))
+        return Kept(
+            sent,
+            repairs,
+            frozenset(_seqs(unit for unit in units if unit.index not in chosen)),
+            min(_seqs(unit for unit in kept if unit.rank != _SUMMARY), default=0),
+            _reaches_unread(units, chosen),
+        )
 
     # -- sizes ---------------------------------------------------------------------------------
 
-    def _fits(self, messages: Sequence[Neutral]) -> bool:
+    def fits(self, messages: Sequence[Neutral]) -> bool:
         return self._budget.over(self._size(messages) + self._system) is None
 
     def _size(self, messages: Sequence[Neutral]) -> Size:
@@ -239,7 +246,7 @@ class Fitting:
 
         def fits(results: int, texts: int) -> "_Unit | None":
             cut = unit.cut(results, texts)
-            return cut if self._fits(self._assembled(units, [*kept, cut])) else None
+            return cut if self.fits(self._assembled(units, [*kept, cut])) else None
 
         longest = unit.longest_result()
         if longest and (cut := _most(lambda keep: fits(keep, _ALL), longest)):
@@ -247,6 +254,20 @@ class Fitting:
         if unit.rank != _STEP:
             return None
         return _most(lambda keep: fits(0, keep), unit.longest_text())
+
+
+def _repair(message: Neutral | None, action: str, reason: str) -> Repair:
+    return Repair(message.seqs[0] if message is not None and message.seqs else 0, action, reason)
+
+
+def _seqs(units: "Iterable[_Unit]") -> Iterator[int]:
+    return (seq for unit in units for message in unit.messages for seq in message.seqs)
+
+
+def _reaches_unread(units: "list[_Unit]", chosen: "Mapping[int, _Unit]") -> bool:
+    """Return True unless a unit that was read is left out behind what was not read."""
+    unread = next((unit.index for unit in units if UNREAD in unit.messages), None)
+    return unread is not None and (unread in chosen or unread + 1 in chosen)
 
 
 _ALL: Final = 1 << 60
@@ -267,6 +288,27 @@ def _most(fits: "Callable[[int], _Unit | None]", top: int) -> "_Unit | None":
         else:
             best, low = better, middle
     return best
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The messages that are sent of a list, and their repairs.
+
+    `left_out` are the seqs of what is not sent, `since` is the first that is, but for summaries.
+    It `reaches_unread` entries if it may be another once those are read.
+    """
+
+    messages: list[Neutral]
+    repairs: list[Repair]
+    left_out: frozenset[int]
+    since: int
+    reaches_unread: bool
+
+    def tells(self, repair: Repair) -> bool:
+        """Return True for a repair of what is sent."""
+        seq = repair.seq
+        if seq in self.left_out:
+            return False
+        return not seq or seq >= self.since or any(seq in each.seqs for each in self.messages)
 
 
 class _Unit(msgspec.Struct, frozen=True):
@@ -291,6 +333,33 @@ class _Unit(msgspec.Struct, frozen=True):
             parts = tuple(_cut_part(part, results, texts) for part in message.parts)
             cut.append(msgspec.structs.replace(message, parts=parts))
         return msgspec.structs.replace(self, messages=tuple(cut))
+
+
+def with_given_ids(messages: Sequence[Neutral], ids: CallIds) -> list[Neutral]:
+    """Return the messages with their providers' ids, but for one that an earlier call has."""
+    calls = (part.id for each in messages for part in each.parts if isinstance(part, ToolCall))
+    given = ids.to_given(calls)
+    return [_with_ids(message, given) for message in messages]
+
+
+def _with_ids(message: Neutral, ids: Mapping[str, str]) -> Neutral:
+    parts: list[Any] = []
+    for part in message.parts:
+        match part:
+            case ToolCall():
+                part = msgspec.structs.replace(part, id=ids.get(part.id, part.id))
+            case Text() if message.synthetic:
+                part = msgspec.structs.replace(part, text=replaced(part.text, ids))
+            case ToolResult(call_id=call_id, content=content):
+                if isinstance(content, str) and call_id in content:
+                    content = replaced(content, ids)
+                call_id = ids.get(call_id, call_id)
+                part = msgspec.structs.replace(part, call_id=call_id, content=content)
+            case _:
+                pass
+        parts.append(part)
+    made_up = frozenset(ids.get(call_id, call_id) for call_id in message.made_up)
+    return msgspec.structs.replace(message, parts=tuple(parts), made_up=made_up)
 
 
 def _cut_part(part: Any, results: int, texts: int) -> Any:
@@ -325,15 +394,17 @@ def _units(messages: Sequence[Neutral], prompt: Prompt) -> list[_Unit]:
     """Group messages: a call with its results, and what was noted of them."""
     groups: list[list[Neutral]] = []
     asked: list[bool] = []
+    alone = True
     for message in messages:
         is_prompt = message.role == "user" and not prompt.seqs.isdisjoint(message.seqs)
         summary = message.synthetic and not prompt.summaries.isdisjoint(message.seqs)
         joins = message.role == "tool" or (message.synthetic and not summary)
-        if groups and joins and not is_prompt and not asked[-1]:
+        if joins and not is_prompt and not alone:
             groups[-1].append(message)
         else:
             groups.append([message])
             asked.append(is_prompt)
+            alone = is_prompt or summary
     answers = [
         index
         for index, group in enumerate(groups)

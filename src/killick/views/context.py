@@ -9,10 +9,24 @@ from killick.journal.visibility import Compaction, Hiding, History
 from killick.model import entries as e
 from killick.model.messages import Text
 from killick.views import phrases
-from killick.views.budget import Budget, Fitting, Prompt
+from killick.views.budget import Budget, Fitting, Prompt, with_given_ids
 from killick.views.formats import anthropic, common, gemini, openai_chat, openai_responses
-from killick.views.formats.common import Blobs, Render, RenderOptions, clean, limit_media
-from killick.views.neutral import Errors, Gone, Neutral, Partial, Repair, build
+from killick.views.formats.common import (
+    Blobs,
+    Render,
+    RenderOptions,
+    clean,
+    limit_media,
+    without_media,
+)
+from killick.views.neutral import (
+    Builder,
+    Errors,
+    Gone,
+    Neutral,
+    Partial,
+    Repair,
+)
 from killick.views.profiles import choose
 
 
@@ -77,6 +91,20 @@ class Context(msgspec.Struct, frozen=True):
         return list(enumerate(self.origins))
 
 
+class End(msgspec.Struct, frozen=True):
+    """The end of a journal, from an entry on; others before it were not read.
+
+    `names_provider` is False if no answer before it can have named the provider that gave it.
+    """
+
+    seq: int
+    names_provider: bool = True
+
+
+class EndTooShort(Exception):
+    """The context of a whole journal may be another than that of its end."""
+
+
 def compute(  # noqa: PLR0913  (what a caller may ask for)
     entries: Iterable[e.Entry],
     format_: str,
@@ -89,47 +117,161 @@ def compute(  # noqa: PLR0913  (what a caller may ask for)
     reasoning: bool = True,
     errors: Errors = "type",
     profile: str | None = None,
+    end: End | None = None,
 ) -> Context:
     """Return the context of a journal. The same entries give the same bytes.
 
     The entries may leave out what `history` says need not be read; without a history, they hold
-    it. `system` names the system prompt when no entry does.
+    it. `system` names the system prompt when no entry does. Of an `end`, the context is that of
+    the whole journal, or EndTooShort is raised.
     """
-    render = FORMATS.get(format_)
-    if render is None:
+    if format_ not in FORMATS:
         raise ValueError(f"format {format_!r}; it is one of {', '.join(FORMATS)}")
     if partial not in ("note", "plain", "omit"):
         raise ValueError(f'partial={partial!r}; it is "note", "plain" or "omit"')
     if errors not in ("type", "text"):
         raise ValueError(f'errors={errors!r}; it is "type" or "text"')
     choose(format_, profile)
-    if history is None:
-        entries = list(entries)
-        history = History(entries)
-    asked, gone = _Asked(), Gone()
-    shown = asked.watch(for_model(history, entries, gone))
-    builder = build(shown, partial=partial, errors=errors, gone=gone)
-    repairs = builder.repairs
-    leading, messages = _split_system(builder.finish(), repairs)
-    leading = leading or _system_prompt(builder.system or system, blobs)
-    options = RenderOptions(
-        blobs=blobs,
-        repairs=repairs,
-        reasoning=reasoning,
-        format=format_,
-        profile=choose(format_, profile, asked.provider, asked.model),
-    )
-    if format_ == "openai-chat" and options.profile.users != "apart":
-        messages = asked.with_unanswered(messages)
-    fitting = Fitting(budget, render, options, leading)
-    rendered = render(fitting.fit(limit_media(messages, options), asked.prompt()), options)
+    entries = list(entries)
+    known = History(entries) if history is None else history
+
+    def draft(*, by_place: bool) -> _Draft:
+        gone = Gone()
+        builder = Builder(gone, partial, errors, by_place=by_place)
+        shown = _with_unread(for_model(known, entries, gone), builder, end)
+        options = RenderOptions(blobs=blobs, repairs=[], reasoning=reasoning, format=format_)
+        return _Draft(builder, shown, options, system, profile)
+
+    made = draft(by_place=False)
+    if end is not None:
+        made.check_end(end, entries, known)
+        fits = made.fitting(budget).fits(without_media(made.messages))
+    else:
+        made.messages = limit_media(made.messages, made.options)
+        fits = not budget.is_given or made.fitting(budget).fits(made.messages)
+    if not fits:
+        made = draft(by_place=True)
+        made.leave_out(budget)
+    elif end is not None:
+        raise EndTooShort
+    rendered = FORMATS[format_](made.messages, made.options)
     return Context(
         format=format_,
         messages=rendered.messages,
-        system=leading,
-        repairs=repairs,
+        system=made.system,
+        repairs=made.options.repairs,
         origins=rendered.origins,
     )
+
+
+def _with_unread(shown: Iterable[e.Entry], builder: Builder, end: End | None) -> Iterator[e.Entry]:
+    """Yield entries, and leave a place before the end for those that were not read."""
+    for entry in shown:
+        first = entry.body.first if isinstance(entry.body, e.Compacted) else entry.seq
+        if end is not None and first >= end.seq:
+            builder.skip()
+            end = None
+        yield entry
+
+
+class _Draft:
+    """The list of what could be sent, before it has a provider's shape."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        entries: Iterable[e.Entry],
+        options: RenderOptions,
+        system: str | None,
+        profile: str | None,
+    ) -> None:
+        self._asked = _Asked()
+        self._builder = builder
+        for entry in self._asked.watch(entries):
+            builder.take(entry)
+        messages = builder.finish()
+        leading, self.messages = _split_system(messages, builder.repairs)
+        self._leading = frozenset(
+            seq
+            for message in messages[: len(messages) - len(self.messages)]
+            for seq in message.seqs
+        )
+        self.system = leading or _system_prompt(builder.system or system, options.blobs)
+        self._is_system_known = builder.system is not None or system is None
+        chosen = choose(options.format, profile, self._asked.provider, self._asked.model)
+        self._is_profile_known = bool(
+            profile or self._asked.provider or options.format == "neutral"
+        )
+        self.options = msgspec.structs.replace(options, repairs=builder.repairs, profile=chosen)
+        if options.format == "openai-chat" and chosen.users != "apart":
+            self.messages = self._asked.with_unanswered(self.messages)
+
+    def check_end(self, end: End, entries: Sequence[e.Entry], history: History) -> None:
+        """Raise EndTooShort if what is before the end may say more of what is sent."""
+        prompt = self._asked.prompt()
+        known = (
+            bool(prompt.seqs)
+            and min(prompt.seqs) >= end.seq
+            and prompt.seqs.isdisjoint(c.seq for c in history.compactions)
+            and (self._is_system_known or not history.rewinds)
+            and (self._is_profile_known or not end.names_provider)
+            and not self._builder.unpaired
+            and refers_to_itself(entry for entry in entries if entry.seq >= end.seq)
+        )
+        if not known:
+            raise EndTooShort
+
+    def fitting(self, budget: Budget) -> Fitting:
+        return Fitting(budget, FORMATS[self.options.format], self.options, self.system)
+
+    def leave_out(self, budget: Budget) -> None:
+        """Leave out what is over the budget. Raises BudgetTooSmall; EndTooShort, if of an end."""
+        messages = limit_media(self.messages, self.options, all_sent=False)
+        kept = self.fitting(budget).leave_out(messages, self._asked.prompt())
+        if kept.reaches_unread:
+            raise EndTooShort
+        repairs = self.options.repairs
+        repairs[:] = [r for r in repairs if kept.tells(r) or r.seq in self._leading]
+        repairs += kept.repairs
+        sent = with_given_ids(kept.messages, self._builder.ids)
+        self.messages = limit_media(sent, self.options)
+
+
+def refers_to_itself(entries: Iterable[e.Entry]) -> bool:
+    """Tell whether all that these entries speak of began in them."""
+    turns: set[str | None] = set()
+    messages: set[str | None] = {None}
+    calls: set[str | None] = {None}
+    for entry in entries:
+        body = entry.body
+        match body:
+            case e.TurnStarted():
+                turns.add(body.turn_id)
+                if body.starts == "unseen" and body.continues not in (None, *turns):
+                    return False
+                continue
+            case e.ModelCallStarted():
+                calls.add(body.id)
+            case e.MessageRecorded() | e.MessageStarted():
+                messages.add(body.id)
+                if body.model_call_id not in calls:
+                    return False
+            case e.MessageEnded():
+                if body.id not in messages:
+                    return False
+            case e.TurnEnding() | e.ApprovalDecided():
+                pass
+            case (
+                e.ToolCalled() | e.ToolStarted() | e.ToolOutput() | e.ToolFinished()
+                | e.LateResult() | e.LateText() | e.Settled() | e.ApprovalAsked()
+            ):  # fmt: skip
+                if body.message_id not in messages:
+                    return False
+            case _:
+                continue
+        if body.turn_id not in turns:
+            return False
+    return True
 
 
 class _Asked:

@@ -11,7 +11,6 @@ Rule 4: nothing is dropped or made up without a repair that says so.
 
 import re
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Final, Literal
 
 import msgspec
@@ -22,13 +21,13 @@ from killick.journal.redaction import MASK, unsigned
 from killick.model import entries as e
 from killick.model.messages import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.views import phrases
+from killick.views.call_ids import CallIds
 from killick.views.hosted import hosted
 
 Role = Literal["user", "assistant", "tool", "system"]
 Partial = Literal["note", "plain", "omit"]
 Errors = Literal["type", "text"]
 
-_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -221,15 +220,22 @@ class _Open:
         self.body = body
 
 
-class Builder:
-    """Takes a journal's entries in order; `finish` gives what would be sent now."""
+UNREAD: Final = Neutral("user", (Text(""),), ())
+"""Stands for entries that were not read."""
 
-    def __init__(
-        self, *, partial: Partial = "note", errors: Errors = "type", gone: Gone | None = None
-    ) -> None:
+
+class Builder:
+    """Takes a journal's entries in order; `finish` gives what would be sent now.
+
+    `unpaired` says that a result had no call among the entries that were taken.
+    """
+
+    def __init__(self, gone: Gone, partial: Partial, errors: Errors, *, by_place: bool) -> None:
         self._partial = partial
         self._errors = errors
-        self._gone = gone or Gone()
+        self._gone = gone
+        self.ids = CallIds(by_place=by_place)
+        self.unpaired = False
         self._sayings: list[_Saying] = []
         self._open: dict[str, _Open] = {}
         self._asked: dict[str, _Call | None] = {}
@@ -237,7 +243,6 @@ class Builder:
         self._unseen: set[str] = set()
         self._calls: dict[tuple[str, str], _Call] = {}
         self._newest: dict[str, _Call] = {}
-        self._ids: dict[str, int] = {}
         self._messages: dict[str, _Saying] = {}
         self._providers: dict[str, str | None] = {}
         self._running: list[_Call] = []
@@ -291,6 +296,12 @@ class Builder:
             case _:
                 pass
 
+    def skip(self) -> None:
+        """Leave a place for entries that were not read."""
+        unread = _Saying(UNREAD.role, 0)
+        unread.seqs, unread.parts = [], list(UNREAD.parts)
+        self._sayings.append(unread)
+
     def finish(self) -> list[Neutral]:
         """Return the list as of the entries taken so far; no more can be taken afterwards."""
         self._settle_cut(0)
@@ -320,7 +331,9 @@ class Builder:
         elif not results:
             self._repair(seq, "left out", "the message is empty")
         for result in results:
-            self._answer(seq, self._newest.get(result.call_id), result)
+            call = self._newest.get(result.call_id)
+            self.unpaired = self.unpaired or call is None
+            self._answer(seq, call, result)
 
     def _end_message(self, seq: int, body: e.MessageEnded) -> None:
         opened = self._open.pop(body.id, None)
@@ -433,7 +446,7 @@ class Builder:
     # -- calls -----------------------------------------------------------------------------------
 
     def _make_call(self, message_id: str, part: ToolCall) -> _Call:
-        call = _Call(part, self._unique(part.id))
+        call = _Call(part, self.ids.unique(message_id, part.id))
         self._calls.setdefault((message_id, part.id), call)
         self._newest[part.id] = call
         return call
@@ -516,14 +529,6 @@ class Builder:
             self._repair(seq, "told as text", "a model was told before that it had no result")
         call.note, call.noted = self._sayings[-1], known
         self._noted.append(call)
-
-    def _unique(self, call_id: str) -> str:
-        """Make an id that every provider takes and that occurs once: providers repeat theirs."""
-        if not _SAFE_ID.match(call_id):
-            digest = blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=12)
-            call_id = f"call_{digest.hexdigest()}"
-        count = self._ids[call_id] = self._ids.get(call_id, 0) + 1
-        return call_id if count == 1 else self._unique(f"{call_id[:30]}_{count}")
 
     def _answer(
         self, seq: int, call: _Call | None, result: ToolResult, gone: str | None = None
@@ -672,7 +677,7 @@ def build(
     gone: Gone | None = None,
 ) -> Builder:
     """Take all entries of a journal; `gone` hears of those that are not among them."""
-    builder = Builder(partial=partial, errors=errors, gone=gone)
+    builder = Builder(gone or Gone(), partial, errors, by_place=False)
     for entry in entries:
         builder.take(entry)
     return builder

@@ -7,7 +7,8 @@ Rule 2: instructions that stand as messages before all others are the system pro
         `messages`.
 Rule 3: beside the hash of all of it stand short hashes of the last messages, to name a difference.
 Rule 4: all but the messages stands in the entry itself. They are computed from the journal again;
-        `VIEW_VERSION` is raised with every change that makes other messages of the same journal.
+        `VIEW_VERSION` is raised with every change that makes other messages of the same journal,
+        `BUDGET_VERSION` if it does so within a budget alone.
 """
 
 import json
@@ -19,8 +20,10 @@ import msgspec
 
 from killick.errors import InvalidEntry
 from killick.model import entries as e
+from killick.views.budget import Budget
 
 VIEW_VERSION: Final = 1
+BUDGET_VERSION: Final = 2
 _KEPT: Final = 32
 _SHORT: Final = 8
 _LEADING: Final = ("system", "developer")
@@ -94,6 +97,11 @@ class Made(msgspec.Struct, frozen=True):
 
 def _short(message: Any) -> str:
     return sha256(_canonical(message)).hexdigest()[:_SHORT]
+
+
+def version_of(budget: Budget) -> int:
+    """Return the version of the view that makes messages within this budget."""
+    return BUDGET_VERSION if budget.is_given else VIEW_VERSION
 
 
 def first_difference(sent: e.SentRequest, messages: Sequence[Any]) -> str:

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -42,7 +43,7 @@ from killick.session.core.session import (
     read_history,
     read_system,
 )
-from killick.session.core.tail import newest_start
+from killick.session.core.tail import ends_for_model, newest_start
 from killick.session.drive.steps import Flow, read, write
 from killick.session.runtime import Runtime, StoreOpening
 from killick.stores import engine as ops
@@ -60,6 +61,7 @@ Progress = Callable[[int, int], None]
 """Called with how much is done, and with how much there is to do."""
 
 _OPENING_ENTRIES: Final = 50
+_END_ENTRIES: Final = 200
 _OPENING_CHARS: Final = 120
 
 
@@ -245,43 +247,46 @@ def show_context(
     """Return what a model would be sent now, or would have been sent when `at` was the head."""
     from killick.views.budget import Budget, estimate_tokens
     from killick.views.context import compute
-    from killick.views.sent import VIEW_VERSION, Made
+    from killick.views.sent import Made, version_of
 
     budget = Budget(max_messages, max_tokens, max_bytes, count_tokens or estimate_tokens)
-    name = None if count_tokens is None else getattr(count_tokens, "__qualname__", None)
-    counter = None if count_tokens is None else str(name or type(count_tokens).__qualname__)
 
     def view(reader: Reader) -> "Context":
         row = session.row(reader)
         head = _head(row, at)
-        through = at
-        if before_turn is None:
-            history = _history_by(reader, session.key, head)
-            entries = read_for_model(reader, session.key, history, through)
-        else:
+
+        compute_now = partial(
+            compute,
+            format_=format_,
+            blobs=lambda name: reader.blob(row.tenant, name),
+            budget=budget,
+            profile=profile,
+            partial=partial_answers,
+            reasoning=reasoning,
+            errors=errors,
+        )
+        made, through = None, at
+        if before_turn is not None:
             history, entries, through = _before(reader, session, before_turn, head)
+        else:
+            history, entries = _history_by(reader, session.key, head), []
+        system = read_system(reader, row, through)
         with _paused:
-            made = compute(
-                entries,
-                format_,
-                blobs=lambda name: reader.blob(row.tenant, name),
-                history=history,
-                system=read_system(reader, row, through),
-                budget=budget,
-                profile=profile,
-                partial=partial_answers,
-                reasoning=reasoning,
-                errors=errors,
-            )
+            if before_turn is None and budget.is_given:
+                make = partial(compute_now, history=history, system=system)
+                made = _of_end(reader, row, history, head, max_messages, make)
+            if made is None and before_turn is None:
+                entries = read_for_model(reader, row.key, history, at)
+            made = made or compute_now(entries, history=history, system=system)
         shown = e.SentView(
-            version=VIEW_VERSION,
+            version=version_of(budget),
             through=head,
             profile=profile,
             before_turn=before_turn,
             max_messages=max_messages,
             max_tokens=max_tokens,
             max_bytes=max_bytes,
-            counter=counter,
+            counter=None if count_tokens is None else _name_of(count_tokens),
             partial=partial_answers,
             reasoning=reasoning,
             errors=errors,
@@ -291,6 +296,36 @@ def show_context(
         return made
 
     return (yield from read(view))
+
+
+def _name_of(counter: "CountTokens") -> str:
+    return str(getattr(counter, "__qualname__", None) or type(counter).__qualname__)
+
+
+def _of_end(
+    reader: Reader,
+    row: SessionRow,
+    history: History,
+    head: int,
+    messages: int | None,
+    compute_now: "Callable[..., Context]",
+) -> "Context | None":
+    """Return the context if the end of the journal is all that it is made of."""
+    from killick.views.context import End, EndTooShort
+
+    named = _names_provider(reader, row)
+    limit = _END_ENTRIES + 2 * (messages or 0)
+    for seq, entries in ends_for_model(reader, row.key, history, head, limit):
+        with suppress(EndTooShort):
+            return compute_now(entries, end=End(seq, named))
+    return None
+
+
+def _names_provider(reader: Reader, row: SessionRow) -> bool:
+    """Return False if no answer of a session can have named the provider that gave it."""
+    if row.imported or row.base is not None:
+        return True
+    return any(spent.provider for spent in reader.usage_of(row.key))
 
 
 def _head(row: SessionRow, at: int | None) -> int:

@@ -1,13 +1,17 @@
 """The end of a journal, read without what lies before it: the newest turn, what is in view."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from killick.journal.kinds import HISTORY, TURNS, lookup_class
 from killick.journal.visibility import History, Stretch, in_view
 from killick.model import entries as e
+from killick.model.messages import Text
 from killick.stores.contract import Reader
 
 _PAGE: Final = 1_000
+_MORE: Final = 3
+_FRONT: Final = 64
 
 
 def newest_start(reader: Reader, key: int, before: int | None = None) -> e.Entry | None:
@@ -77,3 +81,59 @@ class Tail:
             if len(inside) < _PAGE:
                 return
             before = page[0].seq
+
+
+def ends_for_model(
+    reader: Reader, key: int, history: History, head: int, limit: int
+) -> Iterator[tuple[int, list[e.Entry]]]:
+    """Yield longer and longer ends of what a model's reader reads, and where each one begins.
+
+    An end begins with a turn. Before it are the entries that stand before all others. What was
+    rewound is passed over. None is yielded that would be all there is to read.
+    """
+    reach, kept = history.skipped()
+    front = [entry for seq in kept for entry in reader.entries(key, after=seq - 1, limit=1)]
+    front = front if reach else _before_first_message(reader, key, history, head)
+    before, entries = head + 1, list[e.Entry]()
+    while True:
+        page = reader.newest_entries(key, before=before, limit=limit)
+        before = page[0].seq if page else 1
+        entries = page + entries
+        stretch = history.stretch_at(before - 1)
+        if stretch is not None:
+            stay = history.kept_in(Stretch(stretch.first, before - 1))
+            for seq in reversed(stay):
+                entries = [*reader.entries(key, after=seq - 1, limit=1), *entries]
+            before = stretch.first
+        if before <= reach + 1 or before <= len(front):
+            return
+        turns = (entry.seq for entry in entries if isinstance(entry.body, e.TurnStarted))
+        end = next((seq for seq in turns if history.is_in_view(seq)), None)
+        bodies = [compaction.body for compaction in history.compactions]
+        if end is not None and all(x.through <= reach or x.first >= end for x in bodies):
+            yield end, [*front, *(entry for entry in entries if entry.seq >= end)]
+        limit *= _MORE
+
+
+def _before_first_message(reader: Reader, key: int, history: History, head: int) -> list[e.Entry]:
+    """Return the entries up to the first that a person, a model or a tool has said."""
+    hidden, front = history.hides("model"), list[e.Entry]()
+    while page := reader.entries(key, after=len(front), through=head, limit=_FRONT):
+        for entry in page:
+            shown = history.is_in_view(entry.seq) and not hidden.has(entry)
+            if shown and _says_something(entry.body):
+                return front
+            front.append(entry)
+    return front
+
+
+def _says_something(body: e.Body) -> bool:
+    match body:
+        case e.MessageRecorded(role="system"):
+            return False
+        case e.MessageRecorded() | e.MessageEnded():
+            return any(not isinstance(part, Text) or part.text.strip() for part in body.parts)
+        case e.TurnEnding():
+            return body.status != "completed"
+        case _:
+            return False

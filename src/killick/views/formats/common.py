@@ -13,7 +13,7 @@ from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
 from killick.views.hosted import hosted, is_hosted
-from killick.views.neutral import Neutral, Repair
+from killick.views.neutral import UNREAD, Neutral, Repair
 from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 
 Blobs = Callable[[str], bytes | None]
@@ -284,17 +284,21 @@ def _load_text(part: File, blobs: Blobs) -> Media | None:
     return Media("text/plain", b64encode(text.encode()).decode(), part.name, text)
 
 
-def limit_media(messages: Sequence[Neutral], options: RenderOptions) -> list[Neutral]:
+def limit_media(
+    messages: Sequence[Neutral], options: RenderOptions, *, all_sent: bool = True
+) -> list[Neutral]:
     """Return the messages with the newest images and files that a request of the server takes.
 
     A sentence stands for each older one. Over the number of images ten go at once, so that not
-    each new image changes what was sent before.
+    each new image changes what was sent before. Where a budget leaves messages out, that changes
+    in any case, and what is left out has no size.
     """
     named = [part for message in messages for part in named_media(message)]
     images = sum(isinstance(part, Image) for part in named)
     most, bytes_most = options.profile.images, options.profile.request_bytes
     over = 0 if most is None else max(images - most, 0)
-    drop = min(ceil(over / 10) * 10, images)
+    drop = min(ceil(over / 10) * 10, images) if all_sent else over
+    bytes_most = bytes_most if all_sent else None
     if most == 0:
         drop = images
     size = 0
@@ -325,6 +329,26 @@ def limit_media(messages: Sequence[Neutral], options: RenderOptions) -> list[Neu
             else:
                 parts.append(part if isinstance(part, ToolResult) else kept[0])
         left.append(msgspec.structs.replace(message, parts=tuple(parts)))
+    return left
+
+
+def without_media(messages: Sequence[Neutral]) -> list[Neutral]:
+    """Return the messages as they are read, without what was not and without images and files."""
+    left: list[Neutral] = []
+    for message in messages:
+        if message == UNREAD:
+            continue
+        if named_media(message):
+            parts = tuple(
+                msgspec.structs.replace(part, content=result_text(part))
+                if isinstance(part, ToolResult)
+                else part
+                for part in message.parts
+                if not isinstance(part, Image | File)
+            )
+            message = msgspec.structs.replace(message, parts=parts)
+        if message.parts:
+            left.append(message)
     return left
 
 

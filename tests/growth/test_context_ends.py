@@ -1,0 +1,118 @@
+"""A context within a budget costs what is sent, and is that of the whole journal."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from killick import BudgetTooSmall, Message, Session, Store, Text
+from killick.journal.visibility import History
+from killick.model import entries as e
+from killick.session.core.queries import show_context
+from killick.session.core.tail import ends_for_model
+from killick.session.drive.steps import Read
+from killick.testing.strategies import journals
+from killick.views.budget import Budget
+from killick.views.context import FORMATS, Context, End, EndTooShort, compute
+from tests.growth.stores import steps_of
+from tests.growth.test_last_messages import Journal
+
+budgets = st.one_of(
+    st.builds(Budget, messages=st.integers(1, 12)),
+    st.builds(Budget, tokens=st.integers(20, 400)),
+    st.builds(Budget, bytes=st.integers(100, 2_000)),
+)
+
+
+def _context(entries: list[e.Entry], format_: str, budget: Budget, **given: Any) -> Context | str:
+    try:
+        return compute(entries, format_, blobs=lambda name: b"Be brief.", budget=budget, **given)
+    except BudgetTooSmall as error:
+        return str(error)
+
+
+def _of_ends(
+    journal: list[e.Entry], format_: str, budget: Budget, limit: int
+) -> Iterator[Context | str]:
+    history = History(journal)
+    calls = [entry.body for entry in journal if isinstance(entry.body, e.ModelCallStarted)]
+    given = {
+        "history": history,
+        "system": next((call.system for call in reversed(calls) if call.system), None),
+    }
+    named = any(call.provider for call in calls)
+    reader: Any = Journal(journal)
+    for seq, entries in ends_for_model(reader, 0, history, len(journal), limit):
+        with suppress(EndTooShort):
+            yield _context(entries, format_, budget, end=End(seq, named), **given)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(journal=journals(steps_max=120), budget=budgets, limit=st.integers(1, 8))
+def test_the_end_of_a_journal_gives_the_context_of_all_of_it(
+    format_: str, journal: list[e.Entry], budget: Budget, limit: int
+) -> None:
+    for found in _of_ends(journal, format_, budget, limit):
+        assert found == _context(journal, format_, budget)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_messages": 50}, {"max_tokens": 2_000}, {"max_bytes": 9_000}]
+)
+def test_what_is_not_sent_is_not_read(tmp_path: Path, limits: dict[str, Any]) -> None:
+    counts = []
+    for turns in (20, 400):
+        path = tmp_path / f"{turns}.db"
+        with Store(path, indexing=False, durability="normal") as store:
+            session = store.create_session(id="s")
+            for number in range(turns):
+                with session.turn(f"question {number}") as turn:
+                    turn.record_all([_message(n) for n in range(20)])
+            whole = _context(session.entries(), "neutral", _budget(limits))
+            assert session.context("neutral", **limits) == whole
+            counts.append(_steps(path, session, limits))
+    assert counts[1] <= counts[0] * 1.1
+
+
+def test_what_was_rewound_is_not_read_for_a_context(tmp_path: Path) -> None:
+    counts = []
+    for turns in (40, 400):
+        path = tmp_path / f"{turns}.db"
+        with Store(path, indexing=False, durability="normal") as store:
+            session = store.create_session(id="s")
+            for number in range(40):
+                with session.turn(f"question {number}") as turn:
+                    turn.record_all([_message(n) for n in range(20)])
+            kept = session.head
+            for _ in range(turns):
+                with session.turn("again") as turn:
+                    turn.record_all([_message(n) for n in range(20)])
+            session.rewind(through=kept)
+            whole = _context(session.entries(), "neutral", Budget(messages=50))
+            assert session.context("neutral", max_messages=50) == whole
+            counts.append(_steps(path, session, {"max_messages": 50}))
+    assert counts[1] <= counts[0] * 1.1
+
+
+def _steps(path: Path, session: Session, limits: dict[str, Any]) -> int:
+    options: Any = {"max_messages": None, "max_tokens": None, "max_bytes": None, **limits}
+    options |= {"at": None, "before_turn": None, "count_tokens": None, "profile": None}
+    flow = show_context(
+        session._core, "neutral", partial_answers="note", reasoning=True, errors="type", **options
+    )
+    step = next(flow)
+    assert isinstance(step, Read)
+    return steps_of(path, step.read)[0]
+
+
+def _budget(limits: dict[str, Any]) -> Budget:
+    return Budget(**{name.removeprefix("max_"): limit for name, limit in limits.items()})
+
+
+def _message(number: int) -> Message:
+    return Message(role="assistant", parts=[Text(f"answer {number}")])
