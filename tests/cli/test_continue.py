@@ -1,6 +1,7 @@
 """Going on in another agent, from a shell; the agents here say how they were called."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_it_is_put_there_and_the_answer_says_how_to_go_on(work: Path, tmp_path: 
     assert answer["command"] == ["env", f"HOME={tmp_path / 'h'}", "codex", "resume", answer["id"]]
     assert "Hello from work." in Path(answer["path"]).read_text()
     assert Path(answer["path"]).is_relative_to(tmp_path / "h" / ".codex" / "sessions")
+
+
+def test_the_line_that_says_how_to_go_on_can_be_typed(work: Path, tmp_path: Path) -> None:
+    home = tmp_path / "a home"
+    done = killick(work, "continue", "--in", "codex", "--home", str(home), "--no-run")
+    command = done.lines[-1].removeprefix("go on: ")
+    assert shlex.split(command)[:3] == ["env", f"HOME={home}", "codex"]
 
 
 def test_the_agent_is_started_in_the_folder_of_the_session(work: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A session on its way to another agent and back, without that agent; tests/lab has the agents."""
 
 import json
+import re
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -108,6 +109,54 @@ def test_a_round_trip_is_one_session(agent: str, tmp_path: Path) -> None:
         second = put(store, session_id, agent, tmp_path / "home")
         assert second.placed.id != first.placed.id
         assert len(store.session_ids()) == 1
+
+
+@pytest.mark.parametrize("agent", PLAIN)
+def test_it_is_put_into_a_second_home_too_and_comes_back_from_either(
+    agent: str, tmp_path: Path
+) -> None:
+    with Store(tmp_path / "ours.db") as store:
+        session_id = broken_off(store, tmp_path)
+        first = put(store, session_id, agent, tmp_path / "one")
+        second = put(store, session_id, agent, tmp_path / "two")
+        assert first.placed.path != second.placed.path
+        assert put(store, session_id, agent, tmp_path / "one") == first
+        grow(agent, second)
+        assert actions(store, second) == [("grown", session_id)]
+        assert actions(store, first) == [("unchanged", session_id)]
+
+
+@pytest.mark.parametrize("agent", ["hermes", "opencode", "kilo"])
+def test_a_database_that_cannot_be_read_is_named_and_left_as_it_is(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / agent).write_text("#!/bin/sh\n")
+    (tmp_path / agent).chmod(0o755)
+    folder = AGENTS[agent].folder
+    name = "state.db" if agent == "hermes" else f"{agent}.db"
+    database = tmp_path / "home" / folder / name
+    database.parent.mkdir(parents=True)
+    database.write_bytes(b"no database" * 100)
+    named = re.escape(f"{database}: file is not a database")
+    with Store(tmp_path / "ours.db") as store, pytest.raises(NotPlaced, match=named):
+        put(store, broken_off(store, tmp_path), agent, tmp_path / "home")
+    assert database.read_bytes() == b"no database" * 100
+
+
+def test_gemini_clis_list_of_projects_is_added_to_and_a_damaged_one_left(tmp_path: Path) -> None:
+    listed = tmp_path / ".gemini" / "projects.json"
+    listed.parent.mkdir()
+    with Store(tmp_path / "ours.db") as store:
+        session_id = broken_off(store, tmp_path)
+        listed.write_text('{"projects": {"/a": "a"')
+        with pytest.raises(NotPlaced, match=re.escape(str(listed))):
+            put(store, session_id, "gemini", tmp_path)
+        assert listed.read_text() == '{"projects": {"/a": "a"'
+        listed.write_text('{"projects": {"/a": "a"}, "version": 2}')
+        put(store, session_id, "gemini", tmp_path)
+    known = json.loads(listed.read_text())
+    assert (known["version"], set(known["projects"])) == (2, {"/a", str(tmp_path)})
 
 
 def test_a_session_that_went_on_in_both_places_is_forked(tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ class Continued(msgspec.Struct, frozen=True):
 
 
 def remember(session: Session, continued: Continued) -> None:
-    """Note where the session goes on. Once for each id. If interrupted: noted or not."""
-    session.note(NOTE, msgspec.to_builtins(continued), key=f"{continued.agent}/{continued.id}")
+    """Note where the session goes on. Once for each place. If interrupted: noted or not."""
+    key = f"{continued.agent}/{continued.id}/{continued.path}"
+    session.note(NOTE, msgspec.to_builtins(continued), key=key)
 
 
 def counted(records: Iterable[Record]) -> int:

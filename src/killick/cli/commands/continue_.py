@@ -1,6 +1,7 @@
 """Going on with a session in another agent."""
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def continue_(
         invocation.answer(
             {**shown, "command": done.command, "losses": done.losses},
             f"{done.placed.path}",
-            f"go on: {' '.join(done.command)}",
+            f"go on: {shlex.join(done.command)}",
         )
     if no_run:
         return 0

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -85,7 +86,10 @@ class AgentFormat(msgspec.Struct, frozen=True):
 
         If interrupted: it is there whole, or not at all.
         """
-        path = self.place(self, handover, places)
+        try:
+            path = self.place(self, handover, places)
+        except sqlite3.Error as error:
+            raise NotPlaced(f"{_database(self, places)}: {error}") from error
         own_id = self.own_id(handover.native_id)
         return Placed(own_id, path, [self.program, *self.resume(own_id)])
 
@@ -108,10 +112,10 @@ def places_of(
 
 def _grown(agent: AgentFormat, handover: Handover, path: Path) -> NotPlaced:
     own_id = agent.own_id(handover.native_id)
-    command = " ".join([agent.program, *agent.resume(own_id)])
+    command = shlex.join([agent.program, *agent.resume(own_id)])
     return NotPlaced(
         f"this session has gone on in {agent.name} as {own_id}; go on there with `{command}`, or "
-        f"bring it in first: `killick import {path}`"
+        f"bring it in first: `{shlex.join(['killick', 'import', str(path)])}`"
     )
 
 
@@ -189,19 +193,18 @@ def _gemini(handover: Handover, home: Path) -> Path:
 def _gemini_project(home: Path, folder: str) -> str:
     """Return the name of a folder in Gemini CLI's list of projects; add it where it is not there.
 
-    If interrupted: the list is the old one or the new one.
+    Raises NotPlaced for a list that cannot be added to. If interrupted: it is the old or the new.
     """
     listed = home / "projects.json"
     try:
-        known = json.loads(listed.read_text("utf-8"))
-    except (OSError, ValueError):
-        known = {}
-    projects = known.get("projects") if isinstance(known, dict) else None
-    projects = projects if isinstance(projects, dict) else {}
+        known = json.loads(listed.read_text("utf-8")) if listed.exists() else {}
+        projects = known.setdefault("projects", {})
+        taken = {str(name) for name in projects.values()}
+    except (ValueError, AttributeError) as error:
+        raise NotPlaced(f"{listed} is no list of projects; mend or move it: {error}") from error
     if isinstance(projects.get(folder), str):
         return str(projects[folder])
     plain = re.sub(r"[^a-z0-9]+", "-", Path(folder).name.lower()).strip("-") or "project"
-    taken = {str(name) for name in projects.values()}
     name = next(
         name
         for name in (plain, *(f"{plain}-{n}" for n in range(1, len(taken) + 2)))
@@ -211,7 +214,9 @@ def _gemini_project(home: Path, folder: str) -> str:
     root.parent.mkdir(parents=True, exist_ok=True)
     root.write_text(folder, "utf-8")
     fresh = listed.with_name(f".{listed.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({"projects": {**projects, folder: name}}, indent=2), "utf-8")
+    fresh.write_text(
+        json.dumps({**known, "projects": {**projects, folder: name}}, indent=2), "utf-8"
+    )
     fresh.replace(listed)
     return name
 
@@ -219,8 +224,15 @@ def _gemini_project(home: Path, folder: str) -> str:
 # -- agents that keep a database -------------------------------------------------------------------
 
 
+def _database(agent: AgentFormat, places: Places) -> Path:
+    if agent.variable is not None:
+        return places.of(agent.folder, agent.variable) / "state.db"
+    data = places.environment.get("XDG_DATA_HOME") or places.home / ".local" / "share"
+    return Path(data) / agent.program / f"{agent.program}.db"
+
+
 def _hermes(agent: AgentFormat, handover: Handover, places: Places) -> Path:
-    path = places.of(agent.folder, agent.variable) / "state.db"
+    path = _database(agent, places)
     there = to_hermes.count(path, handover.native_id)
     if there is None:
         to_hermes.insert(handover, path)
@@ -235,8 +247,7 @@ def _opencode(
     """Return what has opencode, or a program like it, import a document."""
 
     def place(agent: AgentFormat, handover: Handover, places: Places) -> Path:
-        data = places.environment.get("XDG_DATA_HOME") or places.home / ".local" / "share"
-        path = Path(data) / agent.program / f"{agent.program}.db"
+        path = _database(agent, places)
         there = _messages(path, agent.own_id(handover.native_id))
         document = b"".join(
             to_opencode.write(
@@ -262,15 +273,17 @@ def _messages(database: Path, session_id: str) -> int | None:
     """Return how many messages a session has in opencode's database; None without the session."""
     if not database.exists():
         return None
-    query = "SELECT count(*) FROM message WHERE session_id = ?"
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        try:
-            match = connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,))
-            if match.fetchone() is None:
-                return None
-            return int(connection.execute(query, (session_id,)).fetchone()[0])
-        except sqlite3.OperationalError:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        if not {"session", "message"} <= tables:
             return None
+        match = connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,))
+        if match.fetchone() is None:
+            return None
+        rows = connection.execute(
+            "SELECT count(*) FROM message WHERE session_id = ?", (session_id,)
+        )
+        return int(rows.fetchone()[0])
 
 
 def _used(database: Path) -> tuple[str, str] | None:
@@ -332,7 +345,8 @@ def _import(agent: AgentFormat, places: Places, folder: str, document: bytes) ->
             check=False,
         )
     if done.returncode:
-        words = (done.stderr or done.stdout).decode("utf-8", "replace").strip().split("\n")[-1]
+        lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().split("\n")
+        words = next((line for line in lines if "error" in line.lower()), lines[0])
         raise NotPlaced(f"{agent.name} did not import the session: {words}")
 
 
