@@ -251,6 +251,24 @@ def test_the_context_begins_with_the_summary(store: Store, tmp_path: Path, name:
     assert "I look." not in context
 
 
+def test_simple_of_another_version_is_refused_whole(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    path.write_text('{"simple": 2, "id": "t"}\n{"role": "user", "text": "Why?"}\n')
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert [problem.reason for problem in report.problems] == [
+        "it is Simple 2, and only version 1 can be read"
+    ]
+    assert store.session_ids() == []
+
+
+def test_no_session_of_simple_works_for_itself(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    path.write_text('{"simple": 1, "id": "t", "parent": "t"}\n{"role": "user", "text": "Why?"}\n')
+    (outcome,) = import_paths(store, [path], clock=lambda: NOW).sessions
+    info = store.session(outcome.session_id).info()
+    assert (info.about.type, info.about.parent) == ("user", None)
+
+
 def test_what_opencode_injects_is_hidden(store: Store, tmp_path: Path) -> None:
     (outcome,) = take(store, "opencode", tmp_path).sessions
     session = store.session(outcome.session_id)

@@ -1,10 +1,11 @@
 """Lines of damaged files: every whole record comes out, and what does not is named."""
 
 import io
+from pathlib import Path
 
 import pytest
 
-from killick.exchange.read import lines_of
+from killick.exchange.read import lines_of, read_lines, time_us
 
 
 def read(data: bytes) -> tuple[list[object], list[int | None]]:
@@ -30,3 +31,16 @@ def read(data: bytes) -> tuple[list[object], list[int | None]]:
 )
 def test_every_whole_record_comes_out(data: bytes, records: list[object], lost: list[int]) -> None:
     assert read(data) == (records, lost)
+
+
+def test_a_mark_of_utf8_before_the_first_line_is_none_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"n": 1}\n{"n": 2}\n')
+    assert [(line.record, line.problem) for line in read_lines(path)] == [
+        ({"n": 1}, None), ({"n": 2}, None)
+    ]  # fmt: skip
+
+
+def test_no_number_up_to_zero_is_a_time() -> None:
+    assert [time_us(value) for value in (0, -5, 0.0, float("nan"), True)] == [None] * 5
+    assert time_us(1.5e9) == time_us(1.5e12) == 1_500_000_000_000_000

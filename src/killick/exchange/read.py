@@ -4,6 +4,7 @@ Files are opened read-only, plain or compressed. A compressed one is bounded. Wh
 met, or the data is damaged, the file ends there and says why (`problem`).
 """
 
+import codecs
 import io
 import json
 import re
@@ -35,10 +36,16 @@ _BUFFER: Final = 256 * 1024
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file's bytes. Raises OSError, also for a library that is not installed."""
+    """Open a file's bytes, behind a mark that says UTF-8.
+
+    Raises OSError, also for a library that is not installed.
+    """
     file = io.BufferedReader(path.open("rb", buffering=0), _BUFFER)
     try:
-        if file.peek(len(ZSTD))[: len(ZSTD)] != ZSTD:
+        start = file.peek(len(ZSTD))
+        if start.startswith(codecs.BOM_UTF8):
+            file.seek(len(codecs.BOM_UTF8))
+        if not start.startswith(ZSTD):
             return file
         size = path.stat().st_size
         raw = _Unpacked(file, _zstd(), _PLAIN_BYTES + size * _RATIO_MAX)
@@ -131,15 +138,14 @@ _MILLISECONDS_MAX: Final = 10**14
 def time_us(value: object) -> int | None:
     """Return microseconds since 1970 of an ISO text or a number of seconds, ms or µs, or None.
 
-    A text without a zone is taken as UTC, as SQLite writes it.
+    A text without a zone is taken as UTC, as SQLite writes it. No number up to zero is a time.
     """
     if isinstance(value, str):
         return _iso_us(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return None
-    size = abs(value)
     scales = ((_SECONDS_MAX, 1_000_000), (_MILLISECONDS_MAX, 1_000), (1 << 62, 1))
-    scale = next((scale for most, scale in scales if size < most), 0)
+    scale = next((scale for most, scale in scales if value < most), 0)
     return _bounded(int(value * scale)) if scale else None
 
 

@@ -36,9 +36,12 @@ def is_simple(record: dict[str, Any]) -> bool:
     return type(record.get("simple")) is int
 
 
-def simple(path: Path, *, settled: bool) -> Source:
-    """Return the session of a file."""
+def simple(path: Path, *, settled: bool) -> Source | r.ProblemRecord:
+    """Return the session of a file, or that a later version wrote it."""
     about = c.first_record(path, is_simple)
+    if about["simple"] != VERSION:
+        reason = f"it is Simple {about['simple']}, and only version {VERSION} can be read"
+        return r.ProblemRecord(location=SourceLocation(str(path), 1), reason=reason)
     own = about.get("id")
     native = own if c.is_id(own) else str(path.resolve())
     records = _SessionReader(native, about, settled=settled).records(path)
@@ -56,15 +59,16 @@ class _SessionReader:
     def records(self, path: Path) -> Iterator[r.Record]:
         about = self._about
         location = SourceLocation(str(path), 1)
-        parent = about.get("parent")
+        named = about.get("parent")
+        parent = named if c.is_id(named) and named != self._native else None
         yield r.BeginRecord(
             location=location,
             at_us=time_us(about.get("at")),
             native_id=self._native,
-            type="subagent" if c.is_id(parent) else "user",
+            type="subagent" if parent else "user",
             project=c.project_of(about.get("cwd")),
             extra=c.texts_of(about, "agent", "version"),
-            parent=parent if c.is_id(parent) else None,
+            parent=parent,
         )
         yield from c.line_records(read_lines(path), self._read_line, settled=self._settled)
 
