@@ -1,13 +1,17 @@
 """Which files are looked at, and which are left alone."""
 
+import json
 import os
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from killick import Store
 from killick.exchange import import_paths
+from killick.exchange.importer import detect
 from tests.exchange import test_claude_code, test_codex, test_hermes
 from tests.exchange.sources import NOW
 
@@ -45,6 +49,31 @@ def test_other_databases_are_no_sessions(store: Store, tmp_path: Path) -> None:
     (tmp_path / "gone.json").symlink_to(tmp_path / "nothing.json")
     report = import_paths(store, [tmp_path], clock=lambda: NOW)
     assert (report.sessions, report.problems) == ([], [])
+
+
+OTHERS = {
+    "fine-tuning.jsonl": [{"messages": [{"role": "user", "content": "a"}]}] * 3,
+    "batch.jsonl": [{"custom_id": "1", "body": {"messages": [{"role": "user", "content": "a"}]}}],
+    "chat-log.jsonl": [{"role": "user", "content": "a", "timestamp": "2026-01-01T10:00:00"}] * 3,
+    "service.jsonl": [{"type": "user", "level": "info", "message": "a", "timestamp": 1}] * 3,
+    "clicks.jsonl": [{"type": "session.start", "data": {}}, {"type": "click", "data": {}}],
+    "container.json": {"working_dir": "/app", "description": "web", "image": "x"},
+    "jobs.jsonl": [{"working_dir": "/app", "name": "build"}, {"working_dir": "/", "name": "test"}],
+    "slack.json": [{"type": "message", "user": "U1", "text": "hi", "ts": "1"}] * 2,
+    "roles.json": [{"role": "admin", "content": "x"}, {"role": "editor", "content": "y"}],
+    "history.md": "# aider chat started at the beginning\n\n#### hi\n",
+    "guide.md": "It looks so:\n\n# aider chat started at 2026-01-01 10:00:00\n\n#### hi\n",
+}
+"""What other programs write, that looks a little like an agent's."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_other_programs_write_is_no_session(tmp_path: Path, name: str) -> None:
+    value = OTHERS[name]
+    rows = value if isinstance(value, list) and name.endswith("l") else [value]
+    text = value if isinstance(value, str) else "\n".join(map(json.dumps, rows))
+    (tmp_path / name).write_text(text)
+    assert detect(tmp_path / name) is None
 
 
 def test_a_file_that_is_not_there_is_reported(store: Store, tmp_path: Path) -> None:

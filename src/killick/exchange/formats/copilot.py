@@ -18,15 +18,19 @@ from killick.model.messages import Reasoning, ToolResult
 
 NAME: Final = "copilot"
 
-_MARKS: Final = (
-    "session.start", "session.resume", "user.message", "assistant.message",
-    "tool.execution_complete",
-)  # fmt: skip
+_MARKS: Final = {
+    "session.start": "sessionId",
+    "user.message": "content",
+    "assistant.message": "messageId",
+    "tool.execution_complete": "toolCallId",
+}
+"""Events of the conversation, and what each says of itself."""
 
 
 def is_copilot(record: dict[str, Any]) -> bool:
     """Tell whether this is an event of the conversation."""
-    return record.get("type") in _MARKS and isinstance(record.get("data"), dict)
+    mark = _MARKS.get(str(record.get("type")))
+    return mark is not None and mark in c.as_dict(record.get("data"))
 
 
 def _fits(record: dict[str, Any]) -> bool:

@@ -327,14 +327,14 @@ def _claims(peek: Peek) -> bool:
     if peek.tables:
         has = peek.tables
         return "messages" in has and "working_dir" in has.get("sessions", ())
-    if any(is_goose(record) or _is_message(record) for record in peek.records):
+    if any(_is_message(record) for record in peek.records):
         return True
     value = peek.document.value
-    return isinstance(value, dict) and is_goose(value)
+    return isinstance(value, dict) and is_goose(value) and "conversation" in value
 
 
 def _is_message(record: dict[str, Any]) -> bool:
-    """Tell whether this is a message's line, in a file whose first line was lost."""
+    """Tell whether this is a message's line; other programs' first lines have folders, too."""
     return {"role", "created"} <= record.keys() and isinstance(record.get("content"), list)
 
 

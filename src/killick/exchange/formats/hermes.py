@@ -586,16 +586,14 @@ def _is_export(record: dict[str, Any]) -> bool:
     return isinstance(record.get("messages"), list) and "started_at" in record
 
 
-def _is_line(record: dict[str, Any]) -> bool:
-    role = record.get("role")
-    return role == "session_meta" or (role in _ROLES and "timestamp" in record)
-
-
 def _claims(peek: Peek) -> bool:
     if peek.tables:
         sessions, messages = peek.tables.get("sessions", set()), peek.tables.get("messages", set())
         return {"started_at", "source"} <= sessions and {"tool_calls", "timestamp"} <= messages
-    return any(_is_export(record) or _is_line(record) for record in peek.records)
+    # Of a transcript: other programs write roles and times, too.
+    return any(
+        _is_export(record) or record.get("role") == "session_meta" for record in peek.records
+    )
 
 
 def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord]:
