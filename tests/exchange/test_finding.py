@@ -83,6 +83,17 @@ def test_a_file_that_is_not_there_is_reported(store: Store, tmp_path: Path) -> N
     assert [one.location.file for one in report.skipped] == [str(tmp_path / "missing.json")]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(store: Store, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / test_codex.NAME).write_bytes(test_codex.everything().data())
+    report = import_paths(store, [tmp_path], clock=lambda: NOW)
+    assert (report.problems, len(report.sessions)) == ([], 1)
+    named = import_paths(store, [tmp_path / "pipe.jsonl", Path(os.devnull)], clock=lambda: NOW)
+    assert ["it is no file" in one.reason for one in named.skipped] == [True, True]
+
+
 def test_each_source_is_read_once(store: Store, tmp_path: Path) -> None:
     path = test_hermes.everything(tmp_path / "state.db")
     report = import_paths(store, [tmp_path, path, path], clock=lambda: NOW)

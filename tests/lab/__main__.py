@@ -31,6 +31,8 @@ _AT_ONCE = 3
 """How many agents go on with one session at a time: most of it is waiting."""
 
 _TOGETHER = 10
+_IDLE_MAX = 0.01
+"""The share of a core that following may take when nothing happens."""
 
 
 def main(arguments: list[str]) -> int:
@@ -91,13 +93,16 @@ def _follow_at_once(agents: list[Agent]) -> int:
         found = follow_all(ten, Path(place))
     for name, told in found.told.items():
         print(f"{name}: {told}")
-    print("\n".join(found.wrong))
+    if found.idle > _IDLE_MAX:
+        found.wrong.append(f"it took {found.idle:.1%} of a core while they all waited")
+    print(f"{found.idle:.2%} of a core while they waited", *found.wrong, sep="\n")
     rows = load()
     for row in rows:
         if row.event == "kill_tools":
             names = [name for name in found.told if name.partition("-")[2] == row.agent]
             wrong = [what for what in found.wrong if what.partition(":")[0] in names]
             told = "; ".join(found.told[name] for name in names)
+            row.idle = found.idle
             row.at_once = told + (f". **Wrong:** {'; '.join(wrong)}" if wrong else "")
     write(rows)
     return 1 if found.wrong else 0

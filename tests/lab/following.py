@@ -22,11 +22,13 @@ from tests.waiting import until
 
 _ELSEWHERE = ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_DATA_HOME", "QWEN_HOME", "HERMES_HOME")
 _WORK_SECONDS = 300
+_SETTLED_SECONDS = 5
+_IDLE_SECONDS = 30
 
 
 @contextmanager
-def attached(store: Path, home: Path, *paths: str) -> Iterator[None]:
-    """Run `killick attach` for a person with this home; Ctrl+C ends it."""
+def attached(store: Path, home: Path, *paths: str) -> Iterator[int]:
+    """Run `killick attach` for a person with this home, and yield its pid; Ctrl+C ends it."""
     home.mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     process = subprocess.Popen(
@@ -34,7 +36,7 @@ def attached(store: Path, home: Path, *paths: str) -> Iterator[None]:
         env=environment | {"HOME": str(home)},
     )
     try:
-        yield
+        yield process.pid
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(50) == 130
@@ -89,8 +91,9 @@ class AtOnce:
 
     told: dict[str, str]
     """By the number and name of each: how its turn ended here, and how soon after the kill."""
-    seconds: list[float]
     wrong: list[str]
+    idle: float = 0
+    """The share of a core that it took while all of them waited for their tools."""
 
 
 def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
@@ -98,7 +101,7 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
     path, homes = folder / "killick.db", folder / "homes"
     places = {homes / f"{number}-{agent.name}": agent for number, agent in enumerate(agents)}
     at_work, kills = threading.Semaphore(0), {place: threading.Event() for place in places}
-    found, killed = AtOnce({}, [], []), dict[Path, float]()
+    found, killed = AtOnce({}, []), dict[Path, float]()
 
     def wait(place: Path) -> None:
         at_work.release()
@@ -108,7 +111,7 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
     homes.mkdir(parents=True)
     with (
         Store(path) as store,
-        attached(path, folder / "nobody", str(homes)),
+        attached(path, folder / "nobody", str(homes)) as pid,
         ThreadPoolExecutor(len(agents)) as at_once,
     ):
 
@@ -123,14 +126,13 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
             for _ in places:
                 assert at_work.acquire(timeout=_WORK_SECONDS), "not all came to their tools"
             until(lambda: len(list(store.sessions(limit=100))) == len(agents))
+            found.idle = _share_of_a_core(pid)
             for place, agent in places.items():
                 before, has_turn = running(), on_disk(_as_it_stands(agent, place)).calls > 0
                 kills[place].set()
                 if has_turn:
                     until(lambda count=before: running() < count)  # type: ignore[misc]
-                    took = time.monotonic() - killed[place]
-                    found.seconds.append(took)
-                    found.told[place.name] = f"{took:.2f} s"
+                    found.told[place.name] = f"{time.monotonic() - killed[place]:.2f} s"
                 else:
                     found.told[place.name] = "its file tells of no call"
                 cells[place].result()
@@ -141,6 +143,19 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
         for place, cell in cells.items():
             _compare(path, place, cell.result(), found)
     return found
+
+
+def _share_of_a_core(pid: int) -> float:
+    """Return how much processor a process takes from now on, once it has come to rest."""
+    time.sleep(_SETTLED_SECONDS)
+    before = _processor_seconds(pid)
+    time.sleep(_IDLE_SECONDS)
+    return (_processor_seconds(pid) - before) / _IDLE_SECONDS
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _compare(path: Path, place: Path, cell: Cell, found: AtOnce) -> None:

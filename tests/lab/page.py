@@ -42,6 +42,8 @@ class Row:
     """What became of it here while it was followed, and how soon."""
     at_once: str = ""
     """The same, while ten were followed at once."""
+    idle: float | None = None
+    """The share of a core that following all ten took, while they waited for their tools."""
 
     @property
     def is_right(self) -> bool:
@@ -125,6 +127,9 @@ def _followed(rows: list[Row]) -> list[str]:
     for row in found:
         cells = [f"{row.agent} {row.version}", row.day, row.followed or NONE, row.at_once or NONE]
         lines.append(f"| {' | '.join(cells)} |")
+    idle = [row.idle for row in found if row.idle is not None]
+    if idle:
+        lines += ["", f"While all ten waited, `killick attach` took {max(idle):.2%} of a core."]
     return [*lines, ""]
 
 

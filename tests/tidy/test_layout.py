@@ -45,6 +45,7 @@ SLEEPERS = {
     "tests/server/scripted.py": "the pace of a scripted agent",
     "tests/waiting.py": "polls, with a limit",
     "tests/lab/cells.py": "other people's programs tell nobody when they have written",
+    "tests/lab/following.py": "how much processor a process takes in a while",
 }
 
 

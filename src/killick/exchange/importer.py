@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 import msgspec
@@ -301,6 +302,10 @@ def discover(path: Path, report: Report, *, named: bool) -> DiscoveredFile | Non
             report.skip(SourceLocation(str(path)), "it is a store of Killick, and no session")
         return None
     try:
+        if not S_ISREG(path.stat().st_mode):
+            if named:
+                report.skip(SourceLocation(str(path)), "it is no file: save what it gives to one")
+            return None
         detection = look_at(path)
         if detection.format is not None:
             unit = READERS[detection.format].unit(path) if detection.format in READERS else path
