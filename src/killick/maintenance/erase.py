@@ -237,10 +237,10 @@ class CareCore(RetentionCore):
     # -- backups -------------------------------------------------------------------------------
 
     def back_up(
-        self, target: str | os.PathLike[str], progress: Progress | None
+        self, target: str | os.PathLike[str], progress: Progress | None, *, renew: bool
     ) -> Flow[BackupReceipt]:
         path = Path(target).expanduser()
-        return (yield from work(lambda database: database.back_up(path, progress)))
+        return (yield from work(lambda database: database.back_up(path, progress, renew=renew)))
 
     # -- damage --------------------------------------------------------------------------------
 

@@ -159,13 +159,16 @@ class Upkeep:
         self,
         target: str | os.PathLike[str],
         *,
+        renew: bool = False,
         progress: Progress | None = None,
     ) -> BackupReceipt:
         """Copy the store to a new file while it is in use, and check the copy.
 
-        If interrupted: there is no file of that name, or a whole and checked one.
+        With `renew`, a backup of this store that is there is brought up to date: only pages that
+        have changed are written. If interrupted: there is no file of that name, or a whole and
+        checked one; one that is renewed is the old one, or the new once it is renewed or restored.
         """
-        return self._run(self._care.back_up(target, progress))
+        return self._run(self._care.back_up(target, progress, renew=renew))
 
     def session_ids(self) -> list[str]:
         """List every session, deleted ones too, by reading all rows and trusting no index."""
@@ -379,13 +382,16 @@ class AsyncUpkeep:
         self,
         target: str | os.PathLike[str],
         *,
+        renew: bool = False,
         progress: Progress | None = None,
     ) -> BackupReceipt:
         """Copy the store to a new file while it is in use, and check the copy.
 
-        If interrupted: there is no file of that name, or a whole and checked one.
+        With `renew`, a backup of this store that is there is brought up to date: only pages that
+        have changed are written. If interrupted: there is no file of that name, or a whole and
+        checked one; one that is renewed is the old one, or the new once it is renewed or restored.
         """
-        return await self._run(self._care.back_up(target, progress))
+        return await self._run(self._care.back_up(target, progress, renew=renew))
 
     async def session_ids(self) -> list[str]:
         """List every session, deleted ones too, by reading all rows and trusting no index."""

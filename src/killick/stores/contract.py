@@ -137,12 +137,13 @@ class Traces(msgspec.Struct, frozen=True):
 
 
 class BackupReceipt(msgspec.Struct, frozen=True):
-    """A copy of the store that was checked after it was made."""
+    """A copy of the store that was checked; `written` are the bytes that had to be."""
 
     path: str
     bytes: int
     sessions: int
     entries: int
+    written: int = 0
 
 
 class RestoreReceipt(BackupReceipt, frozen=True, kw_only=True):
@@ -527,7 +528,9 @@ class Database(Protocol):
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         """Look for bytes in the copies beside the store."""
 
-    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+    def back_up(
+        self, target: Path, progress: Callable[[int, int], None] | None, *, renew: bool = False
+    ) -> BackupReceipt:
         """Copy the store while it is in use, and check the copy."""
 
     def hurry(self, seconds: float) -> None:

@@ -632,7 +632,9 @@ class MemoryDatabase:
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         return Traces(clean=True)
 
-    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+    def back_up(
+        self, target: Path, progress: Callable[[int, int], None] | None, *, renew: bool = False
+    ) -> BackupReceipt:
         raise UsageError("a store in memory has no file to copy")
 
     def hurry(self, seconds: float) -> None:

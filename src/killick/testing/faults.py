@@ -83,8 +83,10 @@ class Failpoints:
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         return self._database.find_traces(needles)
 
-    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
-        return self._database.back_up(target, progress)
+    def back_up(
+        self, target: Path, progress: Callable[[int, int], None] | None, *, renew: bool = False
+    ) -> BackupReceipt:
+        return self._database.back_up(target, progress, renew=renew)
 
     def hurry(self, seconds: float) -> None:
         self._database.hurry(seconds)

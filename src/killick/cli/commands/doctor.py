@@ -158,15 +158,18 @@ def verify(
 @command(
     ("killick backup", "a copy beside the store, named after the time"),
     ("killick backup copy.db", "to a file of this name, which must not exist"),
+    ("killick backup copy.db --renew", "write what has changed since into a backup that is there"),
 )
 @click.argument("target", required=False, metavar="[FILE]")
-def backup(invocation: Invocation, target: str | None) -> None:
+@click.option("--renew", is_flag=True, help="Bring a backup of this store up to date.")
+def backup(invocation: Invocation, target: str | None, *, renew: bool) -> None:
     """Copy the store while it is in use, and check the copy."""
     with invocation.open() as store:
-        receipt = store.backup(target if target is not None else _beside(invocation))
+        file = target if target is not None else _beside(invocation)
+        receipt = store.backup(file, renew=renew)
     text = (
         f"{receipt.path}: {receipt.bytes:,} bytes, {counted(receipt.sessions, 'sessions')}, "
-        f"{receipt.entries:,} entries, checked"
+        f"{receipt.entries:,} entries, checked; {receipt.written:,} bytes written"
     )
     invocation.answer(receipt, text)
 

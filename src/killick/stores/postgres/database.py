@@ -478,7 +478,9 @@ class PostgresDatabase:
     def find_traces(self, needles: Sequence[bytes]) -> Traces:
         return Traces()
 
-    def back_up(self, target: Path, progress: Callable[[int, int], None] | None) -> BackupReceipt:
+    def back_up(
+        self, target: Path, progress: Callable[[int, int], None] | None, *, renew: bool = False
+    ) -> BackupReceipt:
         """Raises UsageError: the server does it."""
         raise UsageError(
             f"nothing was written to {target}: a store on PostgreSQL is backed up by its server "

@@ -24,7 +24,7 @@ from killick.errors import (
 )
 from killick.model.limits import LOCK_WAIT_SECONDS
 from killick.stores.contract import BackupReceipt, Pace, RestoreReceipt, Traces
-from killick.stores.sqlite import maintain, migrate
+from killick.stores.sqlite import maintain, migrate, renewal
 from killick.stores.sqlite.connection import (
     Durability,
     Inode,
@@ -404,9 +404,15 @@ class SqliteDatabase:
         with gate(), translated(f"reading {self.path}"):
             return maintain.find_traces(self.path, needles)
 
-    def back_up(self, target: Path, progress: maintain.Progress | None) -> BackupReceipt:
+    def back_up(
+        self, target: Path, progress: maintain.Progress | None, *, renew: bool = False
+    ) -> BackupReceipt:
         """If interrupted: there is no file of that name, or a whole and verified one."""
         with self._alone() as connection:
+            if renew and target.exists():
+                if target.samefile(self.path):
+                    raise UsageError(f"{target} is the store itself; name a backup")
+                return maintain.renew(connection, target, progress)
             return maintain.back_up(connection, target, progress)
 
     @contextmanager
@@ -630,6 +636,7 @@ def _restore(
         raise StoreBusy(f"{path} is open in {user}; end it, then restore: nothing was changed")
     if backup == path:
         raise UsageError(f"{backup} is the store itself; name a backup")
+    renewal.finish(backup)
     finish_restore(path)
     for left in path.parent.glob(f"{restoring(path).name}.*"):  # by a restore that was killed
         left.unlink()

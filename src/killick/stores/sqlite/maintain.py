@@ -4,13 +4,16 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import apsw
+import msgspec
 
 from killick.errors import StoreDegraded, UsageError
 from killick.stores.contract import BackupReceipt, Traces
+from killick.stores.sqlite import renewal
 from killick.stores.sqlite.generation import new_generation, sync_folder
 
 _PIECE: Final = 4 * 1024 * 1024
@@ -122,14 +125,30 @@ def _check_free(target: Path) -> None:
         raise UsageError(f"{target} exists; name a file that does not, nothing was written")
 
 
+def renew(source: apsw.Connection, target: Path, progress: Progress | None) -> BackupReceipt:
+    """Bring a backup up to date, writing what has changed since; see `renewal`."""
+    return renewal.renew(
+        source,
+        target,
+        lambda onto: _copy_pages(source, onto, progress),
+        lambda copy: _check(copy, target),
+    )
+
+
 def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
         raise UsageError(f"no copy can be made there: {error}; name another file") from error
-    copy = apsw.Connection(str(partial))
+    with closing(apsw.Connection(str(partial))) as copy:
+        _copy_pages(source, copy, progress)
+        copy.pragma("journal_mode", "delete")
+        copy.pragma("user_version", new_generation())
+
+
+def _copy_pages(source: apsw.Connection, copy: apsw.Connection, progress: Progress | None) -> None:
+    """Copy all pages as of one moment: else every commit of others would start the copy anew."""
     try:
-        # One read transaction: without it every commit of others would start the copy anew.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM meta").fetchall()
         with copy.backup("main", source, "main") as backup:
@@ -137,27 +156,21 @@ def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> 
                 backup.step(_PAGES_A_STEP)
                 if progress is not None:
                     progress(backup.page_count - backup.remaining, backup.page_count)
-        copy.pragma("journal_mode", "delete")
-        copy.pragma("user_version", new_generation())
     finally:
         if source.in_transaction:
             source.execute("ROLLBACK")
-        copy.close()
 
 
 def _verify(partial: Path, target: Path) -> BackupReceipt:
-    copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        wrong = check(copy)
-        if wrong:
-            raise StoreDegraded(f"the copy did not pass its check ({wrong[0]}); it was removed")
-        sessions = copy.execute("SELECT count(*) FROM sessions").get
-        entries = copy.execute("SELECT count(*) FROM entries").get
-    finally:
-        copy.close()
-    return BackupReceipt(
-        path=str(target),
-        bytes=partial.stat().st_size,
-        sessions=int(sessions),
-        entries=int(entries),
-    )
+    with closing(apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+        size = partial.stat().st_size
+        return msgspec.structs.replace(_check(copy, target), bytes=size, written=size)
+
+
+def _check(copy: apsw.Connection, target: Path) -> BackupReceipt:
+    wrong = check(copy)
+    if wrong:
+        raise StoreDegraded(f"the copy did not pass its check ({wrong[0]}); it was removed")
+    sessions = copy.execute("SELECT count(*) FROM sessions").get
+    entries = copy.execute("SELECT count(*) FROM entries").get
+    return BackupReceipt(str(target), 0, int(sessions), int(entries))
