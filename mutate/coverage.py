@@ -4,28 +4,27 @@ Lines are counted from the beginning of their function, so the cache outlives ch
 a module. A file of tests is measured again when it has changed.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import subprocess
-import sys
+import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from mutate.asking import Forks, Request
 from mutate.operators import Mutant
 
 TESTS_MAX = 40
 SECONDS_MAX = 25.0
 """Of one mutant: the tests that are run, and how long they took when they were measured."""
 
-_MEASURING_SECONDS = 1_800
+_MEASURING_SECONDS = 1_800.0
 """For one file of tests."""
-
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
-"""Only the plugins that are needed: the others take longer than most tests."""
 
 
 class Measured(msgspec.Struct):
@@ -75,6 +74,18 @@ class Project(msgspec.Struct, frozen=True):
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
 
+    def forks(self, folder: Path, files: Iterable[str]) -> Forks:
+        """Return what asks tests of these files about the package in the folder."""
+        package = folder / self.package.name
+        return Forks(self.root, package, files, self.environment(folder))
+
+
+def empty(waiting: "queue.SimpleQueue[Any]") -> None:
+    """Take everything out of a queue, so that nobody goes on with it."""
+    with contextlib.suppress(queue.Empty):
+        while True:
+            waiting.get_nowait()
+
 
 class Coverage:
     """What was measured of all files of tests."""
@@ -102,28 +113,39 @@ class Coverage:
                     self.files[file] = known
                     continue
             missing.append(file)
+        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for file in missing:
+            waiting.put(file)
         with ThreadPoolExecutor(workers) as pool:
             measuring = [
-                pool.submit(self._measure_one, file, f"{number} of {len(missing)}", say, is_over)
-                for number, file in enumerate(missing, 1)
+                pool.submit(self._measure_some, missing, waiting, say, is_over)
+                for _ in range(min(workers, len(missing)))
             ]
             try:
                 for one in measuring:
                     one.result()
             except BaseException:
-                pool.shutdown(cancel_futures=True)
+                empty(waiting)
                 raise
 
-    def _measure_one(
-        self, file: str, place: str, say: Callable[[str], None], is_over: Callable[[], bool]
+    def _measure_some(
+        self,
+        missing: list[str],
+        waiting: "queue.SimpleQueue[str]",
+        say: Callable[[str], None],
+        is_over: Callable[[], bool],
     ) -> None:
-        if is_over():
-            return
-        tests, trouble = self._measured(file)
-        say(f"measured {place}: {file}, {len(tests)} tests{trouble}")
-        if not trouble:
-            self.files[file] = MeasuredFile(self._digest(file), tests)
-            self._kept(file).write_bytes(msgspec.json.encode(self.files[file]))
+        with self._project.forks(self._project.package.parent, missing) as forks:
+            while not is_over():
+                try:
+                    file = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                tests, trouble = self._measured(file, forks)
+                say(f"measured {file}, {len(tests)} tests{trouble}; {waiting.qsize()} files wait")
+                if not trouble:
+                    self.files[file] = MeasuredFile(self._digest(file), tests)
+                    self._kept(file).write_bytes(msgspec.json.encode(self.files[file]))
 
     def _kept(self, file: str) -> Path:
         return self._folder / (file.replace("/", "+") + ".json")
@@ -136,29 +158,17 @@ class Coverage:
             texts += [path.read_bytes() for path in checks]
         return hashlib.sha256(b"".join(texts)).hexdigest()
 
-    def _measured(self, file: str) -> tuple[dict[str, Measured], str]:
+    def _measured(self, file: str, forks: Forks) -> tuple[dict[str, Measured], str]:
         """Return the tests of a file that pass, and why there are none if that is no good sign."""
         out = self._kept(file).with_suffix(".part")
         out.unlink(missing_ok=True)
-        package = self._project.package
-        environment = self._project.environment(package.parent)
-        environment |= {"MUTATE_MEASURES": str(package), "MUTATE_OUT": str(out)}
-        try:
-            done = subprocess.run(
-                [sys.executable, *PYTEST, "-p", "mutate.measuring", "-m", "not campaign", file],
-                cwd=self._project.root,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=_MEASURING_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {}, f": not done in {_MEASURING_SECONDS} s"
+        answer = forks.ask(Request(_MEASURING_SECONDS, file=file, measure=str(out)))
         tests = json.loads(out.read_bytes()) if out.exists() else {}
         out.unlink(missing_ok=True)
-        if not tests and done.returncode not in (0, 5):
-            return {}, f": {done.stdout[-2000:]}{done.stderr}"
+        if answer.exit is None:
+            return {}, f": not done in {_MEASURING_SECONDS} s"
+        if not tests and answer.exit not in (0, 5):
+            return {}, f": none passed, {answer.failed} did not"
         return msgspec.convert(tests, dict[str, Measured]), ""
 
     def nearest(self, mutant: Mutant) -> list[str]:

@@ -1,4 +1,4 @@
-"""A plugin of pytest that writes down which lines of a package each test runs.
+"""Writes down which lines of a package each test runs.
 
 The interpreter tells it of every call. Lines are followed in the first calls of each function in
 each test only: a loop that runs a million times costs little more than one that runs twice.
@@ -17,21 +17,20 @@ from typing import Any, Final
 
 import pytest
 
-_PACKAGE: Final = os.environ["MUTATE_MEASURES"] + os.sep
-_OUT: Final = Path(os.environ["MUTATE_OUT"])
 _CALLS_MAX: Final = 40
 
 
 class _Lines:
-    """The lines that one test has run."""
+    """The lines of a package that one test has run."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str) -> None:
+        self._package = package
         self._bits: dict[CodeType, int] = {}
         self._calls: Counter[CodeType] = Counter()
 
     def call(self, frame: FrameType, _event: str, _argument: object) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not code.co_filename.startswith(self._package):
             return None
         self._calls[code] += 1
         if self._calls[code] > _CALLS_MAX:
@@ -48,7 +47,7 @@ class _Lines:
         """Return the bits of each function; what is nested in one without a name counts to it."""
         bits: dict[str, int] = {}
         for code, lines in list(self._bits.items()):
-            module = code.co_filename.removeprefix(_PACKAGE).replace(os.sep, "/")
+            module = code.co_filename.removeprefix(self._package).replace(os.sep, "/")
             name = code.co_qualname
             if name.endswith(">"):
                 continue  # a comprehension or a module: its lines are seen in its function
@@ -56,34 +55,38 @@ class _Lines:
         return {name: f"{value:x}" for name, value in bits.items()}
 
 
-_tests: dict[str, Any] = {}
-_passed: set[str] = set()
-_failed: set[str] = set()
+class Measuring:
+    """A plugin of pytest that measures the tests of one run."""
 
+    def __init__(self, package: Path, out: Path) -> None:
+        self._package = f"{package}{os.sep}"
+        self._out = out
+        self._tests: dict[str, Any] = {}
+        self._passed: set[str] = set()
+        self._failed: set[str] = set()
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    lines = _Lines()
-    began = time.monotonic()
-    threading.settrace(lines.call)
-    sys.settrace(lines.call)
-    try:
-        return (yield)
-    finally:
-        sys.settrace(None)
-        threading.settrace(None)
-        seconds = round(time.monotonic() - began, 3)
-        _tests[item.nodeid] = {"seconds": seconds, "lines": lines.by_function()}
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        lines = _Lines(self._package)
+        began = time.monotonic()
+        threading.settrace(lines.call)
+        sys.settrace(lines.call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            seconds = round(time.monotonic() - began, 3)
+            self._tests[item.nodeid] = {"seconds": seconds, "lines": lines.by_function()}
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._passed.add(report.nodeid)
+        elif report.failed:
+            self._failed.add(report.nodeid)
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed:
-        _passed.add(report.nodeid)
-    elif report.failed:
-        _failed.add(report.nodeid)
-
-
-def pytest_sessionfinish() -> None:
-    """Only a test that passes without a bug can catch one."""
-    kept = {name: test for name, test in _tests.items() if name in _passed - _failed}
-    _OUT.write_text(json.dumps(kept), encoding="utf-8")
+    def pytest_sessionfinish(self) -> None:
+        """Only a test that passes without a bug can catch one."""
+        sound = self._passed - self._failed
+        kept = {name: test for name, test in self._tests.items() if name in sound}
+        self._out.write_text(json.dumps(kept), encoding="utf-8")

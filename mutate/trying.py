@@ -1,11 +1,9 @@
 """Planting a sample of mutants, one at a time, in a copy of the package, and asking the tests."""
 
-import contextlib
 import hashlib
 import queue
 import random
 import subprocess
-import sys
 import threading
 import time
 import tomllib
@@ -16,7 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from mutate.coverage import PYTEST, Coverage, Project
+from mutate.asking import PYTEST, Answer, Forks, Planted, Request
+from mutate.coverage import Coverage, Project, empty
 from mutate.operators import Mutant, mutants
 from tests.museum.museum import copy_and_compile
 
@@ -90,6 +89,9 @@ class Trial:
         self._coverage = coverage
         self._kept = project.cache / f"outcomes-{seed}.jsonl"
         self._mutex = threading.Lock()
+        self._sound: set[str] = set()
+        self._unsound: set[str] = set()
+        """Tests that pass and that fail in a fork without any bug, as far as they were tried."""
         self.outcomes: dict[Key, Outcome] = {}
         if self._kept.exists():
             for line in self._kept.read_bytes().splitlines():
@@ -138,9 +140,7 @@ class Trial:
                 for future in futures:
                     future.result()
             except BaseException:
-                with contextlib.suppress(queue.Empty):
-                    while True:
-                        waiting.get_nowait()
+                empty(waiting)
                 raise
 
     def _work(
@@ -150,22 +150,25 @@ class Trial:
         say: Callable[[Mutant, Outcome], None],
         is_over: Callable[[], bool],
     ) -> None:
+        if waiting.empty():
+            return
         copy_and_compile(folder, self._project.package)
-        while not is_over():
-            try:
-                mutant = waiting.get_nowait()
-            except queue.Empty:
-                return
-            outcome = self.plant(mutant, folder)
-            if outcome is None:
-                continue
-            with self._mutex:
-                self.outcomes[outcome.id, outcome.function] = outcome
-                with self._kept.open("ab") as file:
-                    file.write(msgspec.json.encode(outcome) + b"\n")
-                say(mutant, outcome)
+        with self._project.forks(folder, self._coverage.files) as forks:
+            while not is_over():
+                try:
+                    mutant = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                outcome = self.plant(mutant, folder, forks)
+                if outcome is None:
+                    continue
+                with self._mutex:
+                    self.outcomes[outcome.id, outcome.function] = outcome
+                    with self._kept.open("ab") as file:
+                        file.write(msgspec.json.encode(outcome) + b"\n")
+                    say(mutant, outcome)
 
-    def plant(self, mutant: Mutant, folder: Path) -> Outcome | None:
+    def plant(self, mutant: Mutant, folder: Path, forks: Forks) -> Outcome | None:
         """Change the copy in the folder, ask the tests, and change it back.
 
         Returns None when the machine is too busy to tell: the tests do not end in time without the
@@ -175,41 +178,69 @@ class Trial:
         digests = self._digest(mutant), self._coverage.digest_of(tests)
         if not tests:
             return Outcome(mutant.id, "not covered", 0, 0.0, *digests)
-        file = folder / self._project.package.name / mutant.module
-        source = self.source(mutant)
         began = time.monotonic()
-        _write(file, mutant.apply(source))
-        try:
-            verdict = self._ask(tests, folder)
-        finally:
-            _write(file, source)
-        if verdict == "hangs" and self._ask(tests, folder) != "survived":
+        verdict = self._verdict(mutant, tests, folder, forks)
+        if verdict == "hangs" and forks.ask(Request(self._limit(tests), tests)).exit is None:
             return None
         seconds = round(time.monotonic() - began, 1)
         return Outcome(mutant.id, verdict, len(tests), seconds, *digests)
 
-    def _ask(self, tests: Sequence[str], folder: Path) -> Verdict:
+    def _verdict(self, mutant: Mutant, tests: list[str], folder: Path, forks: Forks) -> Verdict:
+        """Ask until a test has failed that passes without the bug, or none fails any more."""
+        asked = [name for name in tests if name not in self._unsound]
+        while asked:
+            answer = self._ask(mutant, asked, folder, forks)
+            if answer.exit is None:
+                return "hangs"
+            if answer.exit == 0:
+                break
+            blamed = asked if answer.failed is None else [answer.failed]
+            if self._sound.issuperset(blamed) or self._pass(blamed, forks):
+                self._sound.update(blamed)
+                return "caught"
+            self._unsound.update(blamed)
+            asked = [name for name in asked if name not in blamed]
+        return "survived"
+
+    def _ask(self, mutant: Mutant, tests: list[str], folder: Path, forks: Forks) -> Answer:
+        file = folder / self._project.package.name / mutant.module
+        source = self.source(mutant)
+        _write(file, mutant.apply(source))
+        try:
+            planted = Planted(str(file), mutant.function, mutant.line)
+            answer = forks.ask(Request(self._limit(tests), tests, planted=planted))
+            return answer if answer.planted else self._ask_apart(tests, folder)
+        finally:
+            _write(file, source)
+
+    def _pass(self, tests: list[str], forks: Forks) -> bool:
+        return forks.ask(Request(self._limit(tests), tests)).exit == 0
+
+    def _limit(self, tests: Sequence[str]) -> float:
         measured = {
             name: test.seconds
             for file in self._coverage.files.values()
             for name, test in file.tests.items()
         }
-        limit = _MORE_SECONDS + _TIMES * sum(measured[name] for name in tests)
+        return _MORE_SECONDS + _TIMES * sum(measured[name] for name in tests)
+
+    def _ask_apart(self, tests: Sequence[str], folder: Path) -> Answer:
+        """Ask in a process of their own: the change is in what runs when it is imported."""
         try:
             done = subprocess.run(
-                [sys.executable, *PYTEST, "-x", *tests],
+                [*PYTEST, "-x", *tests],
                 cwd=self._project.root,
                 env=self._project.environment(folder),
                 capture_output=True,
                 text=True,
-                timeout=limit,
+                timeout=self._limit(tests),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return "hangs"
+            return Answer()
         if "ERROR: not found" in done.stderr + done.stdout:
             raise RuntimeError(f"a test is gone: {done.stderr[-500:]}{done.stdout[-500:]}")
-        return "survived" if done.returncode == 0 else "caught"
+        return Answer(done.returncode)
 
 
 def _write(file: Path, source: bytes) -> None:

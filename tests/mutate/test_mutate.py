@@ -184,5 +184,6 @@ def test_a_mutant_hangs_only_if_its_tests_end_without_it(
     (mutant,) = [one for one in mutants("module.py", loop.encode()) if ":not:" in one.id]
     copy_and_compile(tmp_path / "copy", project.package)
     monkeypatch.setattr(trying, "_MORE_SECONDS", seconds)
-    outcome = trial.plant(mutant, tmp_path / "copy")
+    with project.forks(tmp_path / "copy", project.files()) as forks:
+        outcome = trial.plant(mutant, tmp_path / "copy", forks)
     assert (None if outcome is None else outcome.verdict) == verdict
