@@ -9,6 +9,7 @@ Rule 3: a call that was cut off in its arguments is no call. It is told as text.
 Rule 4: nothing is dropped or made up without a repair that says so.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
@@ -131,8 +132,8 @@ class _Call:
         self.sent: ToolResult | None = None
         self.sent_made_up = self.sent_as_denied = False
         self.told: Known | None = None
-        self.note: _Saying | None = None
-        self.noted: Known | None = None  # what the note says
+        self.note: tuple[_Saying, Known, Repair] | None = None
+        """What a model will be told of it since, and what that says."""
         self.seqs: list[int] = []
 
     @property
@@ -174,8 +175,8 @@ class _Call:
         if self.result is not None:
             content = self.result.content
             if self.refusal is not None:
-                text = phrases.denied_result(self.refusal, _text_of(self.result))
-                content = (Text(text), *_media(self.result)) if _media(self.result) else text
+                text = phrases.denied_result(self.refusal, _told(self.result))
+                content = (Text(text), *media_of(self.result)) if media_of(self.result) else text
             return msgspec.structs.replace(self.result, call_id=self.unique_id, content=content)
         known = self.known
         if known.settled is not None:
@@ -496,9 +497,11 @@ class Builder:
             return  # what is told of it is made when it is sent
         known = call.known
         if call.note is not None:
-            if known == call.noted:
+            saying, noted, repair = call.note
+            if known == noted:
                 return
-            self._sayings.remove(call.note)
+            self._sayings.remove(saying)
+            self.repairs.remove(repair)
             call.note = None
         if known == call.told:
             return
@@ -518,16 +521,13 @@ class Builder:
             )
         else:
             result = call.result
-            text = phrases.late_result(
-                name, call.unique_id, _text_of(result), is_error=result.is_error
-            )
+            told = _told(result)
+            text = phrases.late_result(name, call.unique_id, told, is_error=result.is_error)
             if call.refusal is not None:
-                text = phrases.denied_result_since(
-                    name, call.unique_id, call.refusal, _text_of(result)
-                )
-            self._say(seq, text, *_media(result))
+                text = phrases.denied_result_since(name, call.unique_id, call.refusal, told)
+            self._say(seq, text, *media_of(result))
             self._repair(seq, "told as text", "a model was told before that it had no result")
-        call.note, call.noted = self._sayings[-1], known
+        call.note = self._sayings[-1], known, self.repairs[-1]
         self._noted.append(call)
 
     def _answer(
@@ -536,9 +536,9 @@ class Builder:
         if call is None:
             name = None if gone is None else _safe_name(gone)
             text = phrases.orphan_result(
-                result.call_id, name, _text_of(result), is_error=result.is_error
+                result.call_id, name, _told(result), is_error=result.is_error
             )
-            self._say(seq, text, *_media(result))
+            self._say(seq, text, *media_of(result))
             self._repair(seq, "told as text", "the result has no call")
         elif call.result is not None:
             self._repair(seq, "left out", f"call {call.call.id!r} has a result already")
@@ -687,13 +687,23 @@ def _safe_name(name: str) -> str:
     return _UNSAFE.sub("_", name)[:64] or "tool"
 
 
-def _text_of(result: ToolResult) -> str:
-    if isinstance(result.content, str):
-        return result.content
-    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+def text_of(result: ToolResult) -> str:
+    """Return a result's text, or its structured content in place of none."""
+    content = result.content
+    texts = [content] if isinstance(content, str) else [p.text for p in content if type(p) is Text]
+    text = "\n".join(texts)
+    if not text.strip() and result.structured is not None:
+        return json.dumps(result.structured, ensure_ascii=False)
+    return text
 
 
-def _media(result: ToolResult) -> Sequence[Image | File]:
+def _told(result: ToolResult) -> str:
+    """Return what is told of a result in a sentence that says whether it failed."""
+    text = text_of(result)
+    return text if text.strip() or media_of(result) else phrases.no_output(is_error=False)
+
+
+def media_of(result: ToolResult) -> Sequence[Image | File]:
     if isinstance(result.content, str):
         return ()
     return [part for part in result.content if isinstance(part, Image | File)]

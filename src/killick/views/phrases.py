@@ -159,6 +159,11 @@ def no_output(*, is_error: bool) -> str:
     return "[This tool call failed and gave no output.]" if is_error else "(no output)"
 
 
+def no_text() -> str:
+    """Say in place of a result's text that it is images or files alone."""
+    return "[What this tool returned has no text.]"
+
+
 def hosted(name: str, given: str, *, ended: bool, failed: bool) -> str:
     """Say that the provider ran a tool of its own, and what came of it as far as is recorded."""
     what = f"its own tool {name}" + (f" with {given}" if given else "")

@@ -262,6 +262,32 @@ def test_over_the_images_of_a_request_the_oldest_are_a_sentence(
     assert sum(block["type"] == "image" for block in blocks) == 20
 
 
+@pytest.mark.parametrize("count", [9, 10, 17, 25])
+def test_a_server_of_few_images_is_sent_the_newest_of_them(
+    store: Store, session: Session, count: int
+) -> None:
+    with session.turn([Text("Look."), *[picture(store, png(10, 10))] * count]) as turn:
+        turn.record(said("Kelp."))
+    (blocks,) = [
+        message["content"]
+        for message in session.context("openai-chat", profile="mistral").messages
+        if message["role"] == "user"
+    ]
+    kinds = [block["type"] for block in blocks]
+    assert 6 < kinds.count("image_url") <= 8
+    assert kinds[-7:] == ["image_url"] * 7
+
+
+def test_a_server_of_no_images_is_told_of_each_that_it_is_not_sent(
+    store: Store, session: Session
+) -> None:
+    with session.turn([Text("Look."), picture(store, png(10, 10))]) as turn:
+        turn.record(said("Kelp."))
+    context = session.context("openai-chat", profile="deepseek")
+    assert "[An image (image/png) is left out here.]" in texts(context)
+    assert [one.reason for one in context.repairs] == ["an image: the server takes none"]
+
+
 def test_over_the_bytes_of_a_request_the_oldest_are_a_sentence(
     store: Store, session: Session
 ) -> None:

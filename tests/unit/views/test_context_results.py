@@ -125,6 +125,22 @@ def test_a_failure_that_comes_late_is_told_as_one(session: Session) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "structured", "told"),
+    [("", {"rows": 42}, '{"rows": 42}'), ("", None, "(no output)")],
+)
+def test_a_late_result_without_text_is_told_as_one_in_its_place(
+    session: Session, content: str, structured: dict[str, int] | None, told: str
+) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+    send(session)
+    session.finish_tool(turn.id, "c1", content, structured=structured)
+    assert lines(session)[-1] == (
+        f"user: [The tool call c1 (shell) above has finished since. Its result:]\n{told}"
+    )
+
+
 def test_an_image_that_comes_late_comes_with_its_text(store: Store, session: Session) -> None:
     image = Image(store.put_blob(b"\x89PNG\r\n\x1a\n"), "image/png")
     with stopped(session) as turn:

@@ -119,6 +119,26 @@ def test_structured_content_stands_in_for_a_result_without_text(
     assert "42" in sent(session, format_)
 
 
+@pytest.mark.parametrize("format_", PROVIDERS)
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_image_alone_is_an_output(
+    store: Store, session: Session, format_: Format, *, failed: bool
+) -> None:
+    image = Image(store.put_blob(png(9, 9)), "image/png")
+    with session.turn("Go.") as turn:
+        turn.record(Message(role="assistant", parts=[ToolCall("c1", "draw", "{}")]))
+        with turn.tool("c1") as call:
+            call.finish([image], is_error=failed)
+    told = sent(session, format_)
+    assert "no output" not in told
+    if format_ != "anthropic":
+        assert "[What this tool returned has no text.]" in told
+    elif failed:  # such a result takes text only
+        assert "[An image (image/png) is left out here.]" in told
+        assert [one.action for one in session.context(format_).repairs] == ["left out"]
+    assert ("iVBOR" in told) is not (failed and format_ == "anthropic")
+
+
 def test_a_failed_result_is_marked_where_that_is_possible(session: Session) -> None:
     with session.turn("Go.") as turn:
         turn.record(Message(role="assistant", parts=[ToolCall("c1", "shell", "{}")]))

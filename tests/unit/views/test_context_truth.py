@@ -349,6 +349,18 @@ def test_what_is_found_out_of_a_call_that_was_sent_or_is_gone_is_told(
     assert tools(session)[-1] == f"user: [{call} {found}"
 
 
+def test_a_repair_tells_what_is_sent_and_not_what_was_true_in_between(session: Session) -> None:
+    with stopped(session) as turn:
+        asks(turn, "c1")
+        judge(turn)
+        with turn.tool("c1"):
+            raise KeyboardInterrupt
+    assert lines(session)[-2] == f"user: {LEFT}"
+    assert [reason for action, reason in repairs(session) if action == "told as text"] == [
+        "'c1': its outcome is unknown, and a model was told something else"
+    ]
+
+
 # -- failed ------------------------------------------------------------------------------------
 
 

@@ -181,8 +181,12 @@ def _result(part: ToolResult, message: Neutral, options: RenderOptions) -> Json:
     for inner in content:
         if isinstance(inner, Text) and inner.text.strip():
             blocks.append({"type": "text", "text": clean(inner.text)})
-        elif isinstance(inner, Image | File) and not part.is_error:
-            blocks.append(_media(inner, message, options))  # an error result takes text only
+        elif isinstance(inner, Image | File) and part.is_error:  # such a result takes text only
+            what = f"{'An image' if isinstance(inner, Image) else 'A file'} ({inner.media_type})"
+            blocks.append({"type": "text", "text": phrases.left_out(what)})
+            options.left_out(message, f"{inner.media_type} in the result of a tool that failed")
+        elif isinstance(inner, Image | File):
+            blocks.append(_media(inner, message, options))
     block["content"] = blocks or [{"type": "text", "text": result_text(part)}]
     if part.is_error:
         block["is_error"] = True

@@ -13,7 +13,7 @@ from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
 from killick.views.hosted import hosted, is_hosted
-from killick.views.neutral import UNREAD, Neutral, Repair
+from killick.views.neutral import UNREAD, Neutral, Repair, media_of, text_of
 from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 
 Blobs = Callable[[str], bytes | None]
@@ -212,14 +212,11 @@ def result_text(result: ToolResult, message: Neutral | None = None) -> str:
 
     With the `message` that it is in, for a shape that has no other way to say that a tool failed.
     """
-    if isinstance(result.content, str):
-        text = result.content
-    else:
-        text = "\n".join(part.text for part in result.content if isinstance(part, Text))
-    if not text.strip() and result.structured is not None:
-        text = json.dumps(result.structured, ensure_ascii=False)
+    text = text_of(result)
     if not text.strip():
-        return phrases.no_output(is_error=result.is_error)
+        if not media_of(result):
+            return phrases.no_output(is_error=result.is_error)
+        text = phrases.no_text()
     flagged = message is None or not result.is_error or result.call_id in message.made_up
     return clean(text if flagged else phrases.failed(text))
 
@@ -289,18 +286,17 @@ def limit_media(
 ) -> list[Neutral]:
     """Return the messages with the newest images and files that a request of the server takes.
 
-    A sentence stands for each older one. Over the number of images ten go at once, so that not
-    each new image changes what was sent before. Where a budget leaves messages out, that changes
-    in any case, and what is left out has no size.
+    A sentence stands for each older one. Over the number of images some go at once, ten where a
+    request may have many, so that not each new image changes what was sent before. Where a budget
+    leaves messages out, that changes in any case, and what is left out has no size.
     """
     named = [part for message in messages for part in named_media(message)]
     images = sum(isinstance(part, Image) for part in named)
     most, bytes_most = options.profile.images, options.profile.request_bytes
     over = 0 if most is None else max(images - most, 0)
-    drop = min(ceil(over / 10) * 10, images) if all_sent else over
+    at_once = max(1, min(10, (most or 0) // 4)) if all_sent else 1
+    drop = ceil(over / at_once) * at_once
     bytes_most = bytes_most if all_sent else None
-    if most == 0:
-        drop = images
     size = 0
     if named and bytes_most is not None:
         size = sum(len(text) for message in messages for text in _words(message))
@@ -319,9 +315,12 @@ def limit_media(
                 if isinstance(each, Image | File) and ((is_image and drop > 0) or too_much):
                     drop -= is_image
                     size -= options.media_bytes(each)
-                    what = "image" if is_image else "file"
-                    kept.append(Text(phrases.left_out(f"An older {what} ({each.media_type})")))
-                    options.left_out(message, f"an older {what}, over what a request may have")
+                    what, why = "older file", "over what a request may have"
+                    if is_image:
+                        what = "image" if most == 0 else "older image"
+                        why = "the server takes none" if most == 0 else why
+                    kept.append(Text(phrases.left_out(f"An {what} ({each.media_type})")))
+                    options.left_out(message, f"an {what}: {why}")
                 else:
                     kept.append(each)
             if isinstance(part, ToolResult) and not isinstance(part.content, str):

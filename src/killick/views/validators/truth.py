@@ -662,6 +662,15 @@ def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) 
     made = sorted(r.reason for r in context.repairs if r.action == "made up a result")
     if wanted != made:
         report.add("repair", "repairs", f"{wanted} is true, {made} is reported")
+    noted = sorted(
+        f"{call.part.id!r}: {_WORDS[state]}, and a model was told something else"
+        for call in journal.every()
+        for statement in call.history[1:]
+        if (state := statement.state.partition(",")[0]) in _WORDS
+    )
+    told = sorted(r.reason for r in context.repairs if r.reason.endswith("told something else"))
+    if noted != told:
+        report.add("repair", "repairs", f"{noted} became true, {told} is reported")
 
 
 def count_calls(entries: Iterable[e.Entry]) -> int:

@@ -117,6 +117,15 @@ def test_repairs_that_say_something_else_are_found(session: Session) -> None:
     assert rules(session, context) == {"repair"}
 
 
+def test_a_repair_that_tells_of_a_sentence_that_is_not_sent_is_found(session: Session) -> None:
+    everything(session)
+    context = session.context("gemini")
+    told = next(one for one in context.repairs if one.reason.endswith("something else"))
+    assert rules(session, msgspec.structs.replace(context, repairs=[*context.repairs, told])) == {
+        "repair"
+    }
+
+
 def test_every_rule_is_said_in_words() -> None:
     assert all(words for words in RULES.values())
 
