@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from killick.errors import KillickError
 from killick.model import entries as e
 from killick.model.effects import EFFECTS, OUTCOMES, SETTLED_BY
@@ -119,11 +121,23 @@ class Script:
         self.turn.record(Message(role="assistant", parts=parts))
         self.calls.append((self.turn.id, call.id, call.arguments))
 
+    def repeat(self) -> None:
+        """Call twice under one id, as some servers do; now and then a result comes as a message."""
+        assert self.turn is not None
+        first, second = self._make(), self._make()
+        both = [first, msgspec.structs.replace(second, id=first.id)]
+        self.turn.record(Message(role="assistant", parts=both))
+        self.calls.append((self.turn.id, first.id, first.arguments))
+        if self.chance.random() < 0.7:
+            result = ToolResult(first.id, f"of the first {self.number()}")
+            self.turn.record(Message(role="tool", parts=[result]))
+
     def _make(self) -> ToolCall:
         number = self.number()
         call_id = self.chance.choice([f"call_{number}", "call_0", f"toolu_{number}/…"])
         kind = self.chance.choice(_TYPES) if self.chance.random() < 0.25 else "function"
-        return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps({"n": number}), kind)
+        given = {"n": number, "of": self.chance.choice(["a", "a", "\ud83d", float("inf")])}
+        return ToolCall(call_id, self.chance.choice(_NAMES), json.dumps(given), kind)
 
     def _think(self, reply: Stream) -> None:
         """Think aloud, now and then of a secret; the signature comes last, as providers send it."""
@@ -355,7 +369,7 @@ IN_TURN: Final[Steps] = [
     *[Script.finish] * 3,
     *[Script.judge] * 3,
     *[Script.ask, Script.decide] * 2,
-    *[Script.record, Script.leave, Script.answer_by_message, Script.refuse],
+    *[Script.record, Script.leave, Script.answer_by_message, Script.refuse, Script.repeat],
     *[Script.compact, Script.crash],
     *[Script.take_over, Script.hide, Script.settle],
     *[Script.end] * 4,

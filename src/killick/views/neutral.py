@@ -448,8 +448,8 @@ class Builder:
 
     def _make_call(self, message_id: str, part: ToolCall) -> _Call:
         call = _Call(part, self.ids.unique(message_id, part.id))
-        self._calls.setdefault((message_id, part.id), call)
-        self._newest[part.id] = call
+        # Of two calls of one id in an answer a start or a result means the first.
+        self._newest[part.id] = self._calls.setdefault((message_id, part.id), call)
         return call
 
     def _take_tool(self, seq: int, body: e.ToolStarted | e.ToolOutput) -> None:

@@ -125,6 +125,14 @@ def test_a_failure_that_comes_late_is_told_as_one(session: Session) -> None:
     )
 
 
+def test_a_result_of_two_calls_of_one_id_goes_to_the_first(session: Session) -> None:
+    """Some servers give each call of an answer the same id; a start goes there too."""
+    with session.turn("Go.") as turn:
+        asks(turn, "c1", "c1")
+        turn.record(Message(role="tool", parts=[ToolResult("c1", "done")]))
+    assert lines(session)[3:] == ["result c1: done", f"result c1_2 failed: {DID_NOT_RUN}"]
+
+
 @pytest.mark.parametrize(
     ("content", "structured", "told"),
     [("", {"rows": 42}, '{"rows": 42}'), ("", None, "(no output)")],

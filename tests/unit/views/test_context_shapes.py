@@ -120,6 +120,17 @@ def test_structured_content_stands_in_for_a_result_without_text(
 
 
 @pytest.mark.parametrize("format_", PROVIDERS)
+def test_data_in_a_users_message_that_is_not_sent_is_reported(
+    session: Session, format_: Format
+) -> None:
+    with session.turn([Text("Go."), Opaque("acme", b'{"a": 1}')]) as turn:
+        turn.record(Message(role="assistant", parts=[Text("Yes.")]))
+    assert "acme" not in sent(session, format_)
+    reasons = [one.reason for one in session.context(format_).repairs]
+    assert reasons == ["opaque data of acme"]
+
+
+@pytest.mark.parametrize("format_", PROVIDERS)
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_image_alone_is_an_output(
     store: Store, session: Session, format_: Format, *, failed: bool

@@ -161,8 +161,13 @@ def _add_results(rendered: Rendered, message: Neutral, options: RenderOptions) -
 
 
 def _pieces(message: Neutral, options: RenderOptions) -> list[Piece]:
-    kept = [part for part in message.parts if isinstance(part, Text | Image | File)]
-    return [_piece(part, message, options) for part in kept]
+    pieces: list[Piece] = []
+    for part in message.parts:
+        if isinstance(part, Text | Image | File):
+            pieces.append(_piece(part, message, options))
+        elif isinstance(part, Opaque) and (sentence := options.hosted(part, message)):
+            pieces.append(sentence)
+    return pieces
 
 
 def _piece(part: Text | Image | File, message: Neutral, options: RenderOptions) -> Piece:

@@ -35,7 +35,7 @@ def render(neutral: Sequence[Neutral], options: RenderOptions) -> Rendered:
             for item in _answer(message, custom, used, options):
                 rendered.add(item, message.seqs)
         else:
-            content = [_input(part, message, options) for part in message.parts if _is_input(part)]
+            content = [block for part in message.parts for block in _input(part, message, options)]
             if content:
                 rendered.add(
                     {"type": "message", "role": message.role, "content": content}, message.seqs
@@ -142,24 +142,24 @@ def _results(message: Neutral, custom: set[str], options: RenderOptions) -> list
         items.append({"type": f"{kind}_output", "call_id": result.call_id, "output": text})
         if not isinstance(result.content, str):
             media_parts = [part for part in result.content if isinstance(part, Image | File)]
-            shown += [_input(part, message, options) for part in media_parts]
+            shown += [block for part in media_parts for block in _input(part, message, options)]
     if shown:
         items.append({"type": "message", "role": "user", "content": shown})
     return items
 
 
-def _is_input(part: Part) -> bool:
-    return isinstance(part, Text | Image | File)
-
-
-def _input(part: Part, message: Neutral, options: RenderOptions) -> Json:
+def _input(part: Part, message: Neutral, options: RenderOptions) -> list[Json]:
     if isinstance(part, Text):
-        return {"type": "input_text", "text": clean(part.text)}
-    assert isinstance(part, Image | File)
+        return [{"type": "input_text", "text": clean(part.text)}]
+    if isinstance(part, Opaque):
+        sentence = options.hosted(part, message)
+        return [{"type": "input_text", "text": sentence}] if sentence else []
+    if not isinstance(part, Image | File):
+        return []
     loaded = options.load(part, message)
     if isinstance(loaded, str):
-        return {"type": "input_text", "text": loaded}
+        return [{"type": "input_text", "text": loaded}]
     if isinstance(part, Image):
-        return {"type": "input_image", "image_url": loaded.url, "detail": "auto"}
+        return [{"type": "input_image", "image_url": loaded.url, "detail": "auto"}]
     name = loaded.name or ("file.txt" if loaded.text is not None else "file")
-    return {"type": "input_file", "filename": name, "file_data": loaded.url}
+    return [{"type": "input_file", "filename": name, "file_data": loaded.url}]

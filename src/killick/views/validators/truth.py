@@ -5,6 +5,7 @@ states that each call had when a model was called, and now, and looks for exactl
 in this order, in what is sent. A statement too few is as wrong as one too many.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -377,11 +378,18 @@ def _key(part: ToolCall) -> str:
     text = part.arguments
     if part.tool_type == "custom":
         value: Any = {"input": text} if text.strip() else {}
-    elif is_whole_object(text):
+    elif is_whole_object(text) and _is_sendable(json.loads(text)):
         value = json.loads(text)
     else:
         value = {"arguments": text} if text.strip() else {}
     return _clean(json.dumps(value, sort_keys=True, ensure_ascii=False))
+
+
+def _is_sendable(value: Any) -> bool:
+    """Tell whether arguments can be sent as they are, without lone surrogates and infinities."""
+    with contextlib.suppress(ValueError):
+        return bool(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    return False
 
 
 # -- the context -------------------------------------------------------------------------------
